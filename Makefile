@@ -1,0 +1,62 @@
+# One command each; CI runs `make test` and nothing else. Needs python3 with venv, and make.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+# Two workers suit a laptop and CI alike; PYTEST_WORKERS=0 runs in one process.
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test unit lint types contracts format demo bench docs clean
+
+help:
+	@echo 'make venv test unit lint types contracts format demo bench docs clean (see README.md)'
+
+# The stamp is older than what it was made from only when something must be installed again.
+$(VENV)/.stamp: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo 'creating $(VENV)'; $(PYTHON) -m venv $(VENV); }
+	@echo 'installing Spritz and what its tests need'
+	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# torch and scikit-learn are large, and only the demonstration trains a model.
+$(VENV)/.stamp-demo: $(VENV)/.stamp
+	@echo 'installing what the demonstration trains with'
+	@$(PIP) install --constraint constraints.txt torch scikit-learn
+	@touch $@
+
+venv: $(VENV)/.stamp
+
+test: lint types contracts unit
+
+unit: $(VENV)/.stamp
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(VENV)/.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.stamp
+	$(BIN)/mypy
+
+contracts: $(VENV)/.stamp
+	$(BIN)/lint-imports
+
+format: $(VENV)/.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(VENV)/.stamp-demo
+	$(BIN)/python examples/demo/run.py
+
+bench: $(VENV)/.stamp
+	$(BIN)/python benchmarks/run.py
+
+docs: $(VENV)/.stamp
+	$(BIN)/python -m tools.docs
+
+clean:
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

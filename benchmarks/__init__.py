@@ -1,0 +1,1 @@
+"""Benchmarks: each file asks one question of a running cluster, ours or Slurm's. See README.md."""

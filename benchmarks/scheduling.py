@@ -1,0 +1,203 @@
+"""How long does a scheduling cycle take, full and after one event? No daemons: projection and cycle alone.
+
+Run with `python -m benchmarks.scheduling [--large]`. One JSON object a line: medians in milliseconds of processor time,
+and counts (placements tried, jobs started), which do not depend on the machine. The seed is fixed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from spritz.model.cluster import ClusterSettings
+from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
+from spritz.model.events.job import JobEnded, JobQueued, JobsNoted, JobStarted
+from spritz.model.job import Job, JobSpec
+from spritz.model.node import NodeConfig
+from spritz.model.partition import Partition
+from spritz.model.plan import Plan
+from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
+from spritz.model.states import JobState, NodeState
+from spritz.scheduling import cycle
+from spritz.scheduling.projection import Projection
+
+SETTINGS = ClusterSettings(default_memory_mib_per_cpu=100, gres_types=("gpu",))
+QUICK_PLACEMENTS = 64
+
+
+class Bench:
+    """A projection, fed as the controller would."""
+
+    def __init__(self, nodes: int, cpus: int, gpus: int) -> None:
+        gres = (GresCapacity(name="gpu", count=gpus, files=tuple(f"/dev/g{i}" for i in range(gpus))),) if gpus else ()
+        capacity = NodeCapacity(cpus=cpus, cores_per_socket=cpus, memory_mib=200 * cpus, gres=gres)
+        configs = tuple(NodeConfig(name=f"n{number:05}", capacity=capacity) for number in range(nodes))
+        home = Partition(name="batch", nodes=tuple(config.name for config in configs), default=True)
+        self.projection = Projection()
+        self.now = 1e9
+        self.next_id = 1
+        self.running: list[int] = []
+        self.projection.apply(ClusterConfigured(at=self.now, settings=SETTINGS, nodes=configs, partitions=(home,)))
+        for config in configs:
+            self.projection.apply(NodeStateChanged(at=self.now, name=config.name, state=NodeState.IDLE))
+
+    def submit(self, spec: JobSpec) -> None:
+        """Queue a job."""
+        job = Job(id=self.next_id, spec=spec, priority=1, submitted_at=self.now, eligible_at=self.now)
+        self.next_id += 1
+        self.projection.apply(JobQueued(at=self.now, job=job))
+
+    def cycle(self, budget: int | None = None) -> Plan:
+        """Plan and apply."""
+        plan = cycle.run(self.projection.snapshot(self.now), budget)
+        self.apply(plan)
+        return plan
+
+    def apply(self, plan: Plan) -> None:
+        """What the core would make of it."""
+        for start in plan.starts:
+            self.running.append(start.job_id)
+            minutes = self.projection.records[start.job_id].spec.time_limit_minutes or 1
+            self.projection.apply(
+                JobStarted(
+                    at=self.now,
+                    job_id=start.job_id,
+                    allocation=start.allocation,
+                    time_limit_minutes=minutes,
+                    ends_at=self.now + minutes * 60,
+                )
+            )
+        if plan.notes:
+            self.projection.apply(JobsNoted(at=self.now, notes=plan.notes))
+
+    def end(self, job_id: int) -> None:
+        """A running job ends."""
+        self.now += 1
+        self.projection.apply(JobEnded(at=self.now, job_id=job_id, state=JobState.COMPLETED))
+
+
+def timed(work: Callable[[], Plan]) -> tuple[float, Plan]:
+    """Milliseconds and the plan."""
+    started = time.process_time()
+    plan = work()
+    return (time.process_time() - started) * 1e3, plan
+
+
+def say(question: str, **values: float) -> None:
+    """One line of JSON."""
+    print(json.dumps({"question": question, **{key: round(value, 4) for key, value in values.items()}}), flush=True)
+
+
+def some_specs(count: int, rng: random.Random, gpus: int) -> list[JobSpec]:
+    """So many different requests: one node to eight, some with GPUs."""
+    found = []
+    for number in range(count):
+        nodes = rng.choice([1, 1, 1, 1, 2, 4, 8])
+        wants = rng.randint(1, gpus) if gpus and rng.random() < 0.7 else 0
+        found.append(
+            JobSpec(
+                nodes_min=nodes,
+                nodes_max=nodes,
+                nodes_given=True,
+                tasks=nodes,
+                tasks_given=True,
+                cpus_per_task=rng.randint(1, 16),
+                gpus_per_node=(GresRequest("gpu", "", wants),) if wants else (),
+                # Different limits make different requests of the same size.
+                time_limit_minutes=60 + number,
+            )
+        )
+    return found
+
+
+def stream(shapes: int) -> None:
+    """Eight nodes, 10,000 pending no-op jobs: one ends, the next starts."""
+    bench = Bench(8, 8, 0)
+    specs = [JobSpec(tasks=1, tasks_given=True, time_limit_minutes=60 + number) for number in range(shapes)]
+    for number in range(10_000):
+        bench.submit(specs[number % shapes])
+    bench.cycle()
+    costs, tested = [], 0
+    for turn in range(2000):
+        job_id = bench.running[turn]
+        started = time.process_time()
+        bench.end(job_id)
+        tested += bench.cycle(QUICK_PLACEMENTS).examined
+        costs.append((time.process_time() - started) * 1e3)
+    say(f"stream_{shapes}_shapes", per_job_ms=statistics.median(costs), tested_per_job=tested / 2000)
+
+
+def arrivals() -> None:
+    """Ten thousand wait behind a full cluster, and one more comes."""
+    bench = Bench(8, 8, 0)
+    spec = JobSpec(tasks=1, tasks_given=True, time_limit_minutes=60)
+    for _ in range(10_000):
+        bench.submit(spec)
+    bench.cycle()
+    costs = []
+    for _ in range(500):
+        started = time.process_time()
+        bench.submit(spec)
+        bench.cycle(QUICK_PLACEMENTS)
+        costs.append((time.process_time() - started) * 1e3)
+    say("arrival", per_job_ms=statistics.median(costs))
+
+
+def cluster(nodes: int, pending: int, shapes: int) -> None:
+    """A full cycle on an empty cluster, on a full one, and after one end."""
+    rng = random.Random(7)
+    bench = Bench(nodes, 64, 8)
+    specs = some_specs(shapes, rng, 8)
+    started = time.process_time()
+    for _ in range(pending):
+        bench.submit(rng.choice(specs))
+    bench.projection.settle(bench.now)
+    queued = (time.process_time() - started) * 1e6 / pending
+    empty, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+    started_count = len(plan.starts)
+    started = time.process_time()
+    bench.apply(plan)
+    applied = (time.process_time() - started) * 1e6 / max(1, started_count)
+    bench.projection.queue.forget_failures()
+    full, second = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+    bench.apply(second)
+    costs, tested = [], 0
+    for job_id in rng.sample(bench.running, 50):
+        bench.end(job_id)
+        cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now), QUICK_PLACEMENTS))
+        bench.apply(plan)
+        costs.append(cost)
+        tested += plan.examined
+    say(
+        f"cluster_{nodes}_nodes_{pending}_pending_{shapes}_shapes",
+        queue_us_per_job=queued,
+        empty_cycle_ms=empty,
+        empty_cycle_starts=started_count,
+        starts_per_second=started_count / empty * 1e3,
+        apply_us_per_start=applied,
+        full_cycle_ms=full,
+        full_cycle_tested=second.examined,
+        incremental_ms=statistics.median(costs),
+        incremental_max_ms=max(costs),
+        incremental_tested=tested / 50,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """All questions; `--large` adds issue-sized clusters."""
+    stream(1)
+    stream(100)
+    arrivals()
+    cluster(1000, 10_000, 200)
+    cluster(1000, 10_000, 2000)
+    if "--large" in arguments:
+        cluster(10_000, 100_000, 2000)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""The commands: one module per command, each with `main(argv, context) -> int`.
+
+What a command may do: parse options, talk to the controller through `spritz.client`, format, print. It keeps no module
+state, never calls `sys.exit` below `entry`, and imports only what the call at hand needs (a test holds the list), so
+that a warm server can run the same `main` later.
+
+Map
+---
+`context`    what a call has around it: environment, directory, streams, clock
+`entry`      from a process to a context and back: errors, broken pipes, exit codes
+`options`    the option tables (done or refused, from which the compatibility page is made) and their parser
+`people`     users and groups by name and number
+`silent`     a failure about which everything has been said
+`format/`    fields, widths, `-o`, `-O`, and the texts of whole records
+`jsonview/`  `--json`
+`queue/`     squeue: options → question, listings of jobs and steps, sorting
+`info/`      sinfo: grouping of nodes, the listing
+`cancel/`    scancel
+`control/`   scontrol: one file per verb or noun
+`launch/`    srun and salloc
+`local/`     `spritz up`, `down`, `status` …
+`submit/`    what sbatch, salloc and srun share: options → JobSpec
+"""
+
+from spritz import lean
+
+# Before anything imports msgspec: half of a command's start-up would go there.
+lean.load_msgspec()

@@ -1,0 +1,112 @@
+"""scancel's options and variables as a filter. Source: scancel(1)."""
+
+from __future__ import annotations
+
+from spritz.cli.silent import Silent
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.options import Row
+
+    Given = Mapping[str, str]
+
+#: options that choose among jobs
+FILTERS = ("account", "name", "nodelist", "partition", "qos", "reservation", "state", "user", "me", "wckey")
+
+_STATES = {"PENDING": "PENDING", "PD": "PENDING", "RUNNING": "RUNNING", "R": "RUNNING"}
+_STATES |= {"SUSPENDED": "SUSPENDED", "S": "SUSPENDED"}
+
+
+def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
+    """Options by name, the command line beating the environment."""
+    given = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
+    given.update((key, value or "") for key, value in found)
+    return given
+
+
+def targets(words: Sequence[str]) -> tuple[JobTarget, ...]:
+    """Ids, each word one or a comma list. Raises SpritzError: `Invalid job id abc`."""
+    from spritz.notation import jobid
+
+    found = []
+    for word in words:
+        try:
+            # `12_` is the whole array 12.
+            references = jobid.parse_list(word.removesuffix("_") if word[:1].isdigit() else word)
+        except jobid.JobIdError as error:
+            raise SpritzError(f"Invalid job id {word}") from error
+        for reference in references:
+            tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
+            found.append(JobTarget(reference.job_id, tasks, reference.step))
+    return tuple(found)
+
+
+def signal_of(given: Given, context: Context) -> int:
+    """Number of --signal; 0 when none was given. Raises Silent."""
+    if "signal" not in given:
+        return 0
+    from spritz.notation.signals import SignalError, parse_signal
+
+    try:
+        return parse_signal(given["signal"])
+    except SignalError as error:
+        context.err(f"Unknown job signal: {given['signal']}\n")
+        raise Silent from error
+
+
+def build_filter(given: Given, words: Sequence[str], context: Context) -> JobFilter:
+    """What is meant. Raises Silent or SpritzError for what is not understood."""
+    nodes: tuple[str, ...] = ()
+    if given.get("nodelist"):
+        from spritz.notation.hostlist import expand
+
+        nodes = tuple(expand(given["nodelist"]))
+    return JobFilter(
+        targets=targets(words),
+        users=_users(given),
+        accounts=_one(given, "account"),
+        names=_one(given, "name"),
+        partitions=_one(given, "partition"),
+        qos=_one(given, "qos"),
+        states=_states(given, context),
+        nodes=nodes,
+        reservation=given.get("reservation", ""),
+        wckeys=_one(given, "wckey"),
+    )
+
+
+def _one(given: Given, option: str) -> tuple[str, ...]:
+    return (given[option],) if option in given else ()
+
+
+def _users(given: Given) -> tuple[int, ...]:
+    if "me" in given:
+        import os
+
+        return (os.getuid(),)
+    if "user" not in given:
+        return ()
+    from spritz.cli.people import uid_of
+
+    uid = uid_of(given["user"])
+    if uid is None:
+        raise SpritzError(f"Invalid user name: {given['user']}")
+    return (uid,)
+
+
+def _states(given: Given, context: Context) -> tuple[str, ...]:
+    if "state" not in given:
+        return ()
+    names = []
+    for word in given["state"].split(","):
+        name = _STATES.get(word.upper())
+        if name is None:
+            context.err(f"Invalid job state specified: {word}\nValid job states are PENDING, RUNNING, and SUSPENDED\n")
+            raise Silent
+        names.append(name)
+    return tuple(names)

@@ -1,0 +1,212 @@
+"""Cancels, and tells what scancel tells: nothing about jobs that are gone, unless asked with -v.
+
+Source: scancel(1); wording and status of 22.05.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.cancel import ask
+from spritz.model.errors import ESLURM, SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.options import Row
+    from spritz.client.sync import Connection
+    from spritz.model.commands.job import CancelOutcome, JobFilter, JobTarget
+
+#: of a whole job these are told with -v only, and are no failure
+_GONE = ("ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE")
+
+SIGKILL = 9
+
+_LIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
+_FIELDS = ("id", "array_job_id", "array_task_id", "array", "spec.name", "partition")
+
+
+def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
+    """The exit status."""
+    given = ask.merge(found, rows, context)
+    signal = ask.signal_of(given, context)
+    wanted = ask.build_filter(given, words, context)
+    filtered = any(option in given for option in ask.FILTERS)
+    if not wanted.targets and not filtered:
+        raise SpritzError("No job identification provided")
+    from spritz.client.sync import connect_controller
+
+    with connect_controller() as controller:
+        return _Cancelling(given, signal, wanted, context, controller).run(filtered)
+
+
+class _Cancelling:
+    """One call."""
+
+    def __init__(
+        self, given: Mapping[str, str], signal: int, wanted: JobFilter, context: Context, controller: Connection
+    ) -> None:
+        self._given = given
+        self._signal = signal
+        self._wanted = wanted
+        self._context = context
+        self._controller = controller
+        self._verbose = "verbose" in given and "quiet" not in given
+        self._status = 0
+
+    def run(self, filtered: bool) -> int:
+        wanted = self._wanted
+        if "interactive" in self._given:
+            wanted = self._confirmed()
+        elif filtered and wanted.targets:
+            self._complain_of_missing()
+        elif wanted.users and not self._is_me(wanted.users):
+            # Named one by one, so that each refusal is told.
+            wanted = self._listed(wanted)
+        if "interactive" in self._given and not wanted.targets:
+            return self._status
+        if not wanted.targets and wanted is not self._wanted:
+            return self._status
+        self._cancel(wanted)
+        return self._status
+
+    @staticmethod
+    def _is_me(users: tuple[int, ...]) -> bool:
+        import os
+
+        return users == (os.getuid(),)
+
+    def _cancel(self, wanted: JobFilter) -> None:
+        if self._verbose:
+            for target in wanted.targets:
+                self._announce(_label(target), target.step_id is not None)
+        steps = tuple(target for target in wanted.targets if target.step_id is not None)
+        if not steps:
+            self._send(wanted, self._signal)
+            return
+        from msgspec.structs import replace
+
+        jobs = tuple(target for target in wanted.targets if target.step_id is None)
+        if jobs:
+            self._send(replace(wanted, targets=jobs), self._signal)
+        # A step is killed at once, a job is asked to end first: so does Slurm's scancel.
+        self._send(replace(wanted, targets=steps), self._signal or SIGKILL)
+
+    def _send(self, wanted: JobFilter, signal: int) -> None:
+        from spritz.model.commands.job import CancelJobs, CancelResult
+
+        request = CancelJobs(
+            filter=wanted,
+            signal=signal,
+            batch="batch" in self._given,
+            full="full" in self._given,
+            hurry="hurry" in self._given,
+            comment=self._given.get("admin-comment", ""),
+        )
+        result = self._controller.call(request, CancelResult)
+        for outcome in result.outcomes:
+            if self._verbose and not wanted.targets:
+                self._announce(outcome.label, False)
+            if outcome.code:
+                self._tell(outcome, wanted)
+
+    def _announce(self, label: str, step: bool) -> None:
+        what = "step" if step else "batch job" if "batch" in self._given else "job"
+        if self._signal:
+            self._context.info(f"Signal {self._signal} to {what} {label}")
+        else:
+            self._context.info(f"Terminating {'step' if step else 'job'} {label}")
+
+    def _tell(self, outcome: CancelOutcome, wanted: JobFilter) -> None:
+        number, text = ESLURM.get(outcome.code, (1, outcome.message or outcome.code))
+        whole = outcome.step_id is None
+        if whole and outcome.code in _GONE:
+            if self._verbose:
+                label = _asked_label(outcome, wanted)
+                self._context.error(f"Kill job error on job id {label}: {text}")
+            return
+        if not whole and outcome.code == "ESLURM_ALREADY_DONE" and not self._verbose:
+            return
+        what = f"job id {outcome.label}" if whole else f"job step id {outcome.job_id}"
+        self._context.error(f"Kill job error on {what}: {text}")
+        self._status = number & 0xFF
+
+    # -- what is there
+
+    def _rows(self, wanted: JobFilter) -> list[tuple[object, ...]]:
+        from msgspec.structs import replace
+
+        from spritz.client.errors import RemoteError
+        from spritz.model.queries import JobRows, ListJobs
+
+        request = ListJobs(filter=replace(wanted, states=wanted.states or _LIVE), fields=_FIELDS, all=True)
+        try:
+            pieces = self._controller.stream(request, JobRows, timeout=self._controller.timeout_seconds)
+            return [row for piece in pieces for row in piece.rows]
+        except RemoteError as error:
+            if error.code != "ESLURM_INVALID_JOB_ID":
+                raise
+            return []
+
+    def _complain_of_missing(self) -> None:
+        """With filters Slurm looks for the ids among live jobs, and says which are not there."""
+        from spritz.model.commands.job import JobFilter
+
+        rows = self._rows(JobFilter(targets=self._wanted.targets))
+        known = {number for row in rows for number in row[:2]}
+        for target in self._wanted.targets:
+            if target.job_id not in known:
+                self._context.error(f"Kill job error on job id {_label(target)}: {ESLURM['ESLURM_INVALID_JOB_ID'][1]}")
+                self._status = 1
+
+    def _listed(self, wanted: JobFilter) -> JobFilter:
+        from spritz.model.commands.job import JobFilter
+
+        return JobFilter(targets=tuple(_target(row) for row in self._rows(wanted)))
+
+    def _confirmed(self) -> JobFilter:
+        """What the user says yes to."""
+        from spritz.cli.format.job_text import job_label
+        from spritz.model.commands.job import JobFilter
+
+        chosen = []
+        steps = {target.job_id: target for target in self._wanted.targets if target.step_id is not None}
+        for row in self._rows(self._wanted):
+            number, own, task, array, name, partition = row
+            step = steps.get(number)  # type: ignore[call-overload]  # ids are ints
+            if step is not None:
+                question = f"Cancel step_id={_label(step)} name={name} partition={partition} [y/n]? "
+            else:
+                label = job_label(number, own, task, array)  # type: ignore[arg-type]  # as asked
+                question = f"Cancel job_id={label} name={name} partition={partition} [y/n]? "
+            self._context.out(question)
+            self._context.stdout.flush()
+            if self._context.stdin.readline().strip().lower()[:1] == "y":
+                chosen.append(step or _target(row))
+        return JobFilter(targets=tuple(chosen))
+
+
+def _target(row: tuple[object, ...]) -> JobTarget:
+    from spritz.model.commands.job import JobTarget
+
+    number, own, task, array = row[:4]
+    if isinstance(array, dict):
+        return JobTarget(int(str(number)), str(array["pending"]))
+    if own and task is not None:
+        return JobTarget(int(str(own)), format(1 << int(str(task)), "x"))
+    return JobTarget(int(str(number)))
+
+
+def _label(target: JobTarget) -> str:
+    from spritz.notation.jobid import JobReference, format
+
+    tasks = int(target.tasks, 16) if target.tasks else None
+    return format(JobReference(target.job_id, tasks, None, target.step_id))
+
+
+def _asked_label(outcome: CancelOutcome, wanted: JobFilter) -> str:
+    """As the user wrote it: the core names a task that never was by its array alone."""
+    for target in wanted.targets:
+        if target.job_id == outcome.job_id and target.step_id is None:
+            return _label(target)
+    return outcome.label

@@ -1,0 +1,84 @@
+"""What a command's call has around it. Everything that `main` may look at beside its arguments.
+
+A context can be made from a process (`Context.of_process`) or by a test or a warm server with streams of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+
+class Context:
+    """One call of a command.
+
+    `program` is the name that error messages start with (`squeue`). Text streams decode with `surrogateescape`, so
+    that names which are not UTF-8 survive.
+    """
+
+    __slots__ = ("cwd", "environ", "program", "stderr", "stdin", "stdout")
+
+    def __init__(
+        self, program: str, environ: Mapping[str, str], cwd: str, stdin: TextIO, stdout: TextIO, stderr: TextIO
+    ) -> None:
+        self.program = program
+        self.environ = environ
+        self.cwd = cwd
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+
+    @classmethod
+    def of_process(cls, program: str) -> Context:
+        """The running process's own streams, environment and directory ("/" if that has been removed)."""
+        try:
+            cwd = os.getcwd()
+        except OSError:
+            cwd = os.environ.get("PWD", "/")
+        _undo_coerced_locale()
+        return cls(program, os.environ, cwd, sys.stdin, sys.stdout, sys.stderr)
+
+    def out(self, text: str) -> None:
+        """Write to standard output as it is; the caller adds newlines."""
+        self.stdout.write(text)
+
+    def err(self, text: str) -> None:
+        """Write to standard error as it is, at once and after what went to standard output."""
+        self.stdout.flush()
+        self.stderr.write(text)
+        self.stderr.flush()
+
+    def error(self, message: str) -> None:
+        """`squeue: error: message`, the form that scripts match."""
+        self.err(f"{self.program}: error: {message}\n")
+
+    def warn(self, message: str) -> None:
+        """`sbatch: warning: message`."""
+        self.err(f"{self.program}: warning: {message}\n")
+
+    def info(self, message: str) -> None:
+        """`srun: message`."""
+        self.err(f"{self.program}: {message}\n")
+
+    @property
+    def terminal(self) -> bool:
+        """Standard output is a terminal: colour and progress are welcome (unless NO_COLOR)."""
+        return self.stdout.isatty() and "NO_COLOR" not in self.environ
+
+
+def _undo_coerced_locale() -> None:
+    """Python sets LC_CTYPE where the locale is C (PEP 538); the user did not, and no job is to see it."""
+    if os.environ.get("LC_CTYPE", "") not in ("C.UTF-8", "C.utf8", "UTF-8"):
+        return
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            given = file.read()
+    except OSError:
+        return
+    if not given.startswith(b"LC_CTYPE=") and b"\0LC_CTYPE=" not in given:
+        del os.environ["LC_CTYPE"]

@@ -1,0 +1,294 @@
+"""Keys of `update JobId=`: what each changes, or why it is refused.
+
+A parser takes the text and returns the changes of `model.commands.UpdateJob`. Source: scontrol(1) JOBS -
+SPECIFICATIONS FOR UPDATE COMMAND.
+"""
+
+from __future__ import annotations
+
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spritz.notation.gres import GresRequest
+
+    Changes = dict[str, object]
+
+
+class Key:
+    """`changes` makes them of the text; `refused` says why there is none."""
+
+    __slots__ = ("changes", "refused")
+
+    def __init__(self, changes: Callable[[str], Changes] | None = None, refused: str = "") -> None:
+        self.changes = changes
+        self.refused = refused
+
+
+def number(text: str, what: str, *, low: int = 0) -> int:
+    """Raises SpritzError: `Invalid numeric value "abc" for requested node count.`"""
+    from spritz.notation.errors import unsigned
+
+    value = unsigned(text, 0xFFFFFFFD)
+    if value is None or value < low:
+        raise SpritzError(f'Invalid numeric value "{text}" for {what}.')
+    return value
+
+
+def _text(field: str) -> Key:
+    return Key(lambda text: {field: text})
+
+
+def _count(field: str, what: str, *, low: int = 0, and_given: str = "") -> Key:
+    def changes(text: str) -> Changes:
+        made: Changes = {field: number(text, what, low=low)}
+        if and_given:
+            made[and_given] = True
+        return made
+
+    return Key(changes)
+
+
+def _yes(text: str) -> bool:
+    if text.lower() in ("yes", "y", "1", "true"):
+        return True
+    if text.lower() in ("no", "n", "0", "false"):
+        return False
+    raise SpritzError(f'Invalid value "{text}": yes or no is accepted')
+
+
+def _flag(field: str) -> Key:
+    return Key(lambda text: {field: _yes(text)})
+
+
+def _memory(field: str, others: tuple[str, ...]) -> Key:
+    def changes(text: str) -> Changes:
+        from spritz.notation.memory import SizeError, parse_mib
+
+        try:
+            value = parse_mib(text)
+        except SizeError as error:
+            raise SpritzError(f'Invalid memory specification "{text}"') from error
+        return {field: value, **dict.fromkeys(others)}
+
+    return Key(changes)
+
+
+def _disk(text: str) -> Changes:
+    from spritz.notation.memory import SizeError, parse_mib
+
+    try:
+        return {"tmp_mib": parse_mib(text)}
+    except SizeError as error:
+        raise SpritzError(f'Invalid size "{text}"') from error
+
+
+def _moment(field: str) -> Key:
+    def changes(text: str) -> Changes:
+        from spritz.notation.times import TimeError, parse_time
+        from spritz.runtime.clock import SystemClock
+
+        try:
+            return {field: parse_time(text, SystemClock().now())}
+        except TimeError as error:
+            raise SpritzError(f"Invalid time specification: {text}") from error
+
+    return Key(changes)
+
+
+def _minutes(field: str, name: str) -> Key:
+    def changes(text: str) -> Changes:
+        return {field: minutes(text, name)}
+
+    return Key(changes)
+
+
+def minutes(text: str, name: str) -> int:
+    """A time limit. Raises SpritzError: `Invalid TimeLimit value`."""
+    from spritz.notation.duration import DurationError, parse_minutes
+
+    try:
+        return parse_minutes(text)
+    except DurationError as error:
+        raise SpritzError(f"Invalid {name} value") from error
+
+
+def _hosts(field: str) -> Key:
+    def changes(text: str) -> Changes:
+        from spritz.notation.hostlist import HostlistError, expand
+
+        try:
+            return {field: expand(text)}
+        except HostlistError as error:
+            raise SpritzError(str(error)) from error
+
+    return Key(changes)
+
+
+def _names(field: str) -> Key:
+    return Key(lambda text: {field: [name for name in text.split(",") if name]})
+
+
+def _records(requests: Iterable[GresRequest]) -> list[dict[str, object]]:
+    return [{"name": one.name, "type": one.type, "count": one.count} for one in requests]
+
+
+def _gres(text: str) -> Changes:
+    from spritz.notation.gres import GresError, parse
+
+    try:
+        requests = parse(text)
+    except GresError as error:
+        raise SpritzError(str(error)) from error
+    return {"gres_per_node": _records(requests), "gpus_per_node": []}
+
+
+def _tres(field: str) -> Key:
+    """`gres/gpu:2` or `gres:gpu:2`."""
+
+    def changes(text: str) -> Changes:
+        from spritz.notation.gres import GresError, parse
+
+        try:
+            requests = parse(text)
+        except GresError as error:
+            raise SpritzError(str(error)) from error
+        if any(one.name != "gpu" for one in requests):
+            raise SpritzError(f"only gres/gpu is supported by Spritz here, not {text}")
+        return {field: _records(requests)}
+
+    return Key(changes)
+
+
+def _nodes(text: str) -> Changes:
+    from spritz.notation.nodecount import CountError, parse_node_count
+
+    try:
+        low, high = parse_node_count(text)
+    except CountError as error:
+        raise SpritzError(f'Invalid numeric value "{text}" for requested node count.') from error
+    return {"nodes_min": low, "nodes_max": max(high, 0), "nodes_given": True}
+
+
+def _cpus(text: str) -> Changes:
+    """NumCPUs: as many tasks of one CPU."""
+    return {"tasks": number(text.partition("-")[0], "NumCPUs", low=1), "tasks_given": True, "cpus_per_task": None}
+
+
+def _dependencies(text: str) -> Changes:
+    if not text:
+        return {"dependencies": [], "dependency_mode": "all"}
+    from spritz.notation.dependency import DependencyError, parse
+
+    try:
+        conditions, mode = parse(text)
+    except DependencyError as error:
+        raise SpritzError(str(error)) from error
+    records = [{"kind": c.kind, "job_id": c.job_id, "task_id": c.task_id, "minutes": c.minutes} for c in conditions]
+    return {"dependencies": records, "dependency_mode": mode}
+
+
+def _nice(text: str) -> Changes:
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    return {"nice": sign * number(digits or "100", "Nice")}
+
+
+def _priority(text: str) -> Changes:
+    return {"priority": None if text.upper() == "INFINITE" else number(text, "Priority")}
+
+
+def _sharing(text: str) -> Changes:
+    words = {"YES": "oversubscribe", "OK": "", "NO": "exclusive", "USER": "user"}
+    if text.upper() not in words:
+        raise SpritzError(f"Invalid OverSubscribe value {text}: YES, NO, OK or USER is accepted")
+    return {"sharing": words[text.upper()]}
+
+
+_NO_FED = Key(refused="federations are not built")
+_NO_BB = Key(refused="burst buffers are not built")
+
+#: in the order in which shortened keys are tried
+KEYS: dict[str, Key] = {
+    "Account": _text("account"),
+    "AdminComment": _text("admin_comment"),
+    "ArrayTaskThrottle": _count("array_limit", "ArrayTaskThrottle"),
+    "BurstBuffer": _NO_BB,
+    "Clusters": _NO_FED,
+    "ClusterFeatures": _NO_FED,
+    "Comment": _text("comment"),
+    "Container": Key(refused="containers are not built"),
+    "ContainerId": Key(refused="containers are not built"),
+    "Contiguous": _flag("contiguous"),
+    "CoreSpec": _count("core_spec", "CoreSpec"),
+    "CPUsPerTask": _count("cpus_per_task", "CPUsPerTask", low=1),
+    "CpusPerTres": Key(refused="use a new job"),
+    "CronJob": Key(refused="scrontab is not built"),
+    "Deadline": _moment("deadline_at"),
+    "DelayBoot": Key(refused="nodes are not booted for jobs"),
+    "Dependency": Key(_dependencies),
+    "EligibleTime": _moment("begin_at"),
+    "EndTime": _moment("end_at"),
+    "ExcNodeList": _hosts("exclude"),
+    "Extra": _text("extra"),
+    "Features": _text("features"),
+    "Gres": Key(_gres),
+    "GresList": Key(_gres),
+    "JobName": _text("name"),
+    "Licenses": _text("licenses"),
+    "MailType": _names("mail_types"),
+    "MailUser": _text("mail_user"),
+    "McsLabel": Key(refused="MCS is not built"),
+    "MemPerTres": Key(refused="use a new job"),
+    "MinCPUsNode": _count("cpus_per_node_min", "MinCPUsNode"),
+    "MinMemoryCPU": _memory("memory_mib_per_cpu", ("memory_mib_per_node", "memory_mib_per_gpu")),
+    "MinMemoryNode": _memory("memory_mib_per_node", ("memory_mib_per_cpu", "memory_mib_per_gpu")),
+    "MinTmpDiskNode": Key(_disk),
+    "Name": _text("name"),
+    "Network": Key(refused="there is no switch plugin"),
+    "Nice": Key(_nice),
+    "NodeList": Key(refused="a running job keeps its nodes; of a pending one use ReqNodeList"),
+    "NtasksPerCore": _count("tasks_per_core", "NtasksPerCore"),
+    "NtasksPerNode": _count("tasks_per_node", "NtasksPerNode"),
+    "NtasksPerSocket": _count("tasks_per_socket", "NtasksPerSocket"),
+    "NumCPUs": Key(_cpus),
+    "NumNodes": Key(_nodes),
+    "NumTasks": _count("tasks", "NumTasks", low=1, and_given="tasks_given"),
+    "OverSubscribe": Key(_sharing),
+    "Partition": _names("partitions"),
+    "Prefer": _text("prefer"),
+    "Priority": Key(_priority),
+    "QOS": _text("qos"),
+    "Reboot": Key(refused="nodes are not rebooted for jobs"),
+    "ReqCores": _count("cores_per_socket", "ReqCores"),
+    "ReqNodeList": _hosts("node_list"),
+    "ReqNodes": Key(_nodes),
+    "ReqProcs": Key(_cpus),
+    "ReqSockets": _count("sockets_per_node", "ReqSockets"),
+    "ReqThreads": _count("threads_per_core", "ReqThreads"),
+    "Requeue": _flag("requeue"),
+    "ReservationName": _text("reservation"),
+    "ResetAccrueTime": Key(refused="there are no accrual limits"),
+    "Shared": Key(_sharing),
+    "SiteFactor": Key(refused="there is no site factor plugin"),
+    "StartTime": _moment("begin_at"),
+    "StdErr": _text("stderr"),
+    "StdIn": _text("stdin"),
+    "StdOut": _text("stdout"),
+    "Switches": Key(refused="there is no topology"),
+    "SystemComment": _text("system_comment"),
+    "TasksPerNode": _count("tasks_per_node", "TasksPerNode"),
+    "ThreadSpec": Key(refused="use CoreSpec"),
+    "TimeMin": _minutes("time_min_minutes", "TimeMin"),
+    "TresBind": Key(refused="use a new job"),
+    "TresFreq": Key(refused="GPU frequencies are not set"),
+    "TresPerJob": _tres("gpus"),
+    "TresPerNode": Key(_gres),
+    "TresPerSocket": _tres("gpus_per_socket"),
+    "TresPerTask": _tres("gpus_per_task"),
+    "UserID": Key(refused="a job stays its submitter's"),
+    "wait-for-switch": Key(refused="there is no topology"),
+    "WCKey": _text("wckey"),
+    "WorkDir": _text("work_dir"),
+}

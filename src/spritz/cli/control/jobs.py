@@ -1,0 +1,205 @@
+"""Steering of jobs: hold, release, requeue, suspend, resume, top, notify, wait_job.
+
+Source: scontrol(1); messages of 22.05.
+"""
+
+from __future__ import annotations
+
+from spritz.client.errors import RemoteError
+from spritz.model.commands.job import (
+    Done,
+    HoldJob,
+    JobTarget,
+    NotifyJob,
+    ReleaseJob,
+    RequeueJob,
+    ResumeJob,
+    SuspendJob,
+    TopJob,
+)
+from spritz.model.errors import ESLURM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from msgspec import Struct
+
+    from spritz.cli.control.session import Session
+
+_INVALID_ID = ESLURM["ESLURM_INVALID_JOB_ID"][1]
+
+
+def target_of(word: str) -> JobTarget | None:
+    """A job, an array or some of its tasks; None if the word is no id."""
+    from spritz.notation import jobid
+
+    try:
+        reference = jobid.parse(word)
+    except jobid.JobIdError:
+        return None
+    tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
+    return JobTarget(reference.job_id, tasks, reference.step)
+
+
+def items(words: list[str]) -> list[str]:
+    """Ids of several words, each a comma list; commas in brackets belong to an id."""
+    from spritz.cli.queue.ask import split_ids
+
+    return [item for word in words for item in split_ids(word)]
+
+
+def named(session: Session, name: str) -> list[str]:
+    """Ids of the jobs of that name that have not ended."""
+    from spritz.model.commands.job import JobFilter
+    from spritz.model.queries import JobRows, ListJobs
+
+    wanted = JobFilter(names=tuple(name.split(",")), states=("PENDING", "RUNNING", "SUSPENDED"))
+    pieces = session.controller().stream(ListJobs(filter=wanted, fields=("id",), all=True), JobRows)
+    return [str(row[0]) for piece in pieces for row in piece.rows]
+
+
+def _each(session: Session, words: list[str], make: Callable[[JobTarget], Struct], last_line: str = "") -> int:
+    """One request for each id. A failure is told and the others go on; the status of the last failure."""
+    status = 0
+    for word in words:
+        problem = ""
+        target = target_of(word)
+        if target is None:
+            problem = _INVALID_ID
+        else:
+            try:
+                session.call(make(target), Done)
+            except RemoteError as error:
+                problem = error.message
+                session.say(f"{problem} for job {word}")
+                session.hint(error.hint)
+                status = 1
+                if last_line:
+                    session.say(f"{last_line}: {problem}")
+                continue
+        if problem:
+            session.say(f"{problem} for job {word}")
+            if last_line:
+                session.say(f"{last_line}: {problem}")
+            status = 1
+    return status
+
+
+def _chosen(session: Session, words: list[str]) -> list[str]:
+    """Ids, or `jobname=…`."""
+    chosen = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and key.lower() in ("jobname", "name"):
+            # A name that nobody has is told like an id that never was.
+            chosen += named(session, value) or [word]
+        else:
+            chosen += items([word])
+    return chosen
+
+
+def hold(session: Session, words: list[str]) -> int:
+    """hold"""
+    return _each(session, _chosen(session, words), lambda target: HoldJob(target=target), "slurm_suspend error")
+
+
+def uhold(session: Session, words: list[str]) -> int:
+    """uhold"""
+    return _each(
+        session, _chosen(session, words), lambda target: HoldJob(target=target, by_user=True), "slurm_suspend error"
+    )
+
+
+def release(session: Session, words: list[str]) -> int:
+    """release"""
+    return _each(session, _chosen(session, words), lambda target: ReleaseJob(target=target), "slurm_suspend error")
+
+
+def requeue(session: Session, words: list[str]) -> int:
+    """requeue [incomplete] JOBS"""
+    incomplete = words[0].lower() == "incomplete"
+    if incomplete:
+        words = words[1:]
+    return _each(session, items(words), lambda target: RequeueJob(target=target, incomplete_only=incomplete))
+
+
+def requeue_hold(session: Session, words: list[str]) -> int:
+    """requeuehold [incomplete] [State=SpecialExit] JOBS"""
+    special = incomplete = False
+    while words and (words[0].lower() == "incomplete" or words[0].lower().startswith("state=")):
+        word, *words = words
+        if word.lower() == "incomplete":
+            incomplete = True
+        elif word.partition("=")[2].lower() in ("specialexit", "se", "special_exit"):
+            special = True
+        else:
+            session.say(f"Invalid state specified: {word}")
+            return 1
+    return _each(
+        session,
+        items(words),
+        lambda target: RequeueJob(target=target, hold=True, special_exit=special, incomplete_only=incomplete),
+    )
+
+
+def suspend(session: Session, words: list[str]) -> int:
+    """suspend"""
+    return _each(session, items(words), lambda target: SuspendJob(target=target))
+
+
+def resume(session: Session, words: list[str]) -> int:
+    """resume"""
+    return _each(session, items(words), lambda target: ResumeJob(target=target))
+
+
+def top(session: Session, words: list[str]) -> int:
+    """top"""
+    targets = []
+    for word in items(words):
+        target = target_of(word)
+        if target is None:
+            session.say(f"{_INVALID_ID} for job {word}")
+            return 1
+        targets.append(target)
+    try:
+        session.call(TopJob(targets=tuple(targets)), Done)
+    except RemoteError as error:
+        session.say(f"{error.message} for job {words[0]}")
+        return 1
+    return 0
+
+
+def notify(session: Session, words: list[str]) -> int:
+    """notify JOB TEXT"""
+    target = target_of(words[0])
+    problem = _INVALID_ID if target is None else ""
+    if target is not None:
+        try:
+            session.call(NotifyJob(target=target, message=" ".join(words[1:])), Done)
+        except RemoteError as error:
+            problem = error.message
+    if problem:
+        session.say(f"job notify failure: {problem}")
+        return 1
+    return 0
+
+
+def wait_job(session: Session, words: list[str]) -> int:
+    """wait_job JOB: until its nodes are ready, which here they are when it runs."""
+    from spritz.model.queries import AllocationGranted, AwaitAllocation
+
+    target = target_of(words[0])
+    if target is None:
+        session.context.error(f"Invalid job_id {words[0]}")
+        return 1
+    try:
+        granted = session.call(AwaitAllocation(job_id=target.job_id), AllocationGranted, timeout=None)
+    except RemoteError:
+        session.context.info(f"Problem running job {words[0]}")
+        return 1
+    if granted.job.state.ended:
+        session.context.info(f"Job {words[0]} no longer running")
+        return 1
+    session.context.info(f"Nodes are ready for job {words[0]}")
+    return 0

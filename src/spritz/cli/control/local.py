@@ -1,0 +1,114 @@
+"""Processes of jobs on this machine: listpids, listjobs, liststeps, pidinfo.
+
+A job's processes are known by the SLURM_JOB_ID in their environment, of which one sees one's own (root: all). The
+supervisors themselves are not listed. Source: scontrol(1).
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.cli.control.session import Session
+
+
+class Process:
+    """One process and its place in a job. `step` is `batch` for the script and what it starts itself."""
+
+    __slots__ = ("cluster", "global_id", "job", "local_id", "node", "pid", "step")
+
+    def __init__(self, pid: int, environment: dict[str, str]) -> None:
+        self.pid = pid
+        self.job = environment["SLURM_JOB_ID"]
+        step = environment.get("SLURM_STEP_ID", "")
+        self.step = step if step.isdigit() else "batch"
+        self.local_id = environment.get("SLURM_LOCALID", "-")
+        self.global_id = environment.get("SLURM_PROCID", "-")
+        self.node = environment.get("SLURMD_NODENAME", "")
+        self.cluster = environment.get("SLURM_CLUSTER_NAME", "")
+
+
+def processes() -> Iterator[Process]:
+    """All of this cluster's that can be seen, by number."""
+    from spritz.client.locate import locate_controller
+
+    cluster = locate_controller().cluster_name
+    for entry in sorted((name for name in os.listdir("/proc") if name.isdigit()), key=int):
+        found = _process(int(entry))
+        if found is not None and found.pid != os.getpid() and found.cluster in ("", cluster):
+            yield found
+
+
+def _process(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    environment = {}
+    for item in content.split(b"\0"):
+        name, equals, value = item.partition(b"=")
+        if equals and name.startswith(b"SLURM"):
+            environment[name.decode("ascii", "replace")] = value.decode("utf-8", "replace")
+    # A shell with a job's variables that runs elsewhere (salloc's) is on no node.
+    if not environment.get("SLURM_JOB_ID", "").isdigit() or "SLURMD_NODENAME" not in environment:
+        return None
+    return Process(pid, environment)
+
+
+def list_pids(session: Session, words: list[str]) -> int:
+    """listpids [JOB[.STEP]] [NODE]"""
+    job, _, step = words[0].partition(".") if words else ("", "", "")
+    node = words[1] if len(words) > 1 else ""
+    lines = [
+        f"{one.pid:<8} {one.job:<8} {one.step:<8} {one.local_id:<7} {one.global_id:<8}\n"
+        for one in processes()
+        if (not job or one.job == job) and (not step or one.step == step) and (not node or one.node == node)
+    ]
+    if not lines:
+        session.context.error(f"No job steps exist on this node{f' for job {words[0]}' if words else ''}.")
+        return 1
+    session.out(f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID':<8}\n")
+    session.out("".join(lines))
+    return 0
+
+
+def list_jobs(session: Session, words: list[str]) -> int:
+    """listjobs [NODE]"""
+    jobs = sorted({one.job for one in processes() if not words or one.node == words[0]}, key=int)
+    if not jobs:
+        session.out("No slurmstepd's found on this node\n")
+        return 0
+    session.out("JOBID\n" + "".join([f"{job}\n" for job in jobs]))
+    return 0
+
+
+def list_steps(session: Session, words: list[str]) -> int:
+    """liststeps [NODE]"""
+    steps = sorted({(int(one.job), one.step) for one in processes() if not words or one.node == words[0]})
+    if not steps:
+        session.out("No slurmstepd's found on this node\n")
+        return 0
+    session.out(f"{'JOBID':<8} STEPID\n" + "".join([f"{job:<8} {step}\n" for job, step in steps]))
+    return 0
+
+
+def pid_info(session: Session, words: list[str]) -> int:
+    """pidinfo PID: its job, and when that ends."""
+    word = words[0]
+    found = _process(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
+    if found is None:
+        session.context.error(f"{word} is no process of a job that can be seen from here")
+        return 1
+    from spritz.cli.format.record import moment
+    from spritz.model.commands.job import JobFilter, JobTarget
+    from spritz.model.queries import JobRows, ListJobs
+
+    wanted = ListJobs(filter=JobFilter(targets=(JobTarget(int(found.job)),)), fields=("ends_at",), all=True)
+    rows = [row for piece in session.controller().stream(wanted, JobRows) for row in piece.rows]
+    ends = float(str(rows[0][0])) if rows else 0.0
+    session.out(f"Slurm JobId={found.job} StepId={found.step} ends at {moment(ends, 'UNLIMITED')}\n")
+    return 0

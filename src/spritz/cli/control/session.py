@@ -1,0 +1,90 @@
+"""One run of scontrol: its flags, and a connection that is made when first needed."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from msgspec import Struct
+
+    from spritz.cli.context import Context
+    from spritz.client.sync import Connection
+
+    T = TypeVar("T")
+
+
+class Session:
+    """`details` counts `-d`; `json` is None for text. `status` is what the process will return."""
+
+    __slots__ = (
+        "_controller",
+        "all",
+        "context",
+        "details",
+        "finished",
+        "future",
+        "json",
+        "oneliner",
+        "quiet",
+        "status",
+        "verbose",
+    )
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.oneliner = False
+        self.details = 0
+        self.all = False
+        self.future = False
+        self.quiet = False
+        self.verbose = False
+        self.json: str | None = None
+        self.status = 0
+        self.finished = False
+        self._controller: Connection | None = None
+
+    def controller(self) -> Connection:
+        """The connection, made now if there is none yet. Raises ClientError."""
+        if self._controller is None:
+            from spritz.client.sync import connect_controller
+
+            self._controller = connect_controller()
+            if self.verbose:
+                from spritz.client.locate import locate_controller
+
+                config = locate_controller()
+                self.context.info(f"connected to slurmctld of cluster {config.cluster_name} ({config.path})")
+        return self._controller
+
+    def call(self, request: Struct, reply: type[T], *, timeout: float | None = -1.0) -> T:
+        """Ask the controller. Raises ClientError, RemoteError for a refusal; a lost connection is made anew next
+        time."""
+        from spritz.client.errors import ClientError, RemoteError
+
+        try:
+            return self.controller().call(request, reply, timeout=timeout)
+        except RemoteError:
+            raise
+        except ClientError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the controller go."""
+        if self._controller is not None:
+            self._controller.close()
+            self._controller = None
+
+    def out(self, text: str) -> None:
+        """Standard output, as it is."""
+        self.context.out(text)
+
+    def hint(self, text: str) -> None:
+        """What would help, for people at a terminal; tools read the error alone."""
+        if text and self.context.stderr.isatty():
+            self.context.info(text)
+
+    def say(self, line: str) -> None:
+        """A line on standard error without the program's name, as scontrol has most of its errors."""
+        self.context.err(line + "\n")

@@ -1,0 +1,69 @@
+"""`show ENTITY [ID]`: which entities there are, and where each is shown. Source: scontrol(1) show."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.control.session import Session
+
+
+class Entity:
+    """`at` is `module:function` in this package; `least` letters are needed; `refused` says why it is not built."""
+
+    __slots__ = ("at", "least", "refused")
+
+    def __init__(self, at: str = "", least: int = 3, refused: str = "") -> None:
+        self.at = at
+        self.least = least
+        self.refused = refused
+
+
+#: in the order in which shortened words are tried
+ENTITIES: dict[str, Entity] = {
+    "aliases": Entity("show_node:aliases"),
+    "assoc_mgr": Entity(refused="there is no accounting database"),
+    "bbstat": Entity(refused="burst buffers are not built"),
+    "burstbuffer": Entity(refused="burst buffers are not built"),
+    "config": Entity("show_config:config"),
+    "daemons": Entity("show_config:daemons"),
+    "dwstat": Entity(refused="burst buffers are not built"),
+    "federation": Entity(refused="federations are not built"),
+    "frontend": Entity(refused="front ends were removed from Slurm"),
+    "hostlist": Entity("names:hostlist", 5),
+    "hostlistsorted": Entity("names:hostlist_sorted", 9),
+    "hostnames": Entity("names:hostnames", 5),
+    "jobs": Entity("show_job:run", 1),
+    "licenses": Entity("show_config:licenses", 1),
+    "nodes": Entity("show_node:run", 1),
+    "partitions": Entity("show_partition:run", 1),
+    "reservations": Entity("show_config:reservations", 3),
+    "slurmd": Entity(refused="a node daemon answers its controller only; see `scontrol show node`"),
+    "steps": Entity("show_step:run", 2),
+    "topology": Entity("show_config:topology"),
+    "topoconf": Entity(refused="there is no topology.yaml"),
+}
+
+
+def run(session: Session, words: list[str]) -> int:
+    """show"""
+    name, equals, value = words[0].partition("=")  # `show job=7` is `show job 7`
+    rest = [value, *words[1:]] if equals else words[1:]
+    lower = name.lower()
+    entity = ENTITIES.get(lower) or ENTITIES.get(lower + "s")
+    if entity is None:
+        entity = next(
+            (one for known, one in ENTITIES.items() if len(lower) >= one.least and known.startswith(lower)), None
+        )
+    if entity is None:
+        session.say(f"invalid entity:{name} for keyword:show ")
+        return 1
+    if entity.refused:
+        session.context.error(f"show {lower} is not supported by Spritz: {entity.refused}")
+        return 1
+    module, _, function = entity.at.partition(":")
+    show: Callable[[Session, list[str]], int] = getattr(import_module(f"spritz.cli.control.{module}"), function)
+    return show(session, rest)

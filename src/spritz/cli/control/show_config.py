@@ -1,0 +1,104 @@
+"""`show config`, and small things of the whole cluster: daemons, licenses, reservations, topology.
+
+Source: scontrol(1) show.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+
+def config(session: Session, words: list[str]) -> int:
+    """show config [KEY]: every key as it is in force."""
+    from spritz.cli.format.record import moment
+    from spritz.model.queries import ConfigText, ShowConfig
+
+    answer = session.call(ShowConfig(), ConfigText)
+    if words:
+        wanted = words[0].lower()
+        pairs = [(key, value) for key, value in answer.pairs if key.lower() == wanted]
+        if not pairs:
+            session.say(f"{words[0]} is not a configuration parameter")
+            return 1
+        session.out("".join([f"{key:<23} = {value}\n" for key, value in pairs]))
+        return 0
+    lines = [f"Configuration data as of {moment(answer.now)}"]
+    lines += [f"{key:<23} = {value}" if key else value for key, value in answer.pairs]
+    session.out("\n".join(lines) + "\n\n")
+    from spritz.cli.control.daemons import ping
+
+    return ping(session, [])
+
+
+def daemons(session: Session, words: list[str]) -> int:
+    """show daemons: which should run on this machine."""
+    import os
+
+    from spritz.client.locate import locate_controller
+    from spritz.model.queries import ListNodes, Nodes
+
+    here = os.uname().nodename.partition(".")[0]
+    local = {here, "localhost", "127.0.0.1", "::1"}
+    names = []
+    if any(host.partition(".")[0] in local or host in local for host in locate_controller().hosts):
+        names.append("slurmctld")
+    answer = session.call(ListNodes(all=True), Nodes)
+    configs = [view.node.config for view in answer.nodes]
+    if any({config.name, config.hostname.partition(".")[0], config.address} & local for config in configs):
+        names.append("slurmd")
+    session.out(" ".join(names) + "\n")
+    return 0
+
+
+def licenses(session: Session, words: list[str]) -> int:
+    """show licenses: total, used and free."""
+    from spritz.model.queries import ConfigText, JobRows, ListJobs, ShowConfig
+
+    known = dict(session.call(ShowConfig(), ConfigText).settings.licenses)
+    if not known:
+        session.out("No licenses configured in Slurm.\n")
+        return 0
+    from spritz.model.commands.job import JobFilter
+
+    used = dict.fromkeys(known, 0)
+    asked = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("spec.licenses",), all=True)
+    for piece in session.controller().stream(asked, JobRows):
+        for (text,) in piece.rows:
+            for name, count in _licenses(str(text or "")):
+                if name in used:
+                    used[name] += count
+    for name, total in known.items():
+        if words and name != words[0]:
+            continue
+        separator = " " if session.oneliner else "\n    "
+        session.out(
+            f"LicenseName={name}{separator}Total={total} Used={used[name]} Free={total - used[name]} Reserved=0 "
+            "Remote=no\n"
+        )
+    return 0
+
+
+def _licenses(text: str) -> list[tuple[str, int]]:
+    pairs = []
+    for word in text.split(","):
+        name, _, count = word.replace("*", ":").partition(":")
+        if name:
+            pairs.append((name.strip(), int(count) if count.isdigit() else 1))
+    return pairs
+
+
+def reservations(session: Session, words: list[str]) -> int:
+    """show reservation: none can be made yet, so there is none."""
+    if words:
+        session.out(f"Reservation {words[0]} not found\n")
+        return 1
+    session.out("No reservations in the system\n")
+    return 0
+
+
+def topology(session: Session, words: list[str]) -> int:
+    """show topology: there is none but `topology/flat`."""
+    session.context.error("No topology information available")
+    return 0

@@ -1,0 +1,80 @@
+"""`show job [ID]`: asks for the records and prints them. Source: scontrol(1) show job."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+    from spritz.model.job import Job
+
+
+def run(session: Session, words: list[str]) -> int:
+    """show job [ID]"""
+    from spritz.client.errors import RemoteError
+    from spritz.notation import jobid
+
+    word = words[0] if words else ""
+    reference = None
+    if word:
+        try:
+            reference = jobid.parse(word)
+        except jobid.JobIdError:
+            session.say("scontrol_print_job error: Invalid job id specified")
+            return 1
+    try:
+        now, jobs = fetch(session, reference)
+    except RemoteError as error:
+        if session.quiet:
+            return 1
+        session.say(f"slurm_load_jobs error: {error.message}")
+        return 1
+    if session.json is not None:
+        from spritz.cli.jsonview.jobs import show_records
+
+        show_records(session.context, session.json, now, jobs)
+        return 0
+    if not jobs:
+        if word:
+            session.out(f"Job {word} not found\n")
+            return 1
+        session.out("No jobs in the system\n")
+        return 0
+    from spritz.cli.format.job_record import record_text
+
+    session.out("".join([record_text(job, now, session.oneliner, session.details) for job in jobs]))
+    return 0
+
+
+def fetch(session: Session, reference: object) -> tuple[float, list[Job]]:
+    """The records; single tasks of an array's rest as records of their own."""
+    from spritz.model.commands.job import JobFilter, JobTarget
+    from spritz.model.queries import Jobs, ListJobs
+    from spritz.notation.jobid import JobReference
+
+    wanted = JobFilter()
+    tasks: int | None = None
+    if isinstance(reference, JobReference):
+        tasks = reference.task_ids
+        wanted = JobFilter(targets=(JobTarget(reference.job_id, "" if tasks is None else format(tasks, "x")),))
+    controller = session.controller()
+    now, jobs = 0.0, []
+    # Whoever names a job may see it, hidden partition or not.
+    asked = ListJobs(filter=wanted, all=session.all or reference is not None)
+    for piece in controller.stream(asked, Jobs, timeout=controller.timeout_seconds):
+        now = piece.now
+        jobs += piece.jobs
+    return now, [part for job in jobs for part in _parts(job, tasks)]
+
+
+def _parts(job: Job, tasks: int | None) -> list[Job]:
+    if tasks is None or job.array is None:
+        return [job]
+    from msgspec.structs import replace
+
+    from spritz.model.resources import mask_ids
+
+    pending = int(job.array.pending, 16) & tasks
+    return [
+        replace(job, array=None, array_of=job.array, array_job_id=job.id, array_task_id=task)
+        for task in mask_ids(pending)
+    ]

@@ -1,0 +1,31 @@
+"""`show partition [NAME]`. Source: scontrol(1) show partition."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+
+def run(session: Session, words: list[str]) -> int:
+    """show partition [NAME]"""
+    from spritz.model.queries import ListNodes, ListPartitions, Nodes, Partitions
+
+    answer = session.call(ListPartitions(all=session.all or bool(words)), Partitions)
+    nodes = session.call(ListNodes(all=True), Nodes)
+    views = {view.node.name: view for view in nodes.nodes}
+    chosen = [p for p in answer.partitions if not words or p.name in words[0].split(",")]
+    if session.json is not None:
+        from spritz.cli.jsonview.partitions import show_records
+
+        show_records(session.context, session.json, answer.now, chosen, views)
+        return 0 if chosen or not words else 1
+    if words and not chosen:
+        session.out(f"Partition {words[0]} not found\n")
+        return 1
+    if not chosen:
+        session.out("No partitions in the system\n")
+    from spritz.cli.format.partition_text import record_text
+
+    session.out("".join([record_text(partition, views, session.oneliner) for partition in chosen]))
+    return 0

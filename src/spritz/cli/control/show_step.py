@@ -1,0 +1,82 @@
+"""`show step`. Source: scontrol(1) show step; order of 22.05."""
+
+from __future__ import annotations
+
+from spritz.cli.format.record import join, moment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+    from spritz.model.queries import StepView
+
+
+def run(session: Session, words: list[str]) -> int:
+    """show step [JOB[.STEP]]"""
+    from spritz.cli.control.jobs import target_of
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.job import JobFilter
+    from spritz.model.queries import ListSteps, Steps
+
+    if session.json is not None:
+        session.context.error("--json is not supported by Spritz for steps")
+        return 1
+    wanted = JobFilter()
+    if words:
+        target = target_of(words[0])
+        if target is None:
+            session.say("Invalid job_step_id specified")
+            return 1
+        wanted = JobFilter(targets=(target,))
+    try:
+        answer = session.call(ListSteps(filter=wanted), Steps)
+    except RemoteError as error:
+        session.say(f"slurm_get_job_steps error: {error.message}")
+        return 1
+    if not answer.steps:
+        session.out(f"Job step {words[0]} not found\n" if words else "No job steps in the system\n")
+        return 1 if words else 0
+    session.out("".join([record_text(view, session.oneliner) for view in answer.steps]))
+    return 0
+
+
+def record_text(view: StepView, oneliner: bool = False) -> str:
+    """One step."""
+    from spritz.cli.format.step_fields import name_of_step, step_hosts, step_label
+    from spritz.notation.duration import format_minutes
+    from spritz.notation.tres import format
+
+    step, spec = view.step, view.step.spec
+    label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id)
+    minutes = spec.time_limit_minutes
+    cpus = sum(node.allocation.cpu_count for node in step.nodes)
+    lines = [
+        f"StepId={label} UserId={step.uid} StartTime={moment(step.started_at)} "
+        f"TimeLimit={'UNLIMITED' if minutes is None else format_minutes(minutes)}",
+        f"State={step.state.value} Partition={view.partition} NodeList={step_hosts(step.nodes)}",
+        f"Nodes={len(step.nodes)} CPUs={cpus} Tasks={step.tasks} "
+        f"Name={name_of_step(step.step_id, spec)} Network=(null)",
+        f"TRES={format(tres(view)) or '(null)'}",
+        "ResvPorts=(null)",
+        "CPUFreqReq=Default",
+    ]
+    if spec.distribution:
+        lines[-1] += f" Dist={spec.distribution}"
+    lines.append(f"SrunHost:Pid={spec.submit_host or '(null)'}:{spec.client_pid}")
+    if spec.submit_line:
+        lines.append(f"SubmitLine={spec.submit_line}")
+    return join(lines, oneliner)
+
+
+def tres(view: StepView) -> list[tuple[str, int]]:
+    """What the step holds."""
+    step = view.step
+    sums = {"cpu": 0, "mem": 0, "node": len(step.nodes)}
+    for node in step.nodes:
+        sums["cpu"] += node.allocation.cpu_count
+        sums["mem"] += node.allocation.memory_mib
+        for one in node.allocation.gres:
+            sums[f"gres/{one.name}"] = sums.get(f"gres/{one.name}", 0) + one.count
+            if one.type:
+                typed = f"gres/{one.name}:{one.type}"
+                sums[typed] = sums.get(typed, 0) + one.count
+    return [(name, count) for name, count in sums.items() if count]

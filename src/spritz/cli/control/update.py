@@ -1,0 +1,86 @@
+"""`update`, `create` and `delete`: which entity a line is about. Source: scontrol(1) update, create, delete."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from spritz.cli.control.pairs import split
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+#: key that names the entity, letters needed, module that updates it, or why it is refused
+_ENTITIES: tuple[tuple[str, int, str, str], ...] = (
+    ("nodename", 3, "update_node", ""),
+    ("partitionname", 3, "update_partition", ""),
+    ("jobid", 3, "update_job", ""),
+    ("jobname", 3, "update_job", ""),
+    ("stepid", 4, "update_step", ""),
+    ("reservationname", 3, "", "reservations are not built"),
+    ("slurmctlddebug", 10, "", "use `scontrol setdebug LEVEL`"),
+    ("suspendexcnodes", 15, "", "power saving is not built"),
+    ("suspendexcparts", 15, "", "power saving is not built"),
+    ("suspendexcstates", 16, "", "power saving is not built"),
+    ("frontendname", 5, "", "front ends were removed from Slurm"),
+    ("hostname", 4, "", "topology.yaml is not built"),
+)
+
+
+def entity_of(words: list[str]) -> tuple[str, str] | None:
+    """(module, why refused) of the first word that names an entity."""
+    for word in words:
+        key = split(word)[0].lower()
+        for name, least, module, why in _ENTITIES:
+            if len(key) >= least and name.startswith(key):
+                return module, why
+    return None
+
+
+def update(session: Session, words: list[str]) -> int:
+    """update"""
+    entity = entity_of(words)
+    if entity is None:
+        session.say("No valid entity in update command")
+        session.say('Input line must include "NodeName", "PartitionName", "Reservation", "JobId", or "SlurmctldDebug"')
+        return 1
+    module, why = entity
+    if why:
+        session.context.error(f"this update is not supported by Spritz: {why}")
+        return 1
+    status: int = import_module(f"spritz.cli.control.{module}").run(session, words)
+    return status
+
+
+def create(session: Session, words: list[str]) -> int:
+    """create"""
+    words = words[1:] if words[0].lower() in ("partition", "reservation", "node") and "=" not in words[0] else words
+    entity = entity_of(words)
+    if entity is None:
+        session.say("No valid entity in create command")
+        session.say('Input line must include either "Reservation" or "Partition"')
+        return 1
+    module, why = entity
+    if module != "update_partition":
+        session.context.error(f"this creation is not supported by Spritz: {why or 'only partitions are made by hand'}")
+        return 1
+    from spritz.cli.control import update_partition
+
+    return update_partition.create(session, words)
+
+
+def delete(session: Session, words: list[str]) -> int:
+    """delete"""
+    word = words[0]
+    key, name = split(word)
+    lower = key.lower()
+    if len(lower) >= 3 and "partitionname".startswith(lower):
+        from spritz.cli.control import update_partition
+
+        return update_partition.delete(session, word, name)
+    if lower and ("reservationname".startswith(lower) or "nodename".startswith(lower)) and len(lower) >= 3:
+        what = "reservations are" if lower.startswith("res") else "nodes made by hand are"
+        session.context.error(f"this deletion is not supported by Spritz: {what} not built")
+        return 1
+    session.say(f"Invalid deletion entity: {word}")
+    return 1

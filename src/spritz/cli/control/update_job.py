@@ -1,0 +1,101 @@
+"""`update JobId=…`: jobs by id or by name. Source: scontrol(1)."""
+
+from __future__ import annotations
+
+from spritz.cli.control.job_keys import KEYS, minutes
+from spritz.cli.control.jobs import items, target_of
+from spritz.cli.control.pairs import find, not_supported, split, unquoted
+from spritz.model.errors import ESLURM, SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+    from spritz.model.commands.job import JobTarget
+
+    Changes = dict[str, object]
+
+
+def run(session: Session, words: list[str]) -> int:
+    """update JobId=LIST or JobName=NAME, then keys."""
+    ids: list[str] = []
+    name = ""
+    changes: Changes = {}
+    limit = ""
+    for word in words:
+        key, value = split(word)
+        value = unquoted(value)
+        lower = key.lower()
+        if len(lower) >= 3 and "jobid".startswith(lower):
+            ids = items([value])
+            continue
+        if lower in ("jobname", "name") and not ids and not name and word is words[0]:
+            name = value
+            continue
+        if len(lower) >= 5 and "timelimit".startswith(lower):
+            limit = value
+            continue
+        found = find(key, KEYS)
+        if found is None:
+            return not_supported(session, word)
+        known, entry = found
+        if entry.changes is None:
+            session.context.error(f"update of {known} is not supported by Spritz: {entry.refused}")
+            return 1
+        changes.update(entry.changes(value))
+    if not changes and not limit:
+        session.say("No changes specified")
+        return 1
+    if name:
+        from spritz.cli.control.jobs import named
+
+        ids = named(session, name)
+        if not ids:
+            session.say(f"{ESLURM['ESLURM_INVALID_JOB_ID'][1]} for job {name}")
+            return 1
+    status = 0
+    for job in ids:
+        status = _update(session, job, changes, limit) or status
+    return status
+
+
+def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.job import Done, UpdateJob
+
+    target = target_of(word)
+    if target is None:
+        session.say(f"{ESLURM['ESLURM_INVALID_JOB_ID'][1]} for job {word}")
+        return 1
+    try:
+        if limit:
+            changes = {**changes, "time_limit_minutes": _limit(session, target, limit)}
+        answer = session.call(UpdateJob(target=target, changes=changes), Done)
+    except RemoteError as error:
+        session.say(f"{error.message} for job {word}")
+        session.hint(error.hint)
+        return 1
+    for message in answer.messages:
+        session.say(message)
+    return 0
+
+
+def _limit(session: Session, target: JobTarget, text: str) -> int:
+    """TimeLimit: a limit, or `+` or `-` minutes from what it is now."""
+    if text[:1] not in ("+", "-") or text == "-1":
+        return minutes(text, "TimeLimit")
+    from spritz.model.commands.job import JobFilter
+    from spritz.model.ids import INFINITE
+    from spritz.model.queries import JobRows, ListJobs
+
+    change = minutes(text[1:], "TimeLimit")
+    asked = ListJobs(
+        filter=JobFilter(targets=(target,)), fields=("time_limit_minutes", "spec.time_limit_minutes"), all=True
+    )
+    rows = [row for piece in session.controller().stream(asked, JobRows) for row in piece.rows]
+    now = next((limit for row in rows for limit in row if isinstance(limit, int)), INFINITE)
+    if now >= INFINITE:
+        raise SpritzError("Invalid TimeLimit value: the job has no limit to change")
+    changed = now + change if text[0] == "+" else now - change
+    if changed < 1:
+        raise SpritzError("Invalid TimeLimit value")
+    return changed

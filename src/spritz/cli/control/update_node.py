@@ -1,0 +1,143 @@
+"""`update NodeName=…`. Source: scontrol(1) NODES - SPECIFICATIONS FOR UPDATE COMMAND."""
+
+from __future__ import annotations
+
+from spritz.cli.control.pairs import find, not_supported, split, unquoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.control.session import Session
+
+#: states that can be asked for, in the words that may be shortened; "" what the core takes
+STATES = (
+    "DRAIN",
+    "DOWN",
+    "FAIL",
+    "IDLE",
+    "NORESP",
+    "RESUME",
+    "UNDRAIN",
+)
+REFUSED_STATES = {
+    "CANCEL_REBOOT": "reboots are not built",
+    "FUTURE": "a node becomes FUTURE by its State= in slurm.conf",
+    "POWER_DOWN": "power saving is not built",
+    "POWER_DOWN_ASAP": "power saving is not built",
+    "POWER_DOWN_FORCE": "power saving is not built",
+    "POWER_UP": "power saving is not built",
+}
+
+
+class Key:
+    """`field` of UpdateNode.changes and how its text is read; `refused` says why there is none."""
+
+    __slots__ = ("field", "parse", "refused")
+
+    def __init__(self, field: str = "", parse: Callable[[str], object] = str, refused: str = "") -> None:
+        self.field = field
+        self.parse = parse
+        self.refused = refused
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def _count(text: str) -> int:
+    from spritz.cli.control.job_keys import number
+
+    return number(text, "Weight")
+
+
+KEYS: dict[str, Key] = {
+    "ActiveFeatures": Key("features_active", _words),
+    "AvailableFeatures": Key("features", _words),
+    "CertToken": Key(refused="certificates are not built"),
+    "Comment": Key("comment"),
+    "CpuBind": Key(refused="set it in slurm.conf and reconfigure"),
+    "Extra": Key("extra"),
+    "Features": Key("features", _words),
+    "Gres": Key(refused="set it in slurm.conf and reconfigure"),
+    "InstanceId": Key(refused="clouds are not built"),
+    "InstanceType": Key(refused="clouds are not built"),
+    "NodeAddr": Key(refused="set it in slurm.conf and reconfigure"),
+    "NodeHostName": Key(refused="set it in slurm.conf and reconfigure"),
+    "Reason": Key("reason"),
+    "ReasonUid": Key(refused="a reason is the caller's own"),
+    "ResumeAfter": Key(refused="nodes resume when they are told to"),
+    "State": Key("state"),
+    "TopologyStr": Key(refused="there is no topology"),
+    "Weight": Key("weight", _count),
+}
+
+
+def run(session: Session, words: list[str]) -> int:
+    """update NodeName=LIST, then keys."""
+    from spritz.model.commands.cluster import UpdateNode
+    from spritz.model.commands.job import Done
+
+    names: list[str] = []
+    changes: dict[str, object] = {}
+    state = reason = ""
+    for word in words:
+        key, value = split(word)
+        value = unquoted(value)
+        if len(key) >= 3 and "nodename".startswith(key.lower()):
+            names = _names(session, value)
+            continue
+        found = find(key, KEYS)
+        if found is None:
+            return not_supported(session, word)
+        known, entry = found
+        if entry.refused:
+            session.context.error(f"update of a node's {known} is not supported by Spritz: {entry.refused}")
+            return 1
+        if known == "State":
+            chosen = _state(session, word, value)
+            if chosen is None:
+                return 1
+            state = chosen
+        elif known == "Reason":
+            reason = value
+        else:
+            changes[entry.field] = entry.parse(value)
+    if not state and not reason and not changes:
+        session.say("No changes specified")
+        return 1
+    if state in ("DOWN", "DRAIN", "FAIL") and not reason:
+        session.say("You must specify a reason when DOWNING or DRAINING a node. Request denied")
+        return 1
+    session.call(UpdateNode(names=tuple(names), state=state, reason=reason, changes=changes), Done)
+    return 0
+
+
+def _names(session: Session, text: str) -> list[str]:
+    if text.upper() == "ALL":
+        from spritz.model.queries import ListNodes, Nodes
+
+        return [view.node.name for view in session.call(ListNodes(all=True), Nodes).nodes]
+    from spritz.model.errors import SpritzError
+    from spritz.notation.hostlist import HostlistError, expand
+
+    try:
+        return expand(text)
+    except HostlistError as error:
+        raise SpritzError(str(error)) from error
+
+
+def _state(session: Session, word: str, text: str) -> str | None:
+    """The state's full name; None after saying why not."""
+    upper = text.upper()
+    for name in sorted((*STATES, *REFUSED_STATES), key=len):
+        if upper and name.startswith(upper) and (len(upper) >= 3 or name == upper):
+            if name in REFUSED_STATES:
+                session.context.error(f"node state {name} is not supported by Spritz: {REFUSED_STATES[name]}")
+                return None
+            return name
+    session.say(f"Invalid input: {word}")
+    session.say("Request aborted")
+    session.say(f"Valid states are: {' '.join(STATES)}")
+    session.say("Not all states are valid given a node's prior state")
+    return None

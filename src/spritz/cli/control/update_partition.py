@@ -1,0 +1,186 @@
+"""`create`, `update` and `delete PartitionName=…`: keys and values are read as slurm.conf's are.
+
+Source: scontrol(1) PARTITIONS - SPECIFICATIONS FOR CREATE, UPDATE, AND DELETE COMMANDS.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.control.pairs import find, not_supported, split, unquoted
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+#: key of slurm.conf -> field of `model.partition.Partition`
+FIELDS = {
+    "AllocNodes": "allow_alloc_nodes",
+    "AllowAccounts": "allow_accounts",
+    "AllowGroups": "allow_groups",
+    "AllowQos": "allow_qos",
+    "Alternate": "alternate",
+    "Default": "default",
+    "DefaultTime": "default_time_minutes",
+    "DefCpuPerGPU": "default_cpus_per_gpu",
+    "DefMemPerCPU": "default_memory_mib_per_cpu",
+    "DefMemPerGPU": "default_memory_mib_per_gpu",
+    "DefMemPerNode": "default_memory_mib_per_node",
+    "DenyAccounts": "deny_accounts",
+    "DenyQos": "deny_qos",
+    "DisableRootJobs": "disable_root_jobs",
+    "ExclusiveUser": "exclusive_user",
+    "GraceTime": "grace_seconds",
+    "Hidden": "hidden",
+    "LLN": "lln",
+    "MaxCPUsPerNode": "max_cpus_per_node",
+    "MaxCPUsPerSocket": "max_cpus_per_socket",
+    "MaxMemPerCPU": "max_memory_mib_per_cpu",
+    "MaxMemPerNode": "max_memory_mib_per_node",
+    "MaxNodes": "max_nodes",
+    "MaxTime": "max_time_minutes",
+    "MinNodes": "min_nodes",
+    "Nodes": "nodes",
+    "OverSubscribe": "oversubscribe",
+    "OverTimeLimit": "over_time_minutes",
+    "PreemptMode": "preempt_mode",
+    "PriorityJobFactor": "priority_job_factor",
+    "PriorityTier": "priority_tier",
+    "QOS": "qos",
+    "ReqResv": "require_reservation",
+    "RootOnly": "root_only",
+    "State": "state",
+}
+
+#: other keys that Slurm takes
+REFUSED = {
+    "CpuBind": "set it in slurm.conf and reconfigure",
+    "DenyGroups": "set AllowGroups",
+    "Exclusive": "use OverSubscribe or ExclusiveUser",
+    "ExclusiveTopo": "there is no topology",
+    "JobDefaults": "use DefCpuPerGPU and DefMemPerGPU",
+    "PowerDownOnIdle": "power saving is not built",
+    "ResumeTimeout": "power saving is not built",
+    "SelectTypeParameters": "resources are counted alike in all partitions",
+    "SuspendTime": "power saving is not built",
+    "SuspendTimeout": "power saving is not built",
+    "Topology": "there is no topology",
+    "TRESBillingWeights": "billing is not built",
+}
+_OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}
+
+
+def _changes(session: Session, words: list[str]) -> tuple[str, dict[str, object]] | int:
+    """(name, changes), or the status after saying what is wrong."""
+    name = ""
+    changes: dict[str, object] = {}
+    table = {**dict.fromkeys(FIELDS, ""), **REFUSED, **dict.fromkeys(_OTHER_NAMES, "")}
+    for word in words:
+        key, value = split(word)
+        value = unquoted(value)
+        if len(key) >= 3 and "partitionname".startswith(key.lower()):
+            name = value
+            continue
+        found = find(key, table)
+        if found is None:
+            return not_supported(session, word)
+        known, why = found
+        if why:
+            session.context.error(f"update of a partition's {known} is not supported by Spritz: {why}")
+            return 1
+        known = _OTHER_NAMES.get(known, known)
+        changes.update(_value(session, known, value, word))
+    return name, changes
+
+
+def _value(session: Session, key: str, text: str, word: str) -> dict[str, object]:
+    """One change. Raises SpritzError with scontrol's words for a value that is none."""
+    field = FIELDS[key]
+    if key == "Nodes":
+        names = _nodes(session, text)
+        return {"nodes": names, "nodes_text": text}
+    from spritz.config.schema.partitions import PARTITION_KEYS
+
+    entry = next(one for one in PARTITION_KEYS if one.name == key)
+    try:
+        value = entry.kind.parse(text)
+    except ValueError as error:
+        if key == "State":
+            session.context.error(f"Invalid input: {word}")
+            raise SpritzError("Acceptable State values are UP, DOWN, DRAIN and INACTIVE") from error
+        raise SpritzError(f"Invalid input {word}", hint=f"accepted: {entry.kind.accepted}") from error
+    if key == "AllocNodes":
+        from spritz.notation.hostlist import expand
+
+        value = () if text.upper() == "ALL" else tuple(expand(text))
+    return {field: list(value) if isinstance(value, tuple) else value}
+
+
+def _nodes(session: Session, text: str) -> list[str]:
+    from spritz.notation.hostlist import HostlistError, expand
+
+    if text.upper() == "ALL":
+        from spritz.model.queries import ListNodes, Nodes
+
+        return [view.node.name for view in session.call(ListNodes(all=True), Nodes).nodes]
+    try:
+        return expand(text)
+    except HostlistError as error:
+        raise SpritzError(str(error)) from error
+
+
+def run(session: Session, words: list[str]) -> int:
+    """update PartitionName=NAME, then keys."""
+    from spritz.model.commands.cluster import UpdatePartition
+    from spritz.model.commands.job import Done
+
+    made = _changes(session, words)
+    if isinstance(made, int):
+        return made
+    name, changes = made
+    if not changes:
+        session.say("No changes specified")
+        return 1
+    session.call(UpdatePartition(name=name, changes=changes), Done)
+    return 0
+
+
+def create(session: Session, words: list[str]) -> int:
+    """create PartitionName=NAME, then keys."""
+    import msgspec
+
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.cluster import CreatePartition
+    from spritz.model.commands.job import Done
+    from spritz.model.partition import Partition
+
+    made = _changes(session, words)
+    if isinstance(made, int):
+        return made
+    name, changes = made
+    if not name:
+        session.say("PartitionName must be given.")
+        return 1
+    plain = {"name": name, **changes}
+    partition = msgspec.convert(plain, Partition)
+    try:
+        session.call(CreatePartition(partition=partition), Done)
+    except RemoteError as error:
+        session.say(f"Error creating the partition: {error.message}")
+        session.hint(error.hint)
+        return 1
+    return 0
+
+
+def delete(session: Session, word: str, name: str) -> int:
+    """delete PartitionName=NAME"""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.cluster import DeletePartition
+    from spritz.model.commands.job import Done
+
+    try:
+        session.call(DeletePartition(name=name), Done)
+    except RemoteError as error:
+        session.say(f"delete_partition {word}: {error.message}")
+        session.hint(error.hint)
+        return 1
+    return 0

@@ -1,0 +1,185 @@
+"""Every keyword of scontrol, and how one is found and called.
+
+Keywords may be shortened to `least` letters, in any case. Source: scontrol(1) COMMANDS; messages of 22.05.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.control.session import Session
+    from spritz.model.errors import SpritzError
+
+_PROGRAM = "the program that it would run is not configured: power saving is not built"
+
+
+class Verb:
+    """One keyword.
+
+    `at` is `module:function` in this package, called with (session, words after the keyword) for the status; `least`
+    letters are needed; `few` and `many` bound the number of words. `refused` says why it is not built.
+    """
+
+    __slots__ = ("at", "few", "help", "least", "many", "name", "refused")
+
+    def __init__(
+        self, name: str, at: str, help: str, *, least: int = 3, few: int = 0, many: int = 10_000, refused: str = ""
+    ) -> None:
+        self.name = name
+        self.at = at
+        self.help = help
+        self.least = least
+        self.few = few
+        self.many = many
+        self.refused = refused
+
+    def matches(self, word: str) -> bool:
+        """`sho` is show."""
+        return len(word) >= min(self.least, len(self.name)) and self.name.startswith(word.lower())
+
+
+def _no(name: str, why: str, *, least: int = 3) -> Verb:
+    return Verb(name, "", "", least=least, refused=why)
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb("all", "modes:show_all", "show what is hidden too", many=0),
+    Verb("hide", "modes:hide", "do not show what is hidden", many=0),
+    Verb("details", "modes:details", "show more", least=1, many=0),
+    Verb("oneliner", "modes:oneliner", "one line for each record", least=1, many=0),
+    Verb("quiet", "modes:quiet", "only errors", least=4, many=0),
+    Verb("verbose", "modes:verbose", "say more", least=4, many=0),
+    Verb("show", "show:run", "show ENTITY [ID]: a record, or all", few=1, many=2),
+    Verb("update", "update:update", "update KEY=VALUE …: a job, node, partition or step", least=1, few=1),
+    Verb("create", "update:create", "create PartitionName=… KEY=VALUE …", few=1),
+    Verb("delete", "update:delete", "delete PartitionName=…", few=1, many=1),
+    Verb("hold", "jobs:hold", "hold JOBS: keep from starting", least=4, few=1),
+    Verb("holdu", "jobs:uhold", "hold as the user", least=5, few=1),
+    Verb("uhold", "jobs:uhold", "hold as the user: he may release it himself", few=1),
+    Verb("release", "jobs:release", "release JOBS", few=1),
+    Verb("requeue", "jobs:requeue", "requeue [incomplete] JOBS: queue again", few=1),
+    Verb("requeuehold", "jobs:requeue_hold", "requeuehold [State=SpecialExit] JOBS", least=8, few=1),
+    Verb("suspend", "jobs:suspend", "suspend JOBS: stop all processes", few=1),
+    Verb("resume", "jobs:resume", "resume JOBS that are suspended", few=1),
+    Verb("top", "jobs:top", "top JOBS: first among their user's", few=1, many=1),
+    Verb("notify", "jobs:notify", "notify JOB TEXT: a line into the job's standard error", least=1, few=2),
+    Verb("wait_job", "jobs:wait_job", "wait_job JOB: until it runs", few=1, many=1),
+    Verb("write", "write:run", "write batch_script JOB [FILE|-]; write config [FILE]", few=1, many=3),
+    Verb("reconfigure", "daemons:reconfigure", "read the configuration files again", many=0),
+    Verb("ping", "daemons:ping", "are the controllers there?", many=0),
+    Verb("shutdown", "daemons:shutdown", "shutdown [slurmctld]: stop the daemons; returns when they have", many=1),
+    Verb("setdebug", "daemons:set_debug", "setdebug LEVEL: of slurmctld's log", least=4, few=1, many=2),
+    Verb("errnumstr", "daemons:error_text", "errnumstr NUMBER: what an error number means", few=1, many=1),
+    Verb("version", "daemons:version", "the version", least=4, many=0),
+    Verb("completing", "daemons:completing", "jobs whose nodes are still being cleared", many=0),
+    Verb("listjobs", "local:list_jobs", "jobs with processes on this machine", least=5, many=1),
+    Verb("liststeps", "local:list_steps", "steps with processes on this machine", least=5, many=1),
+    Verb(
+        "listpids", "local:list_pids", "listpids [JOB[.STEP]] [NODE]: their processes on this machine", least=5, many=2
+    ),
+    Verb("pidinfo", "local:pid_info", "pidinfo PID: which job a process belongs to", few=1, many=1),
+    Verb("getaddrs", "show_node:addresses", "getaddrs HOSTS: addresses of nodes", least=4, few=1, many=1),
+    Verb("help", "interactive:help_text", "this text", least=1, many=0),
+    Verb("exit", "modes:leave", "leave", least=1, many=0),
+    Verb("quit", "modes:leave", "leave", least=4, many=0),
+    _no("abort", "a core dump of the controller is not to be had; kill -ABRT does as much", least=5),
+    _no("cancel_reboot", "reboots are not built"),
+    _no("cluster", "there is one cluster", least=2),
+    _no("fsdampeningfactor", "fair share is not built"),
+    _no("getent", "there is no nss_slurm: nodes take users from the system", least=4),
+    _no("power", _PROGRAM),
+    _no("reboot", "reboots are not built", least=4),
+    _no("schedloglevel", "scheduling is logged with slurmctld's own log; use setdebug"),
+    _no("setdebugflags", "there are no debug flags", least=9),
+    _no("takeover", "there is one controller"),
+    _no("token", "tokens between machines are not built"),
+)
+
+#: `too few arguments for update keyword`: these say it the other way round
+_OTHER_WORDING = ("update", "delete", "create")
+
+
+def find(word: str) -> Verb | None:
+    """The verb that a word means: the exact one, or the first that it begins."""
+    lower = word.lower()
+    for verb in VERBS:
+        if verb.name == lower:
+            return verb
+    for verb in VERBS:
+        if verb.matches(lower):
+            return verb
+    return None
+
+
+def call(session: Session, words: list[str]) -> int:
+    """Carry out one line; the status. Errors are printed here. Raises nothing that a user could cause."""
+    from spritz.cli.silent import Silent
+    from spritz.model.errors import SpritzError
+
+    word, *rest = words
+    verb = find(word)
+    if verb is None:
+        session.say(f"invalid keyword: {word}")
+        return 1
+    if verb.refused:
+        session.context.error(f"{verb.name} is not supported by Spritz: {verb.refused}")
+        return 1
+    if len(rest) < verb.few:
+        session.say(
+            f"too few arguments for {word} keyword"
+            if verb.name in _OTHER_WORDING
+            else f"too few arguments for keyword:{word}"
+        )
+        return 1
+    if len(rest) > verb.many:
+        session.say(f"too many arguments for keyword:{word}")
+        return 1
+    module, _, name = verb.at.partition(":")
+    run: Callable[[Session, list[str]], int] = getattr(import_module(f"spritz.cli.control.{module}"), name)
+    try:
+        return run(session, rest)
+    except Silent as silent:
+        return silent.exit_code
+    except SpritzError as error:
+        session.hint(error.hint)
+        if _is_of_controller(error):
+            session.say(f"{_caller(verb.name, rest)} error: {error.message}")
+            return 1
+        session.context.error(error.message)
+        return error.exit_code
+
+
+def _is_of_controller(error: SpritzError) -> bool:
+    """Whether the controller refused or could not be asked. Does not load the client for those who never asked."""
+    import sys
+
+    client = sys.modules.get("spritz.client.errors")
+    return client is not None and isinstance(error, client.ClientError)
+
+
+#: beginning of an entity of `show` -> the function of Slurm's library that loads it
+_LOADERS = {
+    "j": "slurm_load_jobs",
+    "n": "slurm_load_node",
+    "p": "slurm_load_partitions",
+    "c": "slurm_load_ctl_conf",
+    "st": "slurm_get_job_steps",
+}
+
+
+def _caller(name: str, rest: list[str]) -> str:
+    """The function of Slurm's library that messages about a failed request begin with."""
+    if name == "show":
+        entity = rest[0].lower()
+        return next((loader for start, loader in _LOADERS.items() if entity.startswith(start)), "slurm_load")
+    return {
+        "reconfigure": "slurm_reconfigure",
+        "shutdown": "slurm_shutdown",
+        "update": "slurm_update",
+        "ping": "slurm_ping",
+        "setdebug": "slurm_set_debug_level",
+    }.get(name, f"scontrol {name}")

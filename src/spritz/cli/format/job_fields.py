@@ -1,0 +1,432 @@
+"""Every squeue field of a job: what it needs of the record, and how it is shown.
+
+Values come as plain msgpack: records as dicts (defaults left out), tuples as lists. Source: squeue(1) `-o` and `-O`;
+texts as 22.05 prints them,
+`gres/gpu:1` as 25.05 does.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.format import job_text
+from spritz.cli.format.columns import Field
+from spritz.model.ids import INFINITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Plain = dict[str, Any]
+
+NULL = "(null)"
+NA = "N/A"
+
+
+def _or_null(now: float, value: object) -> str:
+    return str(value) if value else NULL
+
+
+def _hosts_or_blank(now: float, names: list[str]) -> str:
+    if not names:
+        return ""
+    from spritz.notation.hostlist import compress
+
+    return compress(names)
+
+
+def _moment(now: float, at: float) -> str:
+    return clock_text(at) if at else NA
+
+
+def clock_text(at: float) -> str:
+    """Local time as SLURM_TIME_FORMAT asks."""
+    import os
+
+    from spritz.notation.times import format_time
+
+    return format_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)
+
+
+def _label(now: float, job_id: int, array_job: int, task: int | None, array: Plain | None) -> str:
+    return job_text.job_label(job_id, array_job, task, array, _bitstr_length() if array else 0)
+
+
+def _bitstr_length() -> int:
+    import os
+
+    from spritz.notation.ranges import bitstr_length
+
+    return bitstr_length(os.environ.get("SLURM_BITSTR_LEN"))
+
+
+def _array_task(now: float, task: int | None, array: Plain | None) -> str:
+    if array:
+        from spritz.notation.ranges import format_array
+
+        return format_array(int(array["pending"], 16), array.get("limit", 0), _bitstr_length())
+    return NA if task is None else str(task)
+
+
+def node_count(state: str, allocation: Plain | None, spec_nodes: int, tasks: int, per_task: int | None) -> int:
+    """Nodes held, or the least that will be."""
+    return len(allocation["nodes"]) if allocation else spec_nodes
+
+
+def allocated_hosts(allocation: Plain | None) -> str:
+    """Hostlist of the allocation."""
+    if not allocation:
+        return ""
+    from spritz.notation.hostlist import compress
+
+    return compress(node["node"] for node in allocation["nodes"])
+
+
+def _node_list(now: float, allocation: Plain | None) -> str:
+    return allocated_hosts(allocation)
+
+
+#: states in which `%R` tells why in place of where
+_EXPLAINED = frozenset({"PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"})
+
+
+def _node_list_or_reason(now: float, state: str, allocation: Plain | None, reason: str, detail: str) -> str:
+    if state in _EXPLAINED:
+        return f"({job_text.reason_text(reason, detail)})"
+    return allocated_hosts(allocation)
+
+
+def cpu_count(allocation: Plain | None, tasks: int, per_task: int | None, nodes: int, overcommit: bool) -> int:
+    """CPUs held, or the least that will be."""
+    if allocation:
+        return sum(int(node["cpus"], 16).bit_count() for node in allocation["nodes"])
+    return max(nodes, tasks * (per_task or 1) if not overcommit else nodes)
+
+
+def _cpus(now: float, allocation: Plain | None, tasks: int, per_task: int | None, nodes: int, overcommit: bool) -> str:
+    return str(cpu_count(allocation, tasks, per_task, nodes, overcommit))
+
+
+def _used(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> str:
+    from spritz.notation.duration import format_elapsed
+
+    return format_elapsed(job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
+
+
+def _limit(now: float, granted: int | None, asked: int | None) -> str:
+    from spritz.notation.duration import format_limit
+
+    return format_limit(granted if granted is not None else asked if asked is not None else INFINITE)
+
+
+def _left(
+    now: float,
+    granted: int | None,
+    asked: int | None,
+    state: str,
+    started: float,
+    ended: float,
+    suspended: float,
+    suspended_at: float,
+) -> str:
+    from spritz.notation.duration import format_left
+
+    limit = granted if granted is not None else asked if asked is not None else INFINITE
+    return format_left(limit, job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
+
+
+def _start(now: float, state: str, started: float, expected: float, begin: float) -> str:
+    if state == "PENDING":
+        moment = expected or (begin if begin > now else 0.0)
+    else:
+        moment = started
+    return clock_text(moment) if moment else NA
+
+
+def _end(now: float, state: str, ends: float, ended: float, limit: int | None) -> str:
+    if ended:
+        return clock_text(ended)
+    if state == "PENDING" or not ends or limit in (None, INFINITE):
+        return NA
+    return clock_text(ends)
+
+
+def memory_text(per_node: int | None, per_cpu: int | None, per_gpu: int | None, *, convert: bool = True) -> str:
+    """MIN_MEMORY: of a node, or of a CPU; 0 when nothing was asked."""
+    from spritz.notation.memory import format_mib
+
+    value = per_node if per_node is not None else per_cpu if per_cpu is not None else None
+    if not value:
+        return "0"
+    return format_mib(value, convert=convert)
+
+
+def _memory_unconverted(now: float, per_node: int | None, per_cpu: int | None, per_gpu: int | None) -> str:
+    return memory_text(per_node, per_cpu, per_gpu, convert=False)
+
+
+def unconverted(fields: dict[str, Field]) -> dict[str, Field]:
+    """--noconvert: the same fields, memory in MiB (2048M stays 2048M)."""
+    memory, tres = LETTERS["m"], TRES_ALLOC
+    plain_memory = Field(memory.header, memory.needs, _memory_unconverted, sort=memory.sort)
+    plain_tres = Field(tres.header, tres.needs, _tres_unconverted)
+    changed = {memory: plain_memory, tres: plain_tres}
+    return {name: changed.get(field, field) for name, field in fields.items()}
+
+
+def _memory(now: float, per_node: int | None, per_cpu: int | None, per_gpu: int | None) -> str:
+    return memory_text(per_node, per_cpu, per_gpu)
+
+
+def tres_text(requests: list[Plain] | list[list[Any]]) -> str:
+    """`gres/gpu:a100:2,…`; N/A when nothing was asked."""
+    words = []
+    for request in requests:
+        if isinstance(request, dict):
+            name, kind, count = request["name"], request.get("type", ""), request.get("count", 1)
+        else:
+            name, kind, count = request
+        words.append(f"gres/{name}:{kind}:{count}" if kind else f"gres/{name}:{count}")
+    return ",".join(words) or NA
+
+
+def _tres(now: float, requests: list[Plain], more: list[Plain] | None = None) -> str:
+    return tres_text([*requests, *(more or [])])
+
+
+def tres_alloc(allocation: Plain | None, cpus: int, memory_mib: int, nodes: int, *, convert: bool = True) -> str:
+    """`cpu=8,mem=200M,node=2,billing=8,gres/gpu=2`."""
+    from spritz.notation.memory import format_mib
+
+    counted: dict[str, int] = {}
+    if allocation:
+        memory_mib = sum(node.get("memory_mib", 0) for node in allocation["nodes"])
+        for node in allocation["nodes"]:
+            for gres in node.get("gres", ()):
+                name = f"gres/{gres['name']}"
+                counted[name] = counted.get(name, 0) + gres.get("count", 0)
+                if gres.get("type"):
+                    typed = f"{name}:{gres['type']}"
+                    counted[typed] = counted.get(typed, 0) + gres.get("count", 0)
+    words = [f"cpu={cpus}"]
+    if memory_mib:
+        words.append(f"mem={format_mib(memory_mib, convert=convert)}")
+    words += [f"node={nodes}", f"billing={cpus}"]
+    words += [f"{name}={count}" for name, count in counted.items()]
+    return ",".join(words)
+
+
+def _tres_alloc(
+    now: float,
+    allocation: Plain | None,
+    tasks: int,
+    per_task: int | None,
+    nodes: int,
+    overcommit: bool,
+    mem_node: int | None,
+    mem_cpu: int | None,
+    gres: list[Any],
+    gpus: list[Any],
+    *,
+    convert: bool = True,
+) -> str:
+    cpus = cpu_count(allocation, tasks, per_task, nodes, overcommit)
+    count = len(allocation["nodes"]) if allocation else nodes
+    memory = mem_node * nodes if mem_node else mem_cpu * cpus if mem_cpu else 0
+    text = tres_alloc(allocation, cpus, memory, count, convert=convert)
+    if allocation is None:
+        for one in (*gres, *gpus):
+            name, kind, number = one["name"], one.get("type", ""), one.get("count", 1) * nodes
+            text += f",gres/{name}={number}"
+            if kind:
+                text += f",gres/{name}:{kind}={number}"
+    return text
+
+
+def _tres_unconverted(now: float, *values: Any) -> str:
+    return _tres_alloc(now, *values, convert=False)
+
+
+def _share(now: float, sharing: str) -> str:
+    return job_text.SHARING[sharing]
+
+
+def _star(now: float, count: int | None) -> str:
+    return "*" if count is None else str(count)
+
+
+def _stars(now: float, sockets: int | None, cores: int | None, threads: int | None) -> str:
+    return ":".join(_star(now, count) for count in (sockets, cores, threads))
+
+
+def _dependency(now: float, dependencies: list[Plain], mode: str) -> str:
+    from spritz.notation import dependency
+
+    if not dependencies:
+        return NULL
+    words = [
+        dependency.format_one(
+            dependency.Dependency(d["kind"], d.get("job_id", 0), d.get("task_id"), d.get("minutes", 0)),
+            d.get("state", "unfulfilled"),
+        )
+        for d in dependencies
+    ]
+    return ("?" if mode == "any" else ",").join(words)
+
+
+def _first_host(now: float, allocation: Plain | None, batch: bool) -> str:
+    return allocation["nodes"][0]["node"] if allocation and batch else "n/a"
+
+
+def _flag(now: float, value: object) -> str:
+    return "1" if value else "0"
+
+
+def _or_na(now: float, value: object) -> str:
+    return NA if value is None or value == "" else str(value)
+
+
+def _or_zero(now: float, value: object) -> str:
+    return str(value or 0)
+
+
+def _priority_share(now: float, priority: int) -> str:
+    return f"{priority / 0xFFFFFFFF:.14f}"
+
+
+def _label_order(job_id: int, array_job: int, task: int | None, array: Plain | None) -> tuple[int, int]:
+    return (array_job or job_id, INFINITE if task is None else task)
+
+
+def _limit_order(granted: int | None, asked: int | None) -> int:
+    return granted if granted is not None else asked if asked is not None else INFINITE
+
+
+def _number(value: int | None) -> int:
+    return value or 0
+
+
+def _start_order(state: str, started: float, expected: float, begin: float) -> float:
+    return (expected or begin or float("inf")) if state == "PENDING" else started
+
+
+def _end_order(state: str, ends: float, ended: float, limit: int | None) -> float:
+    return ended or ends or float("inf")
+
+
+def _used_order(state: str, started: float, ended: float, suspended: float, suspended_at: float) -> float:
+    # Of two jobs at one moment the later started has run less; ended ones keep their own length.
+    if not started or state == "PENDING":
+        return 0.0
+    return (ended - started - suspended) if ended else 1e12 - started - suspended
+
+
+def _left_order(granted: int | None, asked: int | None, *times: Any) -> float:
+    limit = _limit_order(granted, asked)
+    return float("inf") if limit == INFINITE else limit * 60 - _used_order(*times)
+
+
+_TIMES = ("state", "started_at", "ended_at", "suspended_seconds", "suspended_at")
+_SIZE = ("allocation", "spec.tasks", "spec.cpus_per_task", "spec.nodes_min", "spec.overcommit")
+_LIMIT = ("time_limit_minutes", "spec.time_limit_minutes")
+
+
+def _nodes_order(allocation: Plain | None, nodes: int) -> int:
+    return len(allocation["nodes"]) if allocation else nodes
+
+
+def _count_nodes(now: float, allocation: Plain | None, nodes: int) -> str:
+    return str(len(allocation["nodes"]) if allocation else nodes)
+
+
+ACCOUNT = Field("ACCOUNT", ("spec.account",), _or_null)
+LABEL = Field("JOBID", ("id", "array_job_id", "array_task_id", "array"), _label, sort=_label_order)
+NAME = Field("NAME", ("spec.name",))
+STATE = Field(
+    "STATE", ("state", "flags"), lambda now, state, flags: job_text.state_name(state, flags), sort=job_text.state_name
+)
+STATE_COMPACT = Field(
+    "ST", ("state", "flags"), lambda now, state, flags: job_text.state_compact(state, flags), sort=job_text.state_name
+)
+REASON = Field("REASON", ("reason", "reason_detail"), lambda now, r, d: job_text.reason_text(r, d))
+REASON_LIST = Field("NODELIST(REASON)", ("state", "allocation", "reason", "reason_detail"), _node_list_or_reason)
+GRES_PER_NODE = Field("TRES_PER_NODE", ("spec.gres_per_node", "spec.gpus_per_node"), _tres)
+
+TRES_ALLOC = Field(
+    "TRES_ALLOC",
+    (*_SIZE, "spec.memory_mib_per_node", "spec.memory_mib_per_cpu", "spec.gres_per_node", "spec.gpus_per_node"),
+    _tres_alloc,
+)
+
+#: `-o` letters
+LETTERS: dict[str, Field] = {
+    "a": ACCOUNT,
+    "A": Field("JOBID", ("id",), sort=lambda id: id),
+    "b": GRES_PER_NODE,
+    "B": Field("EXEC_HOST", ("allocation", "spec.batch"), _first_host),
+    "c": Field(
+        "MIN_CPUS",
+        ("spec.cpus_per_node_min", "spec.cpus_per_task"),
+        lambda now, a, b: str(a or b or 1),
+        sort=lambda a, b: a or b or 1,
+    ),
+    "C": Field("CPUS", _SIZE, _cpus, sort=cpu_count),
+    "d": Field("MIN_TMP_DISK", ("spec.tmp_mib",), _or_zero, sort=_number),
+    "D": Field("NODES", ("allocation", "spec.nodes_min"), _count_nodes, sort=_nodes_order),
+    "e": Field("END_TIME", ("state", "ends_at", "ended_at", "time_limit_minutes"), _end, sort=_end_order),
+    "E": Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency),
+    "f": Field("FEATURES", ("spec.features",), _or_null),
+    "F": Field(
+        "ARRAY_JOB_ID",
+        ("id", "array_job_id"),
+        lambda now, id, array: str(array or id),
+        sort=lambda id, array: array or id,
+    ),
+    "g": Field("GROUP", ("spec.group",)),
+    "G": Field("GROUP", ("spec.gid",), sort=_number),
+    "h": Field("OVER_SUBSCRIBE", ("spec.sharing",), _share),
+    "H": Field("SOCKETS_PER_NODE", ("spec.sockets_per_node",), _star),
+    "i": LABEL,
+    "I": Field("CORES_PER_SOCKET", ("spec.cores_per_socket",), _star),
+    "j": NAME,
+    "J": Field("THREADS_PER_CORE", ("spec.threads_per_core",), _star),
+    "k": Field("COMMENT", ("spec.comment",), _or_null),
+    "K": Field("ARRAY_TASK_ID", ("array_task_id", "array"), _array_task, sort=lambda task, array: _number(task)),
+    "l": Field("TIME_LIMIT", _LIMIT, _limit, sort=_limit_order),
+    "L": Field("TIME_LEFT", (*_LIMIT, *_TIMES), _left, sort=_left_order),
+    "m": Field(
+        "MIN_MEMORY",
+        ("spec.memory_mib_per_node", "spec.memory_mib_per_cpu", "spec.memory_mib_per_gpu"),
+        _memory,
+        sort=lambda node, cpu, gpu: node or cpu or gpu or 0,
+    ),
+    "M": Field("TIME", _TIMES, _used, sort=_used_order),
+    "n": Field("REQ_NODES", ("spec.node_list",), _hosts_or_blank),
+    "N": Field("NODELIST", ("allocation",), _node_list),
+    "o": Field("COMMAND", ("spec.command",), _or_null),
+    "O": Field("CONTIGUOUS", ("spec.contiguous",), _flag),
+    "p": Field("PRIORITY", ("priority",), _priority_share, sort=_number),
+    "P": Field(
+        "PARTITION",
+        ("state", "partition", "spec.partitions"),
+        lambda now, s, p, all: ",".join(all) if s == "PENDING" and all else p,
+    ),
+    "q": Field("QOS", ("spec.qos",), _or_null),
+    "Q": Field("PRIORITY", ("priority",), sort=_number),
+    "r": REASON,
+    "R": REASON_LIST,
+    "s": Field("", (), lambda now: ""),
+    "S": Field("START_TIME", ("state", "started_at", "expected_start_at", "spec.begin_at"), _start, sort=_start_order),
+    "t": STATE_COMPACT,
+    "T": STATE,
+    "u": Field("USER", ("spec.user",)),
+    "U": Field("UID", ("spec.uid",), sort=_number),
+    "v": Field("RESERVATION", ("spec.reservation",), _or_null),
+    "V": Field("SUBMIT_TIME", ("submitted_at",), _moment, sort=lambda at: at),
+    "w": Field("WCKEY", ("spec.wckey",), _or_null),
+    "W": Field("LICENSES", ("spec.licenses",), _or_null),
+    "x": Field("EXC_NODES", ("spec.exclude",), _hosts_or_blank),
+    "X": Field("CORE_SPEC", ("spec.core_spec",), _or_na),
+    "y": Field("NICE", ("spec.nice",), sort=_number),
+    "Y": Field("SCHEDNODES", ("expected_nodes",), lambda now, names: _hosts_or_blank(now, names) or NULL),
+    "z": Field("S:C:T", ("spec.sockets_per_node", "spec.cores_per_socket", "spec.threads_per_core"), _stars),
+    "Z": Field("WORK_DIR", ("spec.work_dir",)),
+}

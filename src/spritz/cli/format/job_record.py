@@ -1,0 +1,287 @@
+"""A job's full record as `scontrol show job` writes it, keys in Slurm's order.
+
+Source: scontrol(1) show job; order and texts of 22.05 with the changes of 25.05 (ReqTRES and AllocTRES, LicensesAlloc,
+`gres/gpu:1`).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.format import job_paths, job_text, job_tres
+from spritz.cli.format.record import NULL, hosts, join, moment, one_or_zero, or_null
+from spritz.model.ids import INFINITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.job import Job
+    from spritz.model.resources import GresAllocation, GresRequest
+
+
+def record_text(job: Job, now: float, oneliner: bool = False, details: int = 0) -> str:
+    """One job."""
+    lines = [
+        *_identity(job),
+        *_state(job, details),
+        *_times(job, now),
+        *_place(job),
+        *_size(job, details),
+        *_request(job),
+        *_files(job),
+        *_more(job),
+    ]
+    return join(lines, oneliner)
+
+
+def _identity(job: Job) -> list[str]:
+    spec = job.spec
+    first = f"JobId={job.id} "
+    if job.array_job_id or job.array is not None:
+        first += f"ArrayJobId={job.array_job_id or job.id} ArrayTaskId={_array_tasks(job)} "
+        of = job.array or job.array_of
+        if of is not None and of.limit:
+            first += f"ArrayTaskThrottle={of.limit} "
+    return [
+        f"{first}JobName={spec.name}",
+        f"UserId={spec.user or spec.uid}({spec.uid}) GroupId={spec.group or spec.gid}({spec.gid}) MCS_label=N/A",
+        f"Priority={job.priority} Nice={spec.nice} Account={or_null(spec.account)} QOS={or_null(spec.qos)}",
+    ]
+
+
+def _array_tasks(job: Job) -> str:
+    if job.array is not None:
+        from spritz.notation.ranges import format_array
+
+        return format_array(int(job.array.pending, 16), job.array.limit, 0)
+    return "N/A" if job.array_task_id is None else str(job.array_task_id)
+
+
+def _exit(status: int) -> str:
+    return f"{status >> 8}:{status & 0x7F}"
+
+
+def _state(job: Job, details: int) -> list[str]:
+    spec = job.spec
+    requeue = spec.batch and spec.requeue is not False
+    dependency = _dependency(job)
+    lines = [
+        f"JobState={job_text.state_name(job.state.value, job.flags)} "
+        f"Reason={job_text.reason_word(job.reason.value, job.reason_detail)} Dependency={dependency}",
+        f"Requeue={one_or_zero(requeue)} Restarts={job.restart_count} BatchFlag={one_or_zero(spec.batch)} Reboot=0 "
+        f"ExitCode={_exit(job.exit_status)}",
+    ]
+    if details:
+        lines.append(f"DerivedExitCode={_exit(job.derived_exit_status)}")
+    return lines
+
+
+def _dependency(job: Job) -> str:
+    from spritz.notation import dependency
+
+    words = [
+        dependency.format_one(dependency.Dependency(d.kind, d.job_id, d.task_id, d.minutes), d.state)
+        for d in job.dependencies
+    ]
+    return ("?" if job.spec.dependency_mode == "any" else ",").join(words) or NULL
+
+
+def limit_minutes(job: Job) -> int:
+    """The limit granted, or asked for."""
+    if job.time_limit_minutes is not None:
+        return job.time_limit_minutes
+    return INFINITE if job.spec.time_limit_minutes is None else job.spec.time_limit_minutes
+
+
+def _times(job: Job, now: float) -> list[str]:
+    from spritz.notation.duration import format_duration, format_minutes
+
+    spec = job.spec
+    used = job_text.used_seconds(
+        now, job.state.value, job.started_at, job.ended_at, job.suspended_seconds, job.suspended_at
+    )
+    minimum = "N/A" if spec.time_min_minutes is None else format_minutes(spec.time_min_minutes)
+    pending = job.state.value == "PENDING"
+    start = (job.expected_start_at or (spec.begin_at if spec.begin_at > now else 0.0)) if pending else job.started_at
+    if job.state.ended and not start:
+        start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
+    end = job.ended_at or (job.ends_at if not pending and limit_minutes(job) < INFINITE else 0.0)
+    before = max(0, int(job.suspended_at - job.started_at - job.suspended_seconds)) if job.suspended_at else 0
+    return [
+        f"RunTime={format_duration(used)} TimeLimit={format_minutes(limit_minutes(job))} TimeMin={minimum}",
+        f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at)}",
+        f"AccrueTime={moment(job.eligible_at)}",
+        f"StartTime={moment(start)} EndTime={moment(end)} Deadline={moment(spec.deadline_at, 'N/A')}",
+        f"SuspendTime={moment(job.suspended_at, 'None')} SecsPreSuspend={before} "
+        f"LastSchedEval={moment(job.last_evaluated_at)} Scheduler=Main",
+    ]
+
+
+def _place(job: Job) -> list[str]:
+    spec = job.spec
+    pending = job.state.value == "PENDING"
+    partition = ",".join(spec.partitions) if pending and spec.partitions else job.partition
+    allocation = job.allocation
+    names = allocation.names if allocation is not None else ()
+    lines = [
+        f"Partition={partition} AllocNode:Sid={spec.submit_host}:{spec.submit_session}",
+        f"ReqNodeList={or_null(hosts(spec.node_list))} ExcNodeList={or_null(hosts(spec.exclude))}",
+        f"NodeList={hosts(names)}",
+    ]
+    if names:
+        lines.append(f"BatchHost={names[0]}")
+    if job.expected_nodes and pending:
+        lines.append(f"SchedNodeList={hosts(job.expected_nodes)}")
+    return lines
+
+
+def _star(count: int | None) -> str:
+    return "*" if count is None else str(count)
+
+
+def _size(job: Job, details: int) -> list[str]:
+    spec = job.spec
+    if job.allocation is not None:
+        nodes = str(len(job.allocation.nodes))
+    elif spec.nodes_given and (spec.nodes_max or spec.nodes_min) >= spec.nodes_min:
+        nodes = f"{spec.nodes_min}-{spec.nodes_max or spec.nodes_min}"
+    else:
+        nodes = str(spec.nodes_min)
+    lines = [
+        f"NumNodes={nodes} NumCPUs={job_tres.cpu_count(job)} NumTasks={job_tres.task_count(spec)} "
+        f"CPUs/Task={spec.cpus_per_task or 1} "
+        f"ReqB:S:C:T=0:{spec.sockets_per_node or 0}:{_star(spec.cores_per_socket)}:{_star(spec.threads_per_core)}",
+        f"ReqTRES={job_tres.text(job_tres.requested(job))}",
+        f"AllocTRES={job_tres.text(job_tres.allocated(job))}",
+        f"Socks/Node={_star(spec.sockets_per_node)} NtasksPerN:B:S:C={spec.tasks_per_node or 0}:0:"
+        f"{_star(spec.tasks_per_socket)}:{_star(spec.tasks_per_core)} CoreSpec={_star(spec.core_spec)}",
+    ]
+    return lines + (_node_lines(job) if details else [])
+
+
+def _node_lines(job: Job) -> list[str]:
+    """JOB_GRES, and a line for each run of nodes with the same share."""
+    allocation = job.allocation
+    if allocation is None:
+        return []
+    totals: dict[tuple[str, str], int] = {}
+    runs: list[tuple[list[str], str]] = []
+    for node in allocation.nodes:
+        for one in node.gres:
+            totals[one.name, one.type] = totals.get((one.name, one.type), 0) + one.count
+        from spritz.notation.ranges import format_ids
+
+        share = f"CPU_IDs={format_ids(int(node.cpus, 16))} Mem={node.memory_mib} GRES={_devices(node.gres)}"
+        if runs and runs[-1][1] == share:
+            runs[-1][0].append(node.node)
+        else:
+            runs.append(([node.node], share))
+    total = ",".join(f"{name}:{kind}:{n}" if kind else f"{name}:{n}" for (name, kind), n in totals.items())
+    return [f"JOB_GRES={or_null(total)}", *(f"  Nodes={hosts(names)} {share}" for names, share in runs)]
+
+
+def _devices(given: Iterable[GresAllocation]) -> str:
+    from spritz.notation.gres import format_indexes
+
+    return ",".join(format_indexes(one.name, one.type, one.count, int(one.indexes, 16)) for one in given)
+
+
+def _request(job: Job) -> list[str]:
+    from spritz.notation.memory import format_mib
+
+    spec = job.spec
+    cpus = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
+    if spec.memory_mib_per_cpu:
+        memory = f"MinMemoryCPU={format_mib(spec.memory_mib_per_cpu)}"
+    else:
+        memory = f"MinMemoryNode={format_mib(spec.memory_mib_per_node or 0)}"
+    lines = [
+        f"MinCPUsNode={cpus} {memory} MinTmpDiskNode={format_mib(spec.tmp_mib)}",
+        f"Features={or_null(spec.features)} DelayBoot=00:00:00",
+    ]
+    if spec.prefer:
+        lines.append(f"Prefer={spec.prefer}")
+    if spec.reservation:
+        lines.append(f"Reservation={spec.reservation}")
+    held = spec.licenses if job.state.active else ""
+    lines.append(
+        f"OverSubscribe={job_text.SHARING[spec.sharing.value]} Contiguous={one_or_zero(spec.contiguous)} "
+        f"Licenses={or_null(spec.licenses)} LicensesAlloc={or_null(held)} Network=(null)"
+    )
+    return lines
+
+
+def _files(job: Job) -> list[str]:
+    spec = job.spec
+    lines = [f"Command={or_null(spec.command)}", f"WorkDir={spec.work_dir}"]
+    if spec.admin_comment:
+        lines.append(f"AdminComment={spec.admin_comment} ")
+    if spec.system_comment:
+        lines.append(f"SystemComment={spec.system_comment} ")
+    if spec.comment:
+        lines.append(f"Comment={spec.comment} ")
+    if spec.extra:
+        lines.append(f"Extra={spec.extra}")
+    if spec.batch:
+        error, given, output = standard_paths(job)
+        lines += [f"StdErr={error}", f"StdIn={given}", f"StdOut={output}"]
+    return lines
+
+
+def standard_paths(job: Job) -> tuple[str, str, str]:
+    """Error, input and output, patterns filled in. Output and error are one file unless told."""
+    spec = job.spec
+    in_array = bool(job.array_job_id or job.array is not None)
+    default = job_paths.default_output(in_array)
+    output = job_paths.file_pattern(spec.stdout, spec.work_dir, default=default)
+    error = job_paths.file_pattern(spec.stderr, spec.work_dir, default=output)
+    given = job_paths.file_pattern(spec.stdin, spec.work_dir, default="/dev/null")
+    first = job.allocation.names[0] if job.allocation is not None else ""
+
+    def fill(path: str) -> str:
+        return job_paths.expanded(
+            path,
+            job_id=job.id,
+            array_job_id=job.array_job_id or (job.id if job.array is not None else 0),
+            task_id=job.array_task_id,
+            name=spec.name,
+            user=spec.user,
+            first_host=first,
+            restarts=job.restart_count,
+        )
+
+    return fill(error), fill(given), fill(output)
+
+
+def _more(job: Job) -> list[str]:
+    """What is there only if it was asked for."""
+    spec = job.spec
+    lines = []
+    if spec.cpus_per_gpu:
+        lines.append(f"CpusPerTres=gres/gpu:{spec.cpus_per_gpu}")
+    if spec.memory_mib_per_gpu:
+        lines.append(f"MemPerTres=gres/gpu:{spec.memory_mib_per_gpu}")
+    if spec.gpu_bind:
+        lines.append(f"TresBind=gres/gpu:{spec.gpu_bind}")
+    for key, requests in (
+        ("TresPerJob", spec.gpus),
+        ("TresPerNode", (*spec.gres_per_node, *spec.gpus_per_node)),
+        ("TresPerSocket", spec.gpus_per_socket),
+    ):
+        if requests:
+            lines.append(f"{key}={_requests(requests)}")
+    per_task = [f"cpu={spec.cpus_per_task}"] if spec.cpus_per_task else []
+    if spec.gpus_per_task:
+        per_task.append(_requests(spec.gpus_per_task))
+    if per_task:
+        lines.append(f"TresPerTask={','.join(per_task)}")
+    if spec.mail_user or spec.mail_types:
+        lines.append(f"MailUser={or_null(spec.mail_user)} MailType={','.join(spec.mail_types) or 'NONE'}")
+    if spec.kill_on_invalid_dependency:
+        lines.append("KillOInInvalidDependent=Yes")
+    return lines
+
+
+def _requests(requests: Iterable[GresRequest]) -> str:
+    return ",".join(
+        f"gres/{one.name}:{one.type}:{one.count}" if one.type else f"gres/{one.name}:{one.count}" for one in requests
+    )

@@ -1,0 +1,79 @@
+"""Job values as Slurm shows them, shared by squeue and `scontrol show job`.
+
+Source: squeue(1); texts as 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobFlag, JobState
+
+_FLAG_NAMES = tuple((int(flag), flag.name or "", JOB_FLAG_COMPACT.get(flag, "")) for flag in JOB_FLAG_COMPACT)
+
+
+def state_name(state: str, flags: int) -> str:
+    """Long name: the flag that hides the base state, or the base state."""
+    if flags:
+        for bit, name, _ in _FLAG_NAMES:
+            if flags & bit:
+                return name
+    return state
+
+
+def state_compact(state: str, flags: int) -> str:
+    """Two-letter code."""
+    if flags:
+        for bit, _, code in _FLAG_NAMES:
+            if flags & bit:
+                return code
+    return JOB_STATE_COMPACT[JobState(state)]
+
+
+def job_label(
+    job_id: int, array_job_id: int, task_id: int | None, array: dict[str, object] | None, length: int = 64
+) -> str:
+    """`12`, `12_3`, or `12_[4-9%2]` for what is pending of an array."""
+    if array:
+        from spritz.notation.jobid import format_pending
+
+        return format_pending(job_id, int(str(array["pending"]), 16), int(str(array.get("limit", 0))), length)
+    if array_job_id and task_id is not None:
+        return f"{array_job_id}_{task_id}"
+    return str(job_id)
+
+
+#: --exclusive and --oversubscribe as listings show them
+SHARING = {"": "OK", "exclusive": "NO", "user": "USER", "oversubscribe": "YES"}
+
+
+def reason_text(reason: str, detail: str) -> str:
+    """`Resources`, or with what follows: `ReqNodeNotAvail, UnavailableNodes:n1`.
+
+    What a requeued job is held for stands alone, as in Slurm: `job requeued in held state`.
+    """
+    if not detail:
+        return reason
+    if reason.startswith("JobHeld"):
+        return detail.replace("_", " ")
+    if reason.endswith(":%d") or reason == "Resources":
+        return detail
+    return f"{reason}, {detail}"
+
+
+def reason_word(reason: str, detail: str) -> str:
+    """The same in one word, as `scontrol show job` has it."""
+    return reason_text(reason, detail).replace(" ", "_")
+
+
+def used_seconds(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> int:
+    """Run time without suspensions; 0 before the start."""
+    if not started or state == "PENDING":
+        return 0
+    if state == "SUSPENDED":
+        until = suspended_at or now
+    else:
+        until = ended or now
+    return max(0, int(until - started - suspended))
+
+
+#: flags that `squeue` counts as still occupying nodes
+OCCUPIED = int(JobFlag.COMPLETING)

@@ -1,0 +1,412 @@
+"""Every sinfo field: how a group of alike nodes is shown, and what keeps nodes apart.
+
+Source: sinfo(1) `-o` and `-O`; texts as 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.format import node_states
+from spritz.cli.format.columns import Field
+from spritz.model.ids import INFINITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spritz.cli.info.groups import Group
+    from spritz.model.partition import Partition
+    from spritz.model.queries import NodeView
+
+NA = "n/a"
+NONE = "none"
+
+
+class NodeField(Field):
+    """A field of a group.
+
+    `key` is what must be equal for nodes to share a line (None: the line counts or lists them); `exact`: only with
+    `--exact`, and otherwise the least value is shown with a `+`. `partition`: the field is about partitions, so that
+    these stay apart.
+    """
+
+    __slots__ = ("exact", "key", "partition")
+
+    def __init__(
+        self,
+        header: str,
+        render: Callable[[Group], str] | None = None,
+        *,
+        key: Callable[[Partition, NodeView], object] | None = None,
+        exact: bool = False,
+        partition: bool = False,
+        refused: str = "",
+        sort: Callable[[Group], object] | None = None,
+    ) -> None:
+        super().__init__(
+            header,
+            ("group",),
+            None if render is None else (lambda now, group: render(group)),
+            refused=refused,
+            sort=sort,
+        )
+        self.key = key
+        self.exact = exact
+        self.partition = partition
+
+
+def _of_partition(
+    header: str, text: Callable[[Partition], str], sort: Callable[[Partition], object] | None = None
+) -> NodeField:
+    return NodeField(
+        header,
+        lambda group: text(group.partition),
+        key=lambda partition, view: text(partition),
+        partition=True,
+        sort=None if sort is None else (lambda group: sort(group.partition)),
+    )
+
+
+def _of_node(header: str, text: Callable[[NodeView], str], none: str = NA) -> NodeField:
+    """Equal for all nodes of a line."""
+    return NodeField(
+        header,
+        lambda group: text(group.views[0]) if group.views else none,
+        key=lambda partition, view: text(view),
+        sort=lambda group: text(group.views[0]) if group.views else "",
+    )
+
+
+def _least(header: str, value: Callable[[NodeView], int]) -> NodeField:
+    """The least value, with `+` if some have more."""
+
+    def render(group: Group) -> str:
+        values = [value(view) for view in group.views] or [0]
+        return f"{min(values)}+" if max(values) > min(values) else str(values[0])
+
+    return NodeField(
+        header,
+        render,
+        key=lambda partition, view: value(view),
+        exact=True,
+        sort=lambda group: min((value(view) for view in group.views), default=0),
+    )
+
+
+def _listed(header: str, text: Callable[[NodeView], str], compress: bool = True) -> NodeField:
+    """All different values."""
+
+    def render(group: Group) -> str:
+        words = list(dict.fromkeys(text(view) for view in group.views))
+        if not compress:
+            return ",".join(words)
+        from spritz.notation.hostlist import compress_sorted
+
+        return compress_sorted(words)
+
+    def order(group: Group) -> object:
+        from spritz.notation.hostlist import sort
+
+        names = sort(text(view) for view in group.views)
+        return natural(names[0]) if names else ()
+
+    return NodeField(header, render, sort=order)
+
+
+def natural(name: str) -> tuple[object, ...]:
+    """node2 before node10: words and numbers in turn."""
+    parts: list[object] = []
+    digits = word = ""
+    for character in name:
+        if character.isdigit():
+            digits += character
+        else:
+            if digits:
+                parts += [word, int(digits)]
+                digits = word = ""
+            word += character
+    parts += [word, int(digits)] if digits else [word, -1]
+    return tuple(parts)
+
+
+def _spread(header: str, value: Callable[[NodeView], float | None], text: Callable[[float], str]) -> NodeField:
+    """`least-most`."""
+
+    def render(group: Group) -> str:
+        values = [v for v in (value(view) for view in group.views) if v is not None]
+        if not values:
+            return "N/A"
+        low, high = text(min(values)), text(max(values))
+        return low if low == high else f"{low}-{high}"
+
+    return NodeField(header, render, sort=lambda group: min((value(view) or 0 for view in group.views), default=0))
+
+
+# -- partitions
+
+
+def partition_name(partition: Partition) -> str:
+    """With the star of the default one."""
+    return partition.name + ("*" if partition.default else "")
+
+
+def _limit(minutes: int | None) -> str:
+    from spritz.notation.duration import format_elapsed
+
+    if minutes is None:
+        return NA
+    return "infinite" if minutes >= INFINITE else format_elapsed(minutes * 60)
+
+
+def _time(minutes: int | None) -> str:
+    """Days apart from hours, hours always shown: `7-00:00:00`, `1:00:00`."""
+    return _limit(minutes)
+
+
+def _job_size(partition: Partition) -> str:
+    low = max(partition.min_nodes, 1)
+    if partition.max_nodes >= INFINITE:
+        return f"{low}-infinite"
+    return str(low) if low == partition.max_nodes else f"{low}-{partition.max_nodes}"
+
+
+def _unlimited(count: int) -> str:
+    return "UNLIMITED" if count >= INFINITE else str(count)
+
+
+def _all(names: Iterable[str]) -> str:
+    return ",".join(names) or "all"
+
+
+# -- nodes
+
+
+def cpus(view: NodeView) -> int:
+    """CPUs of the node."""
+    return view.node.config.capacity.cpus
+
+
+def is_out(view: NodeView) -> bool:
+    """Down, drained, failing or unknown: its idle CPUs are `other`."""
+    return view.state_names[0] in ("DOWN", "UNKNOWN", "ERROR", "FUTURE") or bool(
+        {"DRAIN", "FAIL"} & set(view.state_names[1:])
+    )
+
+
+def cpu_counts(group: Group) -> tuple[int, int, int, int]:
+    """Allocated, idle, other, total."""
+    allocated = idle = other = 0
+    for view in group.views:
+        used = min(view.cpus_allocated, cpus(view))
+        allocated += used
+        if is_out(view):
+            other += cpus(view) - used
+        else:
+            idle += cpus(view) - used
+    return allocated, idle, other, allocated + idle + other
+
+
+def node_counts(group: Group) -> tuple[int, int, int, int]:
+    """Allocated, idle, other, total."""
+    allocated = idle = other = 0
+    for view in group.views:
+        if view.state_names[0] in ("ALLOCATED", "MIXED") or "COMPLETING" in view.state_names:
+            allocated += 1
+        elif is_out(view):
+            other += 1
+        else:
+            idle += 1
+    return allocated, idle, other, len(group.views)
+
+
+def _slashed(counts: Iterable[int]) -> str:
+    return "/".join(map(str, counts))
+
+
+def _features(view: NodeView) -> str:
+    return ",".join(view.node.config.features) or "(null)"
+
+
+def _active(view: NodeView) -> str:
+    return ",".join(view.node.features_active or view.node.config.features) or "(null)"
+
+
+def _gres(view: NodeView) -> str:
+    from spritz.cli.format.node_text import gres_text
+
+    return gres_text(view) or "(null)"
+
+
+def _gres_used(view: NodeView) -> str:
+    from spritz.cli.format.node_text import gres_used_text
+
+    return gres_used_text(view, indexes=True) or "(null)"
+
+
+def _reason(view: NodeView) -> str:
+    return view.node.reason or NONE
+
+
+def _user(view: NodeView) -> str:
+    if not view.node.reason:
+        return "Unknown"
+    from spritz.cli.people import name_of
+
+    return name_of(view.node.reason_uid)
+
+
+def _user_long(view: NodeView) -> str:
+    return f"{_user(view)}({view.node.reason_uid})" if view.node.reason else "Unknown"
+
+
+def _timestamp(view: NodeView) -> str:
+    if not view.node.reason_at or not view.node.reason:
+        return "Unknown"
+    from spritz.cli.format.job_fields import clock_text
+
+    return clock_text(view.node.reason_at)
+
+
+def _shape(view: NodeView) -> str:
+    capacity = view.node.config.capacity
+    return f"{capacity.sockets}:{capacity.cores_per_socket}:{capacity.threads_per_core}"
+
+
+def _free(view: NodeView) -> float | None:
+    return None if view.sample is None else view.sample.free_memory_mib
+
+
+def _load(view: NodeView) -> float | None:
+    return None if view.sample is None else view.sample.cpu_load / 100
+
+
+def _state_field(*, compact: bool) -> NodeField:
+    return NodeField(
+        "STATE",
+        lambda group: node_states.state_word(group.views[0].state_names, compact=compact) if group.views else NA,
+        key=lambda partition, view: view.state_names[:1] + tuple(n for n in view.state_names[1:] if n != "CLOUD"),
+        sort=lambda group: node_states.state_order(group.views[0]) if group.views else (0, 0),
+    )
+
+
+_PARTITION = NodeField(
+    "PARTITION",
+    lambda group: partition_name(group.partition),
+    key=lambda partition, view: partition.name,
+    partition=True,
+    sort=lambda group: group.partition.name,
+)
+_PARTITION_NAME = NodeField(
+    "PARTITION",
+    lambda group: group.partition.name,
+    key=lambda partition, view: partition.name,
+    partition=True,
+    sort=lambda group: group.partition.name,
+)
+
+#: `-o` letters
+LETTERS: dict[str, NodeField] = {
+    "a": _of_partition("AVAIL", lambda p: p.state.value.lower()),
+    "A": NodeField("NODES(A/I)", lambda group: _slashed(node_counts(group)[:2]), sort=node_counts),
+    "b": _of_node("ACTIVE_FEATURES", _active, "(null)"),
+    "B": _of_partition("MAX_CPUS_PER_NODE", lambda p: _unlimited(p.max_cpus_per_node)),
+    "c": _least("CPUS", cpus),
+    "C": NodeField("CPUS(A/I/O/T)", lambda group: _slashed(cpu_counts(group)), sort=cpu_counts),
+    "d": _least("TMP_DISK", lambda view: view.node.config.capacity.tmp_mib),
+    "D": NodeField("NODES", lambda group: str(len(group.views)), sort=lambda group: len(group.views)),
+    "e": _spread("FREE_MEM", _free, lambda mib: str(int(mib))),
+    "E": _of_node("REASON", _reason, NONE),
+    "f": _of_node("AVAIL_FEATURES", _features, "(null)"),
+    "F": NodeField("NODES(A/I/O/T)", lambda group: _slashed(node_counts(group)), sort=node_counts),
+    "g": _of_partition("GROUPS", lambda p: _all(p.allow_groups)),
+    "G": _of_node("GRES", _gres, "(null)"),
+    "h": _of_partition("OVERSUBSCRIBE", lambda p: p.oversubscribe),
+    "H": _of_node("TIMESTAMP", _timestamp, "Unknown"),
+    "I": _of_partition("PRIO_JOB_FACTOR", lambda p: str(p.priority_job_factor), lambda p: p.priority_job_factor),
+    "l": _of_partition("TIMELIMIT", lambda p: _time(p.max_time_minutes), lambda p: p.max_time_minutes),
+    "L": _of_partition("DEFAULTTIME", lambda p: _time(p.default_time_minutes), lambda p: p.default_time_minutes or 0),
+    "m": _least("MEMORY", lambda view: view.node.config.capacity.memory_mib),
+    "M": _of_partition("PREEMPT_MODE", lambda p: p.preempt_mode or "OFF"),
+    "n": _listed("HOSTNAMES", lambda view: view.node.config.hostname or view.node.name),
+    "N": _listed("NODELIST", lambda view: view.node.name),
+    "o": _listed("NODE_ADDR", lambda view: view.node.config.address or view.node.name),
+    "O": _spread("CPU_LOAD", _load, lambda load: f"{load:.2f}"),
+    "p": _of_partition("PRIO_TIER", lambda p: str(p.priority_tier), lambda p: p.priority_tier),
+    "P": _PARTITION,
+    "r": _of_partition("ROOT", lambda p: "yes" if p.root_only else "no"),
+    "R": _PARTITION_NAME,
+    "s": _of_partition("JOB_SIZE", _job_size),
+    "S": _of_partition("ALLOCNODES", lambda p: _all(p.allow_alloc_nodes)),
+    "t": _state_field(compact=True),
+    "T": _state_field(compact=False),
+    "u": _of_node("USER", _user, "Unknown"),
+    "U": _of_node("USER", _user_long, "Unknown"),
+    "v": _of_node("VERSION", lambda view: view.node.version or "(null)"),
+    "V": NodeField("CLUSTER", lambda group: "N/A"),
+    "w": _least("WEIGHT", lambda view: view.node.config.weight),
+    "X": _least("SOCKETS", lambda view: view.node.config.capacity.sockets),
+    "Y": _least("CORES", lambda view: view.node.config.capacity.cores_per_socket),
+    "z": _of_node("S:C:T", _shape),
+    "Z": _least("THREADS", lambda view: view.node.config.capacity.threads_per_core),
+}
+LETTERS["z"].exact = True
+
+_COMPLETE = NodeField(
+    "STATECOMPLETE",
+    lambda group: node_states.complete_word(group.views[0].state_names) if group.views else NA,
+    key=lambda partition, view: view.state_names,
+)
+
+#: `-O` names, in lower case
+NAMES: dict[str, NodeField] = {
+    "allocmem": _least("ALLOCMEM", lambda view: view.memory_allocated_mib),
+    "allocnodes": LETTERS["S"],
+    "available": LETTERS["a"],
+    "cluster": LETTERS["V"],
+    "comment": _of_node("COMMENT", lambda view: view.node.comment or "(null)", "(null)"),
+    "cores": LETTERS["Y"],
+    "cpus": LETTERS["c"],
+    "cpusload": LETTERS["O"],
+    "cpusstate": LETTERS["C"],
+    "defaulttime": LETTERS["L"],
+    "disk": LETTERS["d"],
+    "extra": _of_node("EXTRA", lambda view: view.node.extra or "(null)", "(null)"),
+    "features": LETTERS["f"],
+    "features_act": LETTERS["b"],
+    "freemem": LETTERS["e"],
+    "gres": LETTERS["G"],
+    "gresused": _of_node("GRES_USED", _gres_used, "(null)"),
+    "groups": LETTERS["g"],
+    "maxcpuspernode": LETTERS["B"],
+    "memory": LETTERS["m"],
+    "nodeaddr": LETTERS["o"],
+    "nodeai": LETTERS["A"],
+    "nodeaiot": LETTERS["F"],
+    "nodehost": LETTERS["n"],
+    "nodelist": LETTERS["N"],
+    "nodes": LETTERS["D"],
+    "oversubscribe": LETTERS["h"],
+    "partition": LETTERS["P"],
+    "partitionname": LETTERS["R"],
+    "port": _least("PORT", lambda view: view.node.config.port),
+    "preemptmode": LETTERS["M"],
+    "priorityjobfactor": LETTERS["I"],
+    "prioritytier": LETTERS["p"],
+    "reason": LETTERS["E"],
+    "resumeafter": NodeField("RESUMEAFTER", refused="nodes resume when they are told to"),
+    "reservation": NodeField("RESERVATION", refused="reservations are not built"),
+    "root": LETTERS["r"],
+    "share": LETTERS["h"],
+    "size": LETTERS["s"],
+    "socketcorethread": LETTERS["z"],
+    "sockets": LETTERS["X"],
+    "statecompact": LETTERS["t"],
+    "statecomplete": _COMPLETE,
+    "statelong": LETTERS["T"],
+    "threads": LETTERS["Z"],
+    "time": LETTERS["l"],
+    "timestamp": LETTERS["H"],
+    "user": LETTERS["u"],
+    "userlong": LETTERS["U"],
+    "version": LETTERS["v"],
+    "weight": LETTERS["w"],
+}

@@ -1,0 +1,97 @@
+"""A partition's record as `scontrol show partition` writes it.
+
+Source: scontrol(1) show partition; order of 22.05 with the changes of 25.05.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.format.record import join, limit, yes_no
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spritz.model.partition import Partition
+    from spritz.model.queries import NodeView
+
+
+def _all(names: tuple[str, ...]) -> str:
+    return ",".join(names) if names else "ALL"
+
+
+def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[str, int]]:
+    """TRES of all its nodes."""
+    from spritz.cli.format.node_text import configured_tres
+
+    sums: dict[str, int] = {"cpu": 0, "mem": 0, "node": 0, "billing": 0}
+    for name in partition.nodes:
+        view = views.get(name)
+        if view is None:
+            continue
+        sums["node"] += 1
+        for key, count in configured_tres(view):
+            sums[key] = sums.get(key, 0) + count
+    return [(key, count) for key, count in sums.items() if count]
+
+
+def job_defaults(partition: Partition) -> str:
+    """JobDefaults."""
+    words = []
+    if partition.default_cpus_per_gpu:
+        words.append(f"DefCpuPerGPU={partition.default_cpus_per_gpu}")
+    if partition.default_memory_mib_per_gpu:
+        words.append(f"DefMemPerGPU={partition.default_memory_mib_per_gpu}")
+    return ",".join(words) or "(null)"
+
+
+def memory_limits(partition: Partition) -> str:
+    """`DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED`, or the ones of a CPU."""
+    if partition.default_memory_mib_per_cpu:
+        default = f"DefMemPerCPU={partition.default_memory_mib_per_cpu}"
+    else:
+        default = f"DefMemPerNode={partition.default_memory_mib_per_node or 'UNLIMITED'}"
+    if partition.max_memory_mib_per_cpu:
+        most = f"MaxMemPerCPU={partition.max_memory_mib_per_cpu}"
+    else:
+        most = f"MaxMemPerNode={partition.max_memory_mib_per_node or 'UNLIMITED'}"
+    return f"{default} {most}"
+
+
+def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: bool = False) -> str:
+    """One partition."""
+    from spritz.notation.duration import format_minutes
+    from spritz.notation.hostlist import compress
+    from spritz.notation.tres import format
+
+    p = partition
+    sums = dict(totals(p, views))
+    default = "NONE" if p.default_time_minutes is None else format_minutes(p.default_time_minutes)
+    accounts = (
+        f"DenyAccounts={','.join(p.deny_accounts)}" if p.deny_accounts else f"AllowAccounts={_all(p.allow_accounts)}"
+    )
+    qos = f"DenyQos={','.join(p.deny_qos)}" if p.deny_qos else f"AllowQos={_all(p.allow_qos)}"
+    over = "NONE" if p.over_time_minutes is None else limit(p.over_time_minutes)
+    lines = [
+        f"PartitionName={p.name}",
+        f"AllowGroups={_all(p.allow_groups)} {accounts} {qos}",
+        f"AllocNodes={_all(p.allow_alloc_nodes)} Default={yes_no(p.default)} QoS={p.qos or 'N/A'}",
+    ]
+    if p.alternate:
+        lines.append(f"Alternate={p.alternate}")
+    lines += [
+        f"DefaultTime={default} DisableRootJobs={yes_no(p.disable_root_jobs)} ExclusiveUser={yes_no(p.exclusive_user)} "
+        f"ExclusiveTopo=NO GraceTime={p.grace_seconds} Hidden={yes_no(p.hidden)}",
+        f"MaxNodes={limit(p.max_nodes)} MaxTime={format_minutes(p.max_time_minutes)} MinNodes={p.min_nodes} "
+        f"LLN={yes_no(p.lln)} MaxCPUsPerNode={limit(p.max_cpus_per_node)} "
+        f"MaxCPUsPerSocket={limit(p.max_cpus_per_socket)}",
+        f"Nodes={compress(p.nodes) or '(null)'}",
+        f"PriorityJobFactor={p.priority_job_factor} PriorityTier={p.priority_tier} RootOnly={yes_no(p.root_only)} "
+        f"ReqResv={yes_no(p.require_reservation)} OverSubscribe={p.oversubscribe}",
+        f"OverTimeLimit={over} PreemptMode={p.preempt_mode or 'OFF'}",
+        f"State={p.state.value} TotalCPUs={sums.get('cpu', 0)} TotalNodes={sums.get('node', 0)} "
+        "SelectTypeParameters=NONE",
+        f"JobDefaults={job_defaults(p)}",
+        memory_limits(p),
+        f"TRES={format(sums.items()) or '(null)'}",
+    ]
+    return join(lines, oneliner)

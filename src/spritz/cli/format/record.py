@@ -1,0 +1,52 @@
+"""Records as scontrol writes them: lines of `Key=value` with three blanks before all but the first, or one line."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NULL = "(null)"
+
+
+def join(lines: Sequence[str], oneliner: bool) -> str:
+    """A record with the empty line after it, or one line."""
+    return " ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
+
+
+def or_null(text: str) -> str:
+    """Slurm's word for an empty text."""
+    return text or NULL
+
+
+def yes_no(value: bool) -> str:
+    """YES or NO."""
+    return "YES" if value else "NO"
+
+
+def one_or_zero(value: object) -> int:
+    """1 or 0."""
+    return 1 if value else 0
+
+
+def moment(at: float, none: str = "Unknown") -> str:
+    """A point in time as SLURM_TIME_FORMAT asks."""
+    if not at:
+        return none
+    from spritz.cli.format.job_fields import clock_text
+
+    return clock_text(at)
+
+
+def limit(count: int) -> str:
+    """A count, or UNLIMITED."""
+    from spritz.model.ids import INFINITE
+
+    return "UNLIMITED" if count >= INFINITE else str(count)
+
+
+def hosts(names: Sequence[str]) -> str:
+    """Hostlist."""
+    from spritz.notation.hostlist import compress
+
+    return compress(names)

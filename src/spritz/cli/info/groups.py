@@ -1,0 +1,65 @@
+"""Lines of sinfo: the nodes of one partition whose shown values are equal are one line.
+
+Source: sinfo(1); grouping of `_match_node_data` and `_match_part_data`.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from spritz.model.partition import Partition
+    from spritz.model.queries import NodeView
+
+    Key = Callable[[Partition, NodeView], object]
+
+
+class Group:
+    """One line: `partition` and its place in the configuration, and the nodes (none: a partition without nodes that
+    were asked for)."""
+
+    __slots__ = ("partition", "place", "views")
+
+    def __init__(self, partition: Partition, place: int) -> None:
+        self.partition = partition
+        self.place = place
+        self.views: list[NodeView] = []
+
+
+def make_groups(
+    partitions: Sequence[Partition],
+    views: dict[str, NodeView],
+    keys: Iterable[Key],
+    *,
+    by_partition: bool,
+    by_node: bool,
+    empty: bool,
+) -> list[Group]:
+    """`by_partition`: partitions stay apart (else a node of two counts once). `by_node`: every node is a line of its
+    own, with `by_partition` in each of its partitions. `empty`: partitions without nodes are lines too."""
+    keys = tuple(keys)
+    groups: dict[object, Group] = {}
+    members: dict[object, set[str]] = {}
+    for place, partition in enumerate(partitions):
+        seen = False
+        for name in partition.nodes:
+            view = views.get(name)
+            if view is None:
+                continue
+            seen = True
+            key: tuple[object, ...] = tuple(make(partition, view) for make in keys)
+            if by_partition:
+                key = (place, *key)
+            if by_node:
+                key = (name, *key)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = Group(partition, place)
+                members[key] = set()
+            if name not in members[key]:
+                members[key].add(name)
+                group.views.append(view)
+        if not seen and empty:
+            groups[(place, "none")] = Group(partition, place)
+    return list(groups.values())

@@ -1,0 +1,210 @@
+"""One sinfo listing: columns, filters and order from the options; asks and prints. Source: sinfo(1)."""
+
+from __future__ import annotations
+
+from spritz.cli.format import columns, node_states
+from spritz.cli.format.node_fields import LETTERS, NodeField, natural, partition_name
+from spritz.cli.info.groups import Group, make_groups
+from spritz.cli.silent import Silent
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.format.columns import Column
+    from spritz.client.sync import Connection
+    from spritz.model.partition import Partition
+    from spritz.model.queries import NodeView
+
+#: `{P}` and `{N}` are as wide as the longest partition and node that is shown
+DEFAULT_FORMAT = "%{P}P %.5a %.10l %.6D %.6t %N"
+SUMMARY_FORMAT = "%{P}P %.5a %.10l %.16F %N"
+LONG_FORMAT = "%{P}P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N"
+NODE_FORMAT = "%{N}N %.6D %.{P}P %6t"
+LONG_NODE_FORMAT = "%{N}N %.6D %.{P}P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E"
+REASON_FORMAT = "%20E %9u %19H %N"
+LONG_REASON_FORMAT = "%20E %12U %19H %6t %N"
+
+#: least width of those two columns
+_WIDTH_MIN = 9
+
+
+class Listing:
+    """Prepared from the options; `show` may be called again and again. Raises Silent or SpritzError for what is not
+    understood."""
+
+    def __init__(self, given: Mapping[str, str], context: Context) -> None:
+        self._given = given
+        self._context = context
+        self._states = self._parse_states()
+        self._nodes = self._parse_nodes()
+        self._partitions = [name for name in given.get("partition", "").split(",") if name]
+
+    def _parse_states(self) -> list[list[str]]:
+        try:
+            return node_states.parse_states(self._given.get("states", ""))
+        except node_states.UnknownState as error:
+            for line in node_states.unknown_lines(str(error)):
+                self._context.error(line)
+            raise Silent from error
+
+    def _parse_nodes(self) -> set[str]:
+        text = self._given.get("nodes", "")
+        if not text:
+            return set()
+        from spritz.notation.hostlist import HostlistError, expand
+
+        try:
+            return set(expand(text))
+        except HostlistError as error:
+            raise SpritzError(str(error)) from error
+
+    # -- asking
+
+    def show(self, controller: Connection) -> None:
+        """Ask and print."""
+        partitions, views = self._fetch(controller)
+        wanted = {name: view for name, view in views.items() if self._is_meant(view)}
+        shown = self._columns(partitions, wanted)
+        groups = self._group(partitions, wanted, shown)
+        keys = self._sort_keys()
+        context = self._context
+        if "noheader" not in self._given:
+            context.out(columns.header_line(shown) + "\n")
+        for key, descending in keys:
+            groups.sort(key=key, reverse=descending)
+        lines = columns.Lines(shown)
+        context.out("".join([lines.line(0.0, (group,)) + "\n" for group in groups]))
+
+    def show_json(self, controller: Connection) -> None:
+        """The same as records."""
+        from spritz.cli.jsonview.sinfo import show
+
+        partitions, views = self._fetch(controller)
+        wanted = {name: view for name, view in views.items() if self._is_meant(view)}
+        show(self._context, self._given["json"], partitions, wanted)
+
+    def _fetch(self, controller: Connection) -> tuple[list[Partition], dict[str, NodeView]]:
+        from spritz.model.queries import ListNodes, ListPartitions, Nodes, Partitions
+
+        answer = controller.call(ListPartitions(all="all" in self._given), Partitions)
+        nodes = controller.call(ListNodes(all=True), Nodes)
+        if "verbose" in self._given:
+            self._context.info(f"{len(answer.partitions)} partitions and {len(nodes.nodes)} nodes")
+        names = self._partitions
+        partitions = [partition for partition in answer.partitions if not names or partition.name in names]
+        if "all" not in self._given and not names:
+            partitions = [partition for partition in partitions if not partition.hidden]
+        return partitions, {view.node.name: view for view in nodes.nodes}
+
+    def _is_meant(self, view: NodeView) -> bool:
+        names = view.state_names
+        if self._nodes and view.node.name not in self._nodes:
+            return False
+        if names[0] == "FUTURE" and "future" not in self._given and not self._asks_for_future():
+            return False
+        if "dead" in self._given and "NOT_RESPONDING" not in names:
+            return False
+        if "responding" in self._given and "NOT_RESPONDING" in names:
+            return False
+        if "list-reasons" in self._given and not view.node.reason:
+            return False
+        return node_states.matches(view, self._states)
+
+    def _asks_for_future(self) -> bool:
+        return any("FUTURE" in conditions for conditions in self._states)
+
+    # -- columns
+
+    def _columns(self, partitions: Sequence[Partition], views: Mapping[str, NodeView]) -> list[Column]:
+        given, context = self._given, self._context
+        if "Format" in given:
+            from spritz.cli.format.node_fields import NAMES
+
+            if given["Format"].lower().partition(":")[0] == "all":
+                return columns.every_letter(LETTERS, " |")
+            return columns.parse_names(
+                given["Format"], NAMES, lambda what: context.error(f"Invalid job format specification: {what}")
+            )
+        if given.get("format") == "%all":
+            return columns.every_letter(LETTERS, " |")
+        text = given.get("format")
+        if text is None:
+            text = self._default_format()
+            widest = max([_WIDTH_MIN, *(len(partition_name(partition)) for partition in partitions)])
+            longest = max([_WIDTH_MIN, *(len(name) for name in views)])
+            text = text.replace("{P}", str(widest)).replace("{N}", str(longest))
+        return columns.parse_letters(
+            text, LETTERS, lambda what: context.err(f"Invalid node format specification: {what}\n")
+        )
+
+    def _default_format(self) -> str:
+        given = self._given
+        long = "long" in given
+        if "summarize" in given:
+            return SUMMARY_FORMAT
+        if "Node" in given:
+            return LONG_NODE_FORMAT if long else NODE_FORMAT
+        if "list-reasons" in given:
+            return LONG_REASON_FORMAT if long else REASON_FORMAT
+        return LONG_FORMAT if long else DEFAULT_FORMAT
+
+    # -- lines
+
+    def _group(
+        self, partitions: Sequence[Partition], views: dict[str, NodeView], shown: Sequence[Column]
+    ) -> list[Group]:
+        fields = [column.field for column in shown if isinstance(column.field, NodeField)]
+        exact = "exact" in self._given
+        keys = [field.key for field in fields if field.key is not None and (exact or not field.exact)]
+        by_node = "Node" in self._given
+        of_partition = any(field in (LETTERS["P"], LETTERS["R"]) for field in fields)
+        return make_groups(
+            partitions,
+            views,
+            keys,
+            by_partition=of_partition or by_node,
+            by_node=by_node,
+            empty=of_partition and not by_node and "list-reasons" not in self._given,
+        )
+
+    def _sort_keys(self) -> list[tuple[_KeyOf, bool]]:
+        """Keys, the least important first. Raises SpritzError for a letter that is no field."""
+        text = self._given.get("sort") or ("N" if "Node" in self._given else "#P,-t")
+        keys: list[tuple[_KeyOf, bool]] = []
+        position = len(text) - 1
+        while position >= 0:
+            letter = text[position]
+            position -= 1
+            if letter in " ,+-#":
+                continue
+            configured = position >= 0 and text[position] == "#"
+            if configured:
+                position -= 1
+            sign = text[position] if position >= 0 and text[position] in "+-" else "+"
+            field = LETTERS.get(letter)
+            if field is None:
+                raise SpritzError(f"Invalid sort specification: {letter}")
+            keys.append((_KeyOf(field, configured and letter in "PR"), sign == "-"))
+        return keys
+
+
+class _KeyOf:
+    """What a group is sorted by."""
+
+    __slots__ = ("_configured", "_field")
+
+    def __init__(self, field: NodeField, configured: bool) -> None:
+        self._field = field
+        self._configured = configured
+
+    def __call__(self, group: Group) -> tuple[object, ...]:
+        if self._configured:
+            return (group.place,)
+        if self._field is LETTERS["N"]:
+            return natural(min((view.node.name for view in group.views), key=natural, default=""))
+        if self._field.sort is not None:
+            return (self._field.sort(group),)
+        return (self._field.render(0.0, group),)

@@ -1,0 +1,93 @@
+"""What every answer carries, and its printing. Source: squeue(1) --json; OpenAPI `openapi_meta`."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from spritz.cli.context import Context
+
+#: versions whose form this is; the first is the default
+VERSIONS = ("v0.0.43", "v0.0.42")
+
+
+def version_of(asked: str) -> str:
+    """The data_parser version of `--json[=VERSION]`. Raises SpritzError for another."""
+    if not asked:
+        return VERSIONS[0]
+    name = asked.removeprefix("data_parser/")
+    if name not in VERSIONS:
+        from spritz.model.errors import SpritzError
+
+        raise SpritzError(f"--json={asked} is not supported by Spritz: {' and '.join(VERSIONS)} are")
+    return name
+
+
+def show(context: Context, asked: str, body: dict[str, Any]) -> None:
+    """Print an answer, or with `--json=list` the versions there are. Raises SpritzError."""
+    if asked == "list":
+        lines = ["Possible data_parser plugins:", *(f"data_parser/{version}" for version in VERSIONS)]
+        context.out("\n".join(lines) + "\n")
+        return
+    from msgspec import json
+
+    whole = encoded({**body, "meta": meta(context, version_of(asked)), "errors": [], "warnings": []})
+    context.out(json.format(whole, indent=2).decode("utf-8") + "\n")
+
+
+def encoded(value: object) -> bytes:
+    """JSON without blanks. Names that are not UTF-8 are escaped, which only the slow encoder can do."""
+    from msgspec import json
+
+    try:
+        return json.encode(value)
+    except UnicodeEncodeError:
+        from json import dumps
+
+        return dumps(value).encode("ascii")
+
+
+def meta(context: Context, version: str) -> dict[str, Any]:
+    """Who asked whom, in which form."""
+    import os
+
+    from spritz import SLURM_VERSION
+    from spritz.cli.people import group_of, name_of
+
+    major, minor, micro = SLURM_VERSION.split(".")
+    return {
+        "plugin": {
+            "type": "",
+            "name": "",
+            "data_parser": f"data_parser/{version}",
+            "accounting_storage": "accounting_storage/none",
+        },
+        "client": {"source": _terminal(), "user": name_of(os.getuid()), "group": group_of(os.getgid())},
+        "command": [context.program],
+        "slurm": {
+            "version": {"major": major, "micro": micro, "minor": minor},
+            "release": SLURM_VERSION,
+            "cluster": cluster_name(),
+        },
+    }
+
+
+def _terminal() -> str:
+    import os
+
+    try:
+        return os.ttyname(0)
+    except OSError:
+        return ""
+
+
+def cluster_name() -> str:
+    """ClusterName of the configuration in use; "" if there is none."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller
+
+    try:
+        return locate_controller().cluster_name
+    except ClientError:
+        return ""

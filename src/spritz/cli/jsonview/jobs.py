@@ -1,0 +1,366 @@
+"""Jobs in full: `squeue --json`, `scontrol --json show job`. Source: OpenAPI `job_info` v0.0.43."""
+
+from __future__ import annotations
+
+from spritz.cli.format import job_paths, job_tres
+from spritz.cli.jsonview.envelope import encoded, show, version_of
+from spritz.cli.jsonview.values import exit_code, moment, number
+from spritz.model.job import Hold
+from spritz.model.states import JobFlag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from msgspec import Raw
+
+    from spritz.cli.context import Context
+    from spritz.client.sync import Connection
+    from spritz.model.commands.job import JobFilter
+    from spritz.model.job import Job, JobSpec
+    from spritz.model.resources import GresRequest
+
+    Json = dict[str, Any]
+
+
+class JobsJson:
+    """`squeue --json`, prepared."""
+
+    def __init__(self, asked: str, wanted: JobFilter, context: Context, *, all_jobs: bool) -> None:
+        if asked != "list":
+            version_of(asked)
+        self._asked = asked
+        self._wanted = wanted
+        self._context = context
+        self._all = all_jobs
+
+    def show(self, controller: Connection) -> None:
+        """Ask and print."""
+        from spritz.model.queries import Jobs, ListJobs
+
+        now = 0.0
+        records: list[Raw] = []
+        request = ListJobs(filter=self._wanted, all=self._all)
+        for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
+            now = piece.now
+            records += [_raw(job) for job in piece.jobs]
+        _show(self._context, self._asked, now, records)
+
+
+def show_records(context: Context, asked: str, now: float, jobs: list[Job]) -> None:
+    """Print them."""
+    _show(context, asked, now, [_raw(job) for job in jobs])
+
+
+def _raw(job: Job) -> Raw:
+    """A record, encoded at once: ten thousand of them as dicts would fill the memory."""
+    from msgspec import Raw
+
+    return Raw(encoded(job_json(job)))
+
+
+def _show(context: Context, asked: str, now: float, records: list[Raw]) -> None:
+    show(context, asked, {"jobs": records, "last_backfill": moment(0), "last_update": moment(now)})
+
+
+def state_list(job: Job) -> list[str]:
+    """Base state first, then flags."""
+    if not job.flags:
+        return [job.state.value]
+    return [job.state.value, *(flag.name or "" for flag in JobFlag if job.flags & int(flag))]
+
+
+def job_json(job: Job) -> Json:
+    """One record, keys in the order of the alphabet."""
+    body = {**_identity(job), **_state(job), **_times(job), **_size(job), **_request(job), **_files(job), **_absent()}
+    return dict(sorted(body.items()))
+
+
+def _requests(requests: tuple[GresRequest, ...]) -> str:
+    return ",".join(
+        f"gres/{one.name}:{one.type}:{one.count}" if one.type else f"gres/{one.name}:{one.count}" for one in requests
+    )
+
+
+def _identity(job: Job) -> Json:
+    spec = job.spec
+    return {
+        "account": spec.account,
+        "admin_comment": spec.admin_comment,
+        "allocating_node": spec.submit_host,
+        **_array(job),
+        "batch_flag": spec.batch,
+        "cluster": "",
+        "command": spec.command,
+        "comment": spec.comment,
+        "extra": spec.extra,
+        "group_id": spec.gid,
+        "group_name": spec.group,
+        "job_id": job.id,
+        "name": spec.name,
+        "partition": ",".join(spec.partitions) if job.state == "PENDING" and spec.partitions else job.partition,
+        "qos": spec.qos,
+        "submit_line": spec.submit_line,
+        "system_comment": spec.system_comment,
+        "user_id": spec.uid,
+        "user_name": spec.user,
+        "wckey": spec.wckey,
+    }
+
+
+def _array(job: Job) -> Json:
+    tasks, limit = "", None
+    if job.array is not None:
+        from spritz.notation.ranges import format_array
+
+        tasks = format_array(int(job.array.pending, 16), job.array.limit, 0)
+    of = job.array or job.array_of
+    if of is not None and of.limit:
+        limit = of.limit
+    return {
+        "array_job_id": number(job.array_job_id or (job.id if job.array is not None else 0)),
+        "array_max_tasks": number(limit or 0),
+        "array_task_id": number(job.array_task_id),
+        "array_task_string": tasks,
+    }
+
+
+def _state(job: Job) -> Json:
+    spec = job.spec
+    return {
+        "dependency": _dependency(job),
+        "derived_exit_code": exit_code(job.derived_exit_status),
+        "exit_code": exit_code(job.exit_status),
+        "failed_node": job.failed_node,
+        "flags": [],
+        "hold": job.hold is not Hold.NONE,
+        "job_state": state_list(job),
+        "nice": spec.nice,
+        "priority": number(job.priority),
+        "priority_by_partition": [],
+        "requeue": spec.batch and spec.requeue is not False,
+        "restart_cnt": job.restart_count,
+        "state_description": job.reason_detail,
+        "state_reason": job.reason.value,
+    }
+
+
+def _dependency(job: Job) -> str:
+    from spritz.notation import dependency
+
+    words = [
+        dependency.format_one(dependency.Dependency(d.kind, d.job_id, d.task_id, d.minutes), d.state)
+        for d in job.dependencies
+    ]
+    return ("?" if job.spec.dependency_mode == "any" else ",").join(words)
+
+
+def _times(job: Job) -> Json:
+    spec = job.spec
+    pending = job.state == "PENDING"
+    limit = job.time_limit_minutes if job.time_limit_minutes is not None else spec.time_limit_minutes
+    return {
+        "accrue_time": moment(job.eligible_at),
+        "deadline": moment(spec.deadline_at),
+        "eligible_time": moment(job.eligible_at),
+        "end_time": moment(job.ended_at or (0 if pending else job.ends_at)),
+        "last_sched_evaluation": moment(job.last_evaluated_at),
+        "pre_sus_time": moment(job.suspended_seconds),
+        "preempt_time": moment(job.preempted_at),
+        "preemptable_time": moment(0),
+        "resize_time": moment(0),
+        "start_time": moment((job.expected_start_at or spec.begin_at) if pending else job.started_at),
+        "submit_time": moment(job.submitted_at),
+        "suspend_time": moment(job.suspended_at),
+        "time_limit": number(limit),
+        "time_minimum": number(spec.time_min_minutes or 0),
+    }
+
+
+def _size(job: Job) -> Json:
+    from spritz.notation.hostlist import compress
+
+    spec = job.spec
+    allocation = job.allocation
+    names = allocation.names if allocation is not None else ()
+    return {
+        "batch_host": names[0] if names and spec.batch else "",
+        "cpus": number(job_tres.cpu_count(job)),
+        "cpus_per_task": number(spec.cpus_per_task or 1),
+        "gres_detail": _gres_detail(job),
+        "job_resources": _resources(job),
+        "job_size_str": [],
+        "max_cpus": number(0),
+        "max_nodes": number(spec.nodes_max),
+        "node_count": number(len(names) if names else spec.nodes_min),
+        "nodes": compress(names),
+        "tasks": number(job_tres.task_count(spec)),
+        "tres_alloc_str": _tres(job_tres.allocated(job)),
+        "tres_req_str": _tres(job_tres.requested(job)),
+    }
+
+
+def _tres(pairs: list[tuple[str, int]]) -> str:
+    from spritz.notation.tres import format
+
+    return format(pairs)
+
+
+def _gres_detail(job: Job) -> list[str]:
+    if job.allocation is None:
+        return []
+    from spritz.notation.gres import format_indexes
+
+    return [
+        ",".join(format_indexes(one.name, one.type, one.count, int(one.indexes, 16)) for one in node.gres)
+        for node in job.allocation.nodes
+        if node.gres
+    ]
+
+
+def _resources(job: Job) -> Json:
+    allocation = job.allocation
+    if allocation is None:
+        return {}
+    from spritz.notation.hostlist import compress
+
+    nodes = [
+        {
+            "index": index,
+            "name": node.node,
+            "cpus": {"count": node.cpu_count, "used": node.cpu_count},
+            "memory": {"used": 0, "allocated": node.memory_mib},
+        }
+        for index, node in enumerate(allocation.nodes)
+    ]
+    return {
+        "cpus": allocation.cpu_count,
+        "nodes": {
+            "count": len(nodes),
+            "list": compress(allocation.names),
+            "whole": allocation.whole_nodes,
+            "allocation": nodes,
+        },
+        "threads_per_core": number(job.spec.threads_per_core),
+    }
+
+
+def _request(job: Job) -> Json:
+    from spritz.notation.hostlist import compress
+
+    spec = job.spec
+    least = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
+    return {
+        "contiguous": spec.contiguous,
+        "core_spec": spec.core_spec if spec.core_spec is not None else 65534,
+        "cores_per_socket": number(spec.cores_per_socket),
+        "cpus_per_tres": f"gres/gpu:{spec.cpus_per_gpu}" if spec.cpus_per_gpu else "",
+        "excluded_nodes": compress(spec.exclude),
+        "features": spec.features,
+        "licenses": spec.licenses,
+        "licenses_allocated": spec.licenses if job.state.active else "",
+        "mail_type": list(spec.mail_types),
+        "mail_user": spec.mail_user,
+        "memory_per_cpu": number(spec.memory_mib_per_cpu),
+        "memory_per_node": number(None if spec.memory_mib_per_cpu else spec.memory_mib_per_node or 0),
+        "memory_per_tres": f"gres/gpu:{spec.memory_mib_per_gpu}" if spec.memory_mib_per_gpu else "",
+        "minimum_cpus_per_node": number(least),
+        "minimum_tmp_disk_per_node": number(spec.tmp_mib),
+        "prefer": spec.prefer,
+        "required_nodes": compress(spec.node_list),
+        "resv_name": spec.reservation,
+        "scheduled_nodes": compress(job.expected_nodes) if job.state == "PENDING" else "",
+        "shared": {"exclusive": ["none"], "user": ["user"], "oversubscribe": ["oversubscribe"]}.get(
+            spec.sharing.value, []
+        ),
+        "sockets_per_node": number(spec.sockets_per_node),
+        **_per_part(spec),
+        "threads_per_core": number(spec.threads_per_core),
+        "tres_bind": f"gres/gpu:{spec.gpu_bind}" if spec.gpu_bind else "",
+        "tres_per_job": _requests(spec.gpus),
+        "tres_per_node": _requests((*spec.gres_per_node, *spec.gpus_per_node)),
+        "tres_per_socket": _requests(spec.gpus_per_socket),
+        "tres_per_task": _requests(spec.gpus_per_task),
+    }
+
+
+def _per_part(spec: JobSpec) -> Json:
+    return {
+        "tasks_per_board": number(0),
+        "tasks_per_core": number(spec.tasks_per_core),
+        "tasks_per_node": number(spec.tasks_per_node or 0),
+        "tasks_per_socket": number(spec.tasks_per_socket),
+        "tasks_per_tres": number(spec.tasks_per_gpu or 0),
+    }
+
+
+def _files(job: Job) -> Json:
+    spec = job.spec
+    names = {"current_working_directory": spec.work_dir}
+    empty = dict.fromkeys(
+        (f"{prefix}{suffix}" for prefix, suffix in _FILE_KEYS),
+        "",
+    )
+    if not spec.batch:
+        return {**names, **empty}
+    from spritz.cli.format.job_record import standard_paths
+
+    default = job_paths.default_output(bool(job.array_job_id or job.array is not None))
+    output = job_paths.file_pattern(spec.stdout, spec.work_dir, default=default)
+    error_full, input_full, output_full = standard_paths(job)
+    return {
+        **names,
+        "standard_error": job_paths.file_pattern(spec.stderr, spec.work_dir, default=output),
+        "standard_input": job_paths.file_pattern(spec.stdin, spec.work_dir, default="/dev/null"),
+        "standard_output": output,
+        "stderr_expanded": error_full,
+        "stdin_expanded": input_full,
+        "stdout_expanded": output_full,
+    }
+
+
+_FILE_KEYS = (
+    ("standard_", "error"),
+    ("standard_", "input"),
+    ("standard_", "output"),
+    ("stderr_", "expanded"),
+    ("stdin_", "expanded"),
+    ("stdout_", "expanded"),
+)
+
+
+def _absent() -> Json:
+    """Facts about what Spritz has not: accounting, federations, heterogeneous jobs, containers, power."""
+    return {
+        "association_id": 0,
+        "batch_features": "",
+        "billable_tres": number(None),
+        "burst_buffer": "",
+        "burst_buffer_state": "",
+        "cluster_features": "",
+        "container": "",
+        "container_id": "",
+        "cpu_frequency_governor": number(None),
+        "cpu_frequency_maximum": number(None),
+        "cpu_frequency_minimum": number(None),
+        "cron": "",
+        "delay_boot": number(0),
+        "federation_origin": "",
+        "federation_siblings_active": "",
+        "federation_siblings_viable": "",
+        "het_job_id": number(0),
+        "het_job_id_set": "",
+        "het_job_offset": number(0),
+        "maximum_switch_wait_time": 0,
+        "mcs_label": "",
+        "network": "",
+        "power": {"flags": []},
+        "profile": ["NOT_SET"],
+        "reboot": False,
+        "required_switches": 0,
+        "segment_size": 0,
+        "selinux_context": "",
+        "sockets_per_board": 0,
+        "thread_spec": 32766,
+        "tres_freq": "",
+    }

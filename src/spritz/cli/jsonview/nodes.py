@@ -1,0 +1,86 @@
+"""Nodes in full: `scontrol --json show node`. Source: OpenAPI `node` v0.0.43."""
+
+from __future__ import annotations
+
+from spritz.cli.format.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
+from spritz.cli.jsonview.envelope import show
+from spritz.cli.jsonview.values import moment, number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from spritz.cli.context import Context
+    from spritz.model.queries import NodeView
+
+    Json = dict[str, Any]
+
+
+def show_records(context: Context, asked: str, now: float, views: list[NodeView]) -> None:
+    """Print them."""
+    show(context, asked, {"nodes": [node_json(view) for view in views], "last_update": moment(now)})
+
+
+def node_json(view: NodeView) -> Json:
+    """One record, keys in the order of the alphabet."""
+    from spritz.cli.people import name_of
+    from spritz.notation.tres import format
+
+    node, config, capacity = view.node, view.node.config, view.node.config.capacity
+    reserved = int(capacity.cpus_reserved, 16)
+    body = {
+        "active_features": list(node.features_active or config.features),
+        "address": config.address or config.name,
+        "alloc_cpus": view.cpus_allocated,
+        "alloc_idle_cpus": max(0, capacity.cpus - view.cpus_allocated),
+        "alloc_memory": view.memory_allocated_mib,
+        "architecture": node.architecture,
+        "boards": capacity.boards,
+        "boot_time": moment(node.booted_at),
+        "burstbuffer_network_address": "",
+        "cluster_name": "",
+        "comment": node.comment,
+        "cores": capacity.cores_per_socket,
+        "cpu_binding": 0,
+        "cpu_load": view.sample.cpu_load if view.sample is not None else 0,
+        "cpus": capacity.cpus,
+        "effective_cpus": capacity.cpus - reserved.bit_count(),
+        "extra": node.extra,
+        "features": list(config.features),
+        "free_mem": number(view.sample.free_memory_mib if view.sample is not None else None),
+        "gpu_spec": "",
+        "gres": gres_text(view),
+        "gres_drained": "N/A",
+        "gres_used": gres_used_text(view, indexes=True),
+        "hostname": config.hostname or config.name,
+        "instance_id": "",
+        "instance_type": "",
+        "last_busy": moment(node.last_busy_at),
+        "mcs_label": "",
+        "name": config.name,
+        "next_state_after_reboot": ["INVALID"],
+        "operating_system": node.operating_system,
+        "owner": "",
+        "partitions": list(view.partitions),
+        "port": config.port,
+        "real_memory": capacity.memory_mib,
+        "reason": node.reason,
+        "reason_changed_at": moment(node.reason_at),
+        "reason_set_by_user": name_of(node.reason_uid) if node.reason else "",
+        "reservation": "",
+        "resume_after": number(None),
+        "slurmd_start_time": moment(node.daemon_started_at),
+        "sockets": capacity.sockets,
+        "specialized_cores": 0,
+        "specialized_cpus": "",
+        "specialized_memory": capacity.memory_reserved_mib,
+        "state": list(view.state_names),
+        "temporary_disk": capacity.tmp_mib,
+        "threads": capacity.threads_per_core,
+        "tres": format(configured_tres(view)),
+        "tres_used": format(allocated_tres(view)),
+        "tres_weighted": 0.0,
+        "version": node.version,
+        "weight": config.weight,
+    }
+    return dict(sorted(body.items()))

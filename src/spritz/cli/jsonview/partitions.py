@@ -1,0 +1,81 @@
+"""Partitions in full: `scontrol --json show partition`. Source: OpenAPI `partition_info` v0.0.43."""
+
+from __future__ import annotations
+
+from spritz.cli.format.partition_text import job_defaults, totals
+from spritz.cli.jsonview.envelope import show
+from spritz.cli.jsonview.values import moment, number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from spritz.cli.context import Context
+    from spritz.model.partition import Partition
+    from spritz.model.queries import NodeView
+
+    Json = dict[str, Any]
+
+
+def show_records(
+    context: Context, asked: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
+) -> None:
+    """Print them."""
+    body = {"partitions": [partition_json(one, views) for one in partitions], "last_update": moment(now)}
+    show(context, asked, body)
+
+
+def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
+    """One record."""
+    from spritz.notation.hostlist import compress
+    from spritz.notation.tres import format
+
+    sums = totals(p, views)
+    share, _, jobs = p.oversubscribe.partition(":")
+    return {
+        "nodes": {
+            "allowed_allocation": ",".join(p.allow_alloc_nodes),
+            "configured": p.nodes_text or compress(p.nodes),
+            "total": dict(sums).get("node", 0),
+        },
+        "accounts": {"allowed": ",".join(p.allow_accounts), "deny": ",".join(p.deny_accounts)},
+        "groups": {"allowed": ",".join(p.allow_groups)},
+        "qos": {"allowed": ",".join(p.allow_qos), "deny": ",".join(p.deny_qos), "assigned": p.qos},
+        "alternate": p.alternate,
+        "tres": {"billing_weights": "", "configured": format(sums)},
+        "cluster": "",
+        "select_type": [],
+        "cpus": {"task_binding": 0, "total": dict(sums).get("cpu", 0)},
+        "defaults": {
+            "memory_per_cpu": p.default_memory_mib_per_cpu,
+            "partition_memory_per_cpu": number(p.default_memory_mib_per_cpu or None),
+            "partition_memory_per_node": number(p.default_memory_mib_per_node or None),
+            "time": number(p.default_time_minutes),
+            "job": "" if job_defaults(p) == "(null)" else job_defaults(p),
+        },
+        "grace_time": p.grace_seconds,
+        "maximums": {
+            "cpus_per_node": number(p.max_cpus_per_node),
+            "cpus_per_socket": number(p.max_cpus_per_socket),
+            "memory_per_cpu": p.max_memory_mib_per_cpu,
+            "partition_memory_per_cpu": number(p.max_memory_mib_per_cpu or None),
+            "partition_memory_per_node": number(p.max_memory_mib_per_node or None),
+            "nodes": number(p.max_nodes),
+            "shares": int(jobs) if jobs.isdigit() else 1,
+            "oversubscribe": {
+                "jobs": int(jobs) if jobs.isdigit() else 1,
+                "flags": ["force"] if share == "FORCE" else [],
+            },
+            "time": number(p.max_time_minutes),
+            "over_time_limit": number(p.over_time_minutes),
+        },
+        "minimums": {"nodes": p.min_nodes},
+        "name": p.name,
+        "node_sets": "",
+        "priority": {"job_factor": p.priority_job_factor, "tier": p.priority_tier},
+        "timeouts": {"resume": number(None), "suspend": number(None)},
+        "topology": "",
+        "partition": {"state": [p.state.value]},
+        "suspend_time": number(None),
+    }

@@ -1,0 +1,23 @@
+"""`scontrol --json ping`. Source: OpenAPI `controller_ping` v0.0.43."""
+
+from __future__ import annotations
+
+from spritz.cli.jsonview.envelope import show as show_answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.model.queries import Pong
+
+
+def show(context: Context, asked: str, host: str, answer: Pong | None, microseconds: int) -> None:
+    """Print the one controller."""
+    ping = {
+        "hostname": host,
+        "pinged": "UP" if answer is not None else "DOWN",
+        "responding": answer is not None,
+        "latency": microseconds,
+        "mode": answer.mode if answer is not None else "primary",
+        "primary": True,
+    }
+    show_answer(context, asked, {"pings": [ping]})

@@ -1,0 +1,78 @@
+"""What srun and salloc answer without a controller: --help, --usage, --version, --mpi=list."""
+
+from __future__ import annotations
+
+from spritz.cli.options import help_text, version_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.options import Row
+    from spritz.cli.submit.values import Values
+
+
+def answer(program: str, synopsis: str, rows: Sequence[Row], given: Values, context: Context) -> int:
+    """Print it. The exit status."""
+    if "version" in given:
+        context.out(version_text())
+    elif "usage" in given:
+        context.out(usage_text(program, synopsis, rows))
+    elif "help" in given:
+        context.out(help_text(program, synopsis, rows))
+    elif given.get("mpi") == "list":
+        context.out("MPI plugin types are...\n\tnone\n")
+    else:
+        for option in ("cpu-bind", "mem-bind", "hint"):
+            if given.get(option) == "help":
+                context.out(_VALUES[option])
+    return 0
+
+
+_VALUES = {
+    "cpu-bind": """CPU bind options:
+    --cpu-bind=         Bind tasks to CPUs
+        q[uiet]         quietly bind before task runs (default)
+        v[erbose]       verbosely report binding before task runs
+        no[ne]          don't bind tasks to CPUs
+        rank            bind by task rank
+        map_cpu:<list>  specify a CPU ID binding for each task
+        mask_cpu:<list> specify a CPU ID binding mask for each task
+        sockets         auto-generated masks bind to sockets
+        cores           auto-generated masks bind to cores
+        threads         auto-generated masks bind to threads
+        help            show this help message
+""",
+    "mem-bind": """Memory bind options:
+    --mem-bind=         Bind memory to locality domains (ldom)
+        q[uiet], v[erbose], no[ne], rank, local, sort, prefer
+        map_mem:<list>  specify a memory binding for each task
+        mask_mem:<list> specify a memory binding mask for each task
+        help            show this help message
+""",
+    "hint": """Application hint options:
+    --hint=             Bind tasks according to application hints
+        compute_bound   use all cores in each socket
+        memory_bound    use only one core in each socket
+        [no]multithread [don't] use extra threads with in-core multi-threading
+        help            show this help message
+""",
+}
+
+
+def usage_text(program: str, synopsis: str, rows: Sequence[Row]) -> str:
+    """Every option that works, in short, in lines of a terminal's width."""
+    words = []
+    for row in rows:
+        if row.refused or row.alias or not row.name:
+            continue
+        value = row.metavar if row.metavar.startswith("[=") else f"={row.metavar}" if row.metavar else ""
+        words.append(f"[--{row.name}{value}]")
+    words.append(synopsis.rpartition("] ")[2])
+    lines = [f"Usage: {program}"]
+    for word in words:
+        if len(lines[-1]) + 1 + len(word) > 80:
+            lines.append(" " * len(f"Usage: {program}"))
+        lines[-1] += f" {word}"
+    return "\n".join(lines) + "\n"

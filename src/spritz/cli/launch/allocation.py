@@ -1,0 +1,146 @@
+"""A job for srun or salloc: submitted, waited for, and given back at the end.
+
+Source: srun(1), salloc(1); texts as Slurm 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
+from spritz.cli.silent import Silent
+from spritz.cli.submit.values import IMMEDIATE
+from spritz.client.errors import ClientError, RemoteError
+from spritz.model.errors import ESLURM, SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.launch.controller import Controller
+    from spritz.cli.launch.interrupts import Interrupts
+    from spritz.model.commands.job import JobSubmitted, SubmitJob
+    from spritz.model.queries import AllocationGranted
+
+#: A grant that comes within so many seconds comes at once: nothing is said of waiting.
+_AT_ONCE_SECONDS = 0.3
+
+
+class Words:
+    """What differs between the commands."""
+
+    def __init__(self, refused: str, waiting: str = "", revoked: str = "") -> None:
+        #: before the reason of a refusal
+        self.refused = refused
+        #: said first when the job must wait; `{}` is its number
+        self.waiting = waiting
+        #: said when a signal ended the wait
+        self.revoked = revoked
+
+
+SRUN = Words("Unable to allocate resources", revoked="Job allocation {} has been revoked")
+SALLOC = Words("Job submit/allocate failed", "Pending job allocation {}", "Job allocation {} has been revoked.")
+
+
+class Revoked(Silent):
+    """A signal ended the wait."""
+
+
+def obtain(
+    controller: Controller, interrupts: Interrupts, request: SubmitJob, context: Context, words: Words, *, quiet: bool
+) -> AllocationGranted:
+    """Submit the job and wait until it runs. Raises SpritzError, Revoked."""
+    controller.send(request)
+    # What follows is needed only now, and loading it takes as long as the controller takes to decide.
+    from spritz.model.commands.job import JobSubmitted
+
+    interrupts.handler = lambda number: controller.interrupt(number) if number not in HARMLESS else None
+    try:
+        submitted = controller.wait(JobSubmitted)
+    except RemoteError as error:
+        raise refused(error, words) from error
+    except Interrupted as error:
+        raise Revoked from error
+    assert submitted is not None, "a wait without a limit ends with an answer"
+    for message in submitted.messages:
+        context.info(message)
+    granted = _await(controller, submitted, context, words, quiet)
+    if granted.job.state.active:
+        return granted
+    raise _ended(granted, request, context, words)
+
+
+#: signals that do not end the wait
+HARMLESS = (signal.SIGCONT, signal.SIGWINCH)
+
+
+def _await(
+    controller: Controller, submitted: JobSubmitted, context: Context, words: Words, quiet: bool
+) -> AllocationGranted:
+    from spritz.model.queries import AllocationGranted, AwaitAllocation
+
+    job_id = submitted.job_id
+    asked = AwaitAllocation(job_id=job_id)
+    waited = False
+    controller.send(asked)
+    while True:
+        try:
+            granted = controller.wait(AllocationGranted, seconds=None if waited else _AT_ONCE_SECONDS)
+        except Interrupted as interruption:
+            _give_up(controller, job_id, context, words)
+            raise Revoked from interruption
+        except RemoteError as error:
+            raise refused(error, words) from error
+        except ClientError:
+            # The controller has gone away; it knows of the job, and will be back.
+            controller.close()
+            controller.connect_patiently(PATIENCE_SECONDS)
+            controller.send(asked)
+            continue
+        if granted is not None:
+            break
+        waited = True
+        if not quiet:
+            if words.waiting:
+                context.info(words.waiting.format(job_id))
+            context.info(f"job {job_id} queued and waiting for resources")
+    if waited and granted.job.state.active and not quiet:
+        context.info(f"job {job_id} has been allocated resources")
+    return granted
+
+
+def _give_up(controller: Controller, job_id: int, context: Context, words: Words) -> None:
+    from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobTarget
+
+    controller.close()
+    try:
+        controller.call(CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),))), CancelResult)
+    except ClientError as error:
+        context.error(error.message)
+    context.info(words.revoked.format(job_id))
+
+
+def refused(error: SpritzError, words: Words) -> SpritzError:
+    """The controller's refusal, or one that it would give, in the command's words."""
+    if error.code == "ESLURM_INVALID_GRES":  # Slurm finds this before it asks
+        return SpritzError(error.message, code=error.code, hint=error.hint, details=error.details)
+    before = SRUN.refused if error.code in IMMEDIATE else words.refused
+    return SpritzError(f"{before}: {error.message}", code=error.code, hint=error.hint, details=error.details)
+
+
+def _ended(granted: AllocationGranted, request: SubmitJob, context: Context, words: Words) -> SpritzError:
+    if request.immediate_seconds is not None:
+        return SpritzError(f"{SRUN.refused}: {ESLURM['ESLURM_NODES_BUSY'][1]}", code="ESLURM_NODES_BUSY")
+    context.info("Job has been cancelled")
+    if words is SALLOC:
+        context.info(words.revoked.format(granted.job.id))
+    return SpritzError(f"{words.refused}: {ESLURM['ESLURM_ALREADY_DONE'][1]}", code="ESLURM_ALREADY_DONE")
+
+
+def give_back(controller: Controller, job_id: int, exit_status: int) -> None:
+    """The work is done. A controller that is away is waited for: until it knows, the nodes are held."""
+    from spritz.model.commands.job import Done, FinishAllocation
+
+    try:
+        controller.call(FinishAllocation(job_id=job_id, exit_status=exit_status), Done, patience=PATIENCE_SECONDS)
+    except RemoteError:
+        return  # it has ended already: cancelled, or out of time

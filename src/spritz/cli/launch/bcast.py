@@ -1,0 +1,173 @@
+"""Copying a file to every node of a job: a step with one task a node, as the user, that writes what it reads.
+
+The copy appears under its name only when it is complete. Source: sbcast(1), srun(1) --bcast.
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.launch.create import create_step
+from spritz.cli.launch.listener import Link, Listener
+from spritz.cli.launch.run import StepRun
+from spritz.cli.launch.settings import Settings
+from spritz.model.errors import SpritzError
+from spritz.model.step import StepSpec
+from spritz.stepd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.context import Context
+    from spritz.cli.launch.controller import Controller
+    from spritz.cli.launch.interrupts import Interrupts
+    from spritz.stepd.reactor import Reactor
+
+#: Arguments: destination, name of the source, force (0, 1), mode, size, access and modification time ("": now).
+#: It says that it is ready before it reads: virtual nodes share a disk, and the first copy must not stand in the way of
+#: the second.
+_SCRIPT = """
+dest=$1
+[ -d "$dest" ] && dest=$dest/$2
+if [ "$3" = 0 ] && [ -e "$dest" ]; then echo "$dest: File exists" >&2; exit 17; fi
+[ -d "$(dirname "$dest")" ] || { echo "$dest: No such file or directory" >&2; exit 2; }
+part=$dest.$SLURM_JOB_ID.$SLURM_STEP_ID.$SLURM_PROCID
+trap 'rm -f "$part"' EXIT
+: > "$part" || exit 13
+echo ready
+cat > "$part" || exit 28
+[ "$(wc -c < "$part")" -eq "$5" ] || { echo "$dest: incomplete" >&2; exit 5; }
+chmod "$4" "$part" || exit 1
+if [ -n "$6" ]; then touch -a -d "@$6" "$part" && touch -m -d "@$7" "$part" || exit 1; fi
+mv -f "$part" "$dest" || exit 1
+"""
+_READ_BYTES_MAX = 192 * 1024
+
+
+class Copy:
+    """What is to be copied, and how. Raises SpritzError if the file cannot be read."""
+
+    def __init__(self, source: str, destination: str, *, force: bool, preserve: bool, block_bytes: int = 0) -> None:
+        self.source = source
+        self.destination = destination
+        self.force = force
+        try:
+            self.descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+            found = os.fstat(self.descriptor)
+            if not os.path.isfile(source):
+                raise IsADirectoryError(21, os.strerror(21))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise SpritzError(f"Can't open `{source}`: {why}") from error
+        self.size = found.st_size
+        self.mode = found.st_mode & 0o777
+        self.times = (repr(found.st_atime), repr(found.st_mtime)) if preserve else ("", "")
+        self.block_bytes = min(block_bytes or 32 * 1024, _READ_BYTES_MAX)
+
+    def argv(self) -> tuple[str, ...]:
+        """The task's command."""
+        name = os.path.basename(self.source)
+        force = "1" if self.force else "0"
+        words = (self.destination, name, force, f"{self.mode:o}", str(self.size), *self.times)
+        return ("/bin/sh", "-c", _SCRIPT, "sbcast", *words)
+
+
+class CopyRun(StepRun):
+    """The step: standard input begins when every node is ready, complaints are told by node."""
+
+    copy: Copy
+    on_progress: Callable[[int], None]
+    failed = False
+
+    def prepare(self, copy: Copy, on_progress: Callable[[int], None]) -> None:
+        """Before `run`."""
+        self.copy = copy
+        self.on_progress = on_progress
+        self._ready: set[str] = set()
+        self._complaints: dict[str, str] = {}
+        self.use_input(copy.descriptor, None, read_bytes=copy.block_bytes, wait=True)
+
+    def _output(self, link: Link, kind: int, task: int, payload: bytes) -> None:
+        if kind == protocol.STDERR:
+            if not payload:
+                return
+            self._complaints[link.node] = self._complaints.get(link.node, "") + os.fsdecode(payload)
+        elif payload.startswith(b"ready"):
+            self._ready.add(link.node)
+            if len(self._ready) == len(self.step.nodes) and self.input is not None:
+                self.input.start()
+
+    def _credited(self) -> None:
+        if self.input is not None:
+            self.on_progress(self.input.read_bytes)
+
+    def told(self, status: int) -> int:
+        """sbcast's exit status, after the errors of each node."""
+        for node, text in sorted(self._complaints.items()):
+            reason = text.strip().splitlines()[-1].rpartition(": ")[2] if text.strip() else "failed"
+            self.context.error(f"REQUEST_FILE_BCAST({node}): {reason}")
+        return 1 if status or self._complaints else 0
+
+
+def broadcast(
+    controller: Controller,
+    reactor: Reactor,
+    interrupts: Interrupts,
+    context: Context,
+    job_id: int,
+    copy: Copy,
+    *,
+    nodes: int | None = None,
+    progress: bool = False,
+) -> int:
+    """Copy to all nodes of the job (or its first `nodes`); 0 when every node has it. Raises SpritzError."""
+    from spritz.cli.launch.interrupts import StepSignals
+    from spritz.cli.submit import surroundings
+    from spritz.model.commands.job import Done
+    from spritz.model.commands.step import SignalStep
+
+    listener = Listener()
+    settings = Settings({"quiet": "1"}, {}, {})
+    spec = StepSpec(
+        name="sbcast",
+        nodes_min=nodes,
+        nodes_max=nodes,
+        tasks_per_node=1,
+        tasks=nodes,
+        overlap=True,
+        gres_none=True,
+        argv=copy.argv(),
+        environment=(b"PATH=/usr/bin:/bin",),
+        work_dir=context.cwd,
+        umask=surroundings.umask(),
+        io_address=listener.address,
+        io_key=listener.key,
+        submit_host=os.uname().nodename,
+        client_pid=os.getpid(),
+    )
+    step = create_step(controller, job_id, spec, settings, context, immediate=False)
+
+    def end_step(number: int) -> None:
+        controller.call(SignalStep(job_id=job_id, step_id=step.step_id, signal=number, terminate=True), Done)
+
+    run = CopyRun(reactor, listener, step, settings, context, end_step=end_step, alive=lambda: True)
+    run.endings.silent = True
+    run.prepare(copy, _progress(copy, context) if progress else lambda count: None)
+    interrupts.handler = StepSignals(run)
+    status = run.run()
+    if progress and copy.size:
+        context.err("\r\033[K")
+    return run.told(status)
+
+
+def _progress(copy: Copy, context: Context) -> Callable[[int], None]:
+    shown = [-1]
+
+    def show(count: int) -> None:
+        percent = 100 * count // copy.size if copy.size else 100
+        if percent != shown[0]:
+            shown[0] = percent
+            context.err(f"\r{os.path.basename(copy.source)}: {percent} %")
+
+    return show

@@ -1,0 +1,183 @@
+"""The controller as srun and salloc need it: waited for together with signals, and found again after a restart.
+
+Source: docs/decisions/0002 (standard I/O does not depend on it); slurm.conf(5) MessageTimeout.
+"""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+from spritz.client.errors import CallTimeout, ClientError, RemoteError
+from spritz.client.sync import Connection, connect_controller
+from spritz.stepd.reactor import READABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from msgspec import Struct
+
+    from spritz.stepd.reactor import Reactor
+    from spritz.wire.envelope import Response
+
+    T = TypeVar("T")
+
+#: How long a controller that is away is looked for.
+PATIENCE_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
+#: what could not be sent is tried again for so long
+_SEND_AGAIN_SECONDS = 10.0
+
+
+class Interrupted(Exception):
+    """A signal ended the wait."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Controller:
+    """One connection, made again when it breaks."""
+
+    def __init__(self, reactor: Reactor, *, timeout_seconds: float | None = None) -> None:
+        self._reactor = reactor
+        self._timeout_seconds = timeout_seconds
+        self._connection: Connection | None = connect_controller(timeout=timeout_seconds)
+        self._interrupted = 0
+
+    def interrupt(self, number: int) -> None:
+        """End `wait` with Interrupted."""
+        self._interrupted = number
+        self._reactor.stop()
+
+    def call(self, request: Struct, reply_type: type[T], *, patience: float = 0.0) -> T:
+        """The answer. With `patience` (seconds) a controller that is away is looked for. Raises ClientError."""
+        try:
+            return _ask(self._connected(0.0), request, reply_type)
+        except RemoteError:
+            raise
+        except ClientError as error:
+            self.close()
+            # What could not be sent was not heard: asking again asks once.
+            if not patience and error.code != "SLURMCTLD_COMMUNICATIONS_SEND_ERROR":
+                raise
+        return _ask(self._connected(patience or _SEND_AGAIN_SECONDS), request, reply_type)
+
+    def send(self, request: Struct) -> None:
+        """Ask, and let `wait` have the answer."""
+        self._connected(0.0).send(request)
+
+    def wait(self, reply_type: type[T], *, seconds: float | None = None) -> T | None:
+        """The answer to what was sent last; None if it has not come in so many seconds.
+
+        Raises Interrupted, RemoteError, or ClientError if the connection breaks.
+        """
+        from msgspec.msgpack import Decoder
+
+        connection = self._connected(0.0)
+        expired: list[bool] = []
+        timer = self._reactor.after(seconds, lambda: self._expire(expired)) if seconds is not None else None
+        self._reactor.watch(connection.fileno(), READABLE, lambda ready: self._reactor.stop())
+        try:
+            while not expired:
+                self._reactor.run()
+                if self._interrupted:
+                    number, self._interrupted = self._interrupted, 0
+                    raise Interrupted(number)
+                try:
+                    response = connection.receive(timeout=0.0)
+                except CallTimeout:
+                    continue
+                if response.error is not None:
+                    raise RemoteError(response.error)
+                return Decoder(reply_type).decode(response.body)
+        finally:
+            self._reactor.forget(connection.fileno())
+            if timer is not None:
+                timer.cancel()
+        return None
+
+    def listen(
+        self,
+        request: Struct,
+        reply_type: type[T],
+        on_reply: Callable[[T | None], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Ask, and call back with the answer (None for a refusal) while other things go on. Raises ClientError."""
+        from msgspec.msgpack import Decoder
+
+        request_id = self._connected(0.0).send(request)
+
+        def on_response(response: Response) -> None:
+            if response.id == request_id:
+                on_reply(None if response.error is not None else Decoder(reply_type).decode(response.body))
+
+        self._watch(on_response, on_lost)
+
+    def watch_loss(self, on_lost: Callable[[], None]) -> None:
+        """Call back once when the connection breaks; what comes over it meanwhile is nobody's."""
+        self._watch(lambda response: None, on_lost)
+
+    def _watch(self, on_response: Callable[[Response], None], on_lost: Callable[[], None]) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+
+        def ready(events: int) -> None:
+            try:
+                response = connection.receive(timeout=0.0)
+            except CallTimeout:
+                return
+            except ClientError:
+                self.close()
+                on_lost()
+                return
+            on_response(response)
+
+        self._reactor.watch(connection.fileno(), READABLE, ready)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._reactor.forget(self._connection.fileno())
+            self._connection.close()
+            self._connection = None
+
+    def _expire(self, expired: list[bool]) -> None:
+        expired.append(True)
+        self._reactor.stop()
+
+    def _connected(self, patience: float) -> Connection:
+        if self._connection is None:
+            deadline = monotonic() + patience
+            while True:
+                try:
+                    # Without a wait of its own: others wait in the same loop.
+                    self._connection = connect_controller(timeout=self._timeout_seconds, wait_seconds=0.0)
+                    break
+                except ClientError:
+                    if monotonic() + _RETRY_SECONDS > deadline:
+                        raise
+                sleep(_RETRY_SECONDS)
+        return self._connection
+
+    def connect_patiently(self, seconds: float) -> None:
+        """Have a connection, or raise ClientError after so many seconds."""
+        self._connected(seconds)
+
+
+def _ask(connection: Connection, request: Struct, reply_type: type[T]) -> T:
+    """The answer to this request; answers to others, which nobody waits for here, are dropped."""
+    from msgspec.msgpack import Decoder
+
+    request_id = connection.send(request)
+    while True:
+        response = connection.receive()
+        if response.id == request_id:
+            break
+    if response.error is not None:
+        raise RemoteError(response.error)
+    return Decoder(reply_type).decode(response.body)

@@ -1,0 +1,105 @@
+"""How the tasks of a step ended: what srun says of it, and what it exits with.
+
+Source: srun(1) EXIT STATUS; texts and the choice among several statuses as Slurm 22.05 has them (`_task_finish`).
+"""
+
+from __future__ import annotations
+
+from spritz.notation.ranges import format_ids
+from spritz.notation.signals import signal_description
+from spritz.stepd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUNNING, EXITED, ABNORMAL = "running", "exited", "exited abnormally"
+
+
+class Endings:
+    """Collects the ends of tasks. Equal ones of a node that come together are told together.
+
+    `say` prints an error line. `once`: the same exit code is told only once (SLURM_SRUN_REDUCE_TASK_EXIT_MSG).
+    """
+
+    def __init__(self, tasks: int, say: Callable[[str], None], *, once: bool = False) -> None:
+        self.states: dict[int, str] = {}
+        #: wait status that counts: the highest signal, else the highest code
+        self.worst = 0
+        self.ended = 0
+        self.first_abnormal = False
+        #: ends by signal are our own doing: say nothing of them
+        self.interrupted = False
+        #: somebody else tells how tasks ended
+        self.silent = False
+        self._tasks = tasks
+        self._say = say
+        self._once = once
+        self._told: set[int] = set()
+        self._pending: dict[tuple[str, int, int], list[int]] = {}
+
+    @property
+    def all_ended(self) -> bool:
+        """Every task has ended."""
+        return self.ended >= self._tasks
+
+    @property
+    def pending(self) -> bool:
+        """There is something to say that was held back for more of its kind."""
+        return bool(self._pending)
+
+    def started(self, tasks: tuple[int, ...]) -> None:
+        """These run now."""
+        for task in tasks:
+            self.states.setdefault(task, RUNNING)
+
+    def note(self, node: str, task: int, status: int, flags: int) -> None:
+        """One task has ended with this wait status."""
+        if self.states.get(task, RUNNING) is not RUNNING:
+            return
+        self.ended += 1
+        self.states[task] = ABNORMAL if status else EXITED
+        self.first_abnormal = self.first_abnormal or bool(status)
+        if status:
+            self._pending.setdefault((node, status, flags), []).append(task)
+        if status & 0x7F:
+            self.worst = max(self.worst, status, key=lambda one: one & 0x7F)
+        elif not self.worst & 0x7F:
+            self.worst = max(self.worst, status)
+
+    def flush(self) -> None:
+        """Say what was held back."""
+        pending, self._pending = self._pending, {}
+        for (node, status, flags), tasks in pending.items():
+            if self.silent or (self.interrupted and status & 0x7F):
+                continue
+            if self._once and status in self._told:
+                continue
+            self._told.add(status)
+            self._say(f"{node}: {_which(tasks)}: {describe(status, flags)}")
+
+    def exit_status(self) -> int:
+        """What srun exits with."""
+        return 128 + (self.worst & 0x7F) if self.worst & 0x7F else self.worst >> 8
+
+    def overview(self) -> list[str]:
+        """`tasks 0-1: running`, for each state that some task is in."""
+        lines = []
+        for state in (RUNNING, EXITED, ABNORMAL):
+            tasks = [task for task, found in self.states.items() if found is state]
+            if tasks:
+                lines.append(f"{_which(tasks)}: {state}")
+        return lines
+
+
+def _which(tasks: list[int]) -> str:
+    return f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {format_ids(tasks)}"
+
+
+def describe(status: int, flags: int = 0) -> str:
+    """`Exited with exit code 3`, `Killed`, `Segmentation fault (core dumped)`, `Out Of Memory`."""
+    if flags & protocol.EXIT_OOM:
+        return "Out Of Memory"
+    if status & 0x7F:
+        return signal_description(status & 0x7F) + (" (core dumped)" if status & 0x80 else "")
+    return f"Exited with exit code {status >> 8}"

@@ -1,0 +1,133 @@
+"""salloc's command: a child in a process group of its own, with the terminal if there is one.
+
+Source: salloc(1); job control as Slurm's salloc has it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from spritz.cli.launch.interrupts import restore_in_child
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: A command that was ended by one of these ended as its user wanted.
+_WANTED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
+
+
+class Command:
+    """Started at once. Raises OSError if it cannot be.
+
+    `on_end(status)` gets what salloc exits with.
+    """
+
+    def __init__(
+        self, argv: list[str], environment: dict[str, str], directory: str, on_end: Callable[[int], None]
+    ) -> None:
+        self._on_end = on_end
+        self._terminal = -1
+        self._saved_group = os.getpgrp()
+        self.pid = 0
+        if os.isatty(0):
+            self._terminal = os.dup(0)
+            os.set_inheritable(self._terminal, False)
+        path = find(argv[0], environment)
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        self.pid = os.fork()
+        if not self.pid:
+            self._become(path, argv, environment, directory, writer)
+        os.close(writer)
+        problem = os.read(reader, 64)
+        os.close(reader)
+        if problem:
+            os.waitpid(self.pid, 0)
+            number = int(problem)
+            raise OSError(number, os.strerror(number))
+        self._give_terminal(self.pid)
+
+    def _become(self, path: str, argv: list[str], environment: dict[str, str], directory: str, writer: int) -> None:
+        try:
+            os.setpgid(0, 0)
+            self._give_terminal(os.getpid())
+            restore_in_child()
+            try:
+                os.chdir(directory)
+            except OSError as error:
+                os.write(2, f"salloc: error: Unable to chdir to {directory}: {error.strerror}\n".encode())
+            os.execve(path, argv, environment)
+        except OSError as error:
+            os.write(writer, b"%d" % (error.errno or 1))
+        finally:
+            os._exit(1)
+
+    def _give_terminal(self, group: int) -> None:
+        """Only a terminal that is ours may be given away."""
+        if self._terminal >= 0:
+            try:
+                if os.tcgetpgrp(self._terminal) in (self._saved_group, os.getpgrp()):
+                    os.tcsetpgrp(self._terminal, group)
+            except OSError:
+                pass
+
+    def take_terminal(self) -> None:
+        """The command is over, or stopped."""
+        if self._terminal >= 0:
+            try:
+                os.tcsetpgrp(self._terminal, self._saved_group)
+            except OSError:
+                pass
+
+    def send(self, number: int) -> None:
+        """To the command and whatever it runs in its group."""
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            pass
+
+    def reap(self) -> None:
+        """Look what became of it: after SIGCHLD."""
+        while True:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if os.WIFSTOPPED(status):
+                self._stopped()
+                continue
+            self.take_terminal()
+            self._on_end(_exit_status(status))
+            return
+
+    def _stopped(self) -> None:
+        """Ctrl-Z: stop with it, and go on with it."""
+        if self._terminal < 0:
+            return
+        self.take_terminal()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            os.tcsetpgrp(self._terminal, self.pid)
+        except OSError:
+            pass
+        self.send(signal.SIGCONT)
+
+
+def _exit_status(status: int) -> int:
+    if os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
+    return 0 if os.WTERMSIG(status) in _WANTED else 1
+
+
+def find(name: str, environment: dict[str, str]) -> str:
+    """The program's path, from PATH. Raises FileNotFoundError."""
+    if "/" in name:
+        return name
+    for directory in environment.get("PATH", os.defpath).split(":"):
+        path = os.path.join(directory or ".", name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    raise FileNotFoundError(2, os.strerror(2))

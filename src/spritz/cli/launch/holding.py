@@ -1,0 +1,226 @@
+"""One salloc, from its options to its exit status: the allocation, the command inside it, and the way back.
+
+Source: salloc(1); texts as Slurm 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from spritz.cli.launch import allocation
+from spritz.cli.launch.controller import Controller
+from spritz.cli.launch.interrupts import Interrupts
+from spritz.cli.submit import spec, surroundings
+from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import find_slurm_conf, read_keys
+from spritz.model.commands.job import SubmitJob
+from spritz.model.errors import SpritzError
+from spritz.notation import signals
+from spritz.stepd.reactor import Reactor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.launch.foreground import Command
+    from spritz.cli.submit.values import Values
+    from spritz.model.queries import AllocationGranted, JobEndedReply
+
+_KEYS = frozenset(("launchparameters", "interactivestepoptions", "sallocdefaultcommand"))
+_INTERACTIVE_STEP = "--interactive --preserve-env --pty $SHELL"
+#: A wait longer than this is worth a bell.
+_BELL_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+class Holding:
+    """Holds an allocation while a command runs."""
+
+    def __init__(self, given: Values, command: list[str], argv: list[str], context: Context) -> None:
+        self.given = given
+        self.command = command
+        self.argv = argv
+        self.context = context
+        self.quiet = "quiet" in given
+        self.reactor = Reactor()
+        self.controller = Controller(self.reactor)
+        self.interrupts = Interrupts(self.reactor, lambda number: None)
+        self._status = 1
+        self._finished = False
+        self._revoked = False
+        self._running: Command | None = None
+        self._default = not command
+
+    def inform(self, text: str) -> None:
+        """A line of salloc's own, unless --quiet."""
+        if not self.quiet:
+            self.context.info(text)
+
+    def run(self) -> int:
+        """salloc's exit status. Raises SpritzError."""
+        request = self._request()
+        began = time.monotonic()
+        try:
+            granted = allocation.obtain(
+                self.controller, self.interrupts, request, self.context, allocation.SALLOC, quiet=self.quiet
+            )
+        except allocation.Revoked:
+            self.inform("Job aborted due to signal")
+            return 1
+        self.inform(f"Granted job allocation {granted.job.id}")
+        self._ring(time.monotonic() - began)
+        if "no-shell" in self.given:
+            return 0
+        try:
+            return self._run_command(granted)
+        finally:
+            self.controller.close()
+
+    def _request(self) -> SubmitJob:
+        context, given = self.context, self.given
+        fields: dict[str, object] = {
+            "name": os.path.basename(self.command[0]) if self.command else "interactive",
+            # Without a shell nobody holds the allocation: it stays until somebody cancels it.
+            "interactive": "no-shell" not in given,
+            "command": self.command[0] if self.command else "",
+            "submit_line": " ".join(["salloc", *self.argv]),
+            "submit_host": os.uname().nodename,
+            "submit_session": os.getsid(0),
+            "work_dir": context.cwd,
+            "umask": surroundings.umask(),
+        }
+        fields = spec.fields_of(given, spec.source_of(context), defaults=fields)
+        warning = spec.fewer_nodes(fields)
+        if warning:
+            self.inform(warning)
+        immediate = given.get("immediate")
+        return SubmitJob(
+            spec=spec.job_spec(fields),
+            immediate_seconds=None if immediate is None else spec.immediate_seconds(immediate),
+        )
+
+    def _ring(self, waited_seconds: float) -> None:
+        wanted = "bell" in self.given or (waited_seconds > _BELL_SECONDS and "no-bell" not in self.given)
+        if wanted and self.context.stdout.isatty():
+            self.context.out("\a")
+
+    # -- the command
+
+    def _run_command(self, granted: AllocationGranted) -> int:
+        job_id = granted.job.id
+        self._start(granted)
+        if self._running is not None:
+            self.interrupts.handler = self._forward
+            self.interrupts.on_child = self._running.reap
+            self._watch_end(job_id)
+            self._running.reap()
+            while not self._finished:
+                self.reactor.run()
+        if not self._revoked:
+            self.inform(f"Relinquishing job allocation {job_id}")
+            allocation.give_back(self.controller, job_id, self._status << 8)
+        return self._status
+
+    def _start(self, granted: AllocationGranted) -> None:
+        from spritz.cli.launch.foreground import Command
+        from spritz.cli.launch.variables import allocation_variables
+
+        environment = {**self.context.environ, **allocation_variables(granted, find_slurm_conf())}
+        argv = self.command or default_command(environment)
+        try:
+            self._running = Command(argv, environment, granted.job.spec.work_dir, self._command_ended)
+        except FileNotFoundError:
+            self.context.error(f'_fork_command: Unable to find command "{argv[0]}"')
+        except (OSError, ValueError) as error:
+            self.context.error(f'Unable to run "{argv[0]}": {error}')
+
+    def _command_ended(self, status: int) -> None:
+        self._status = status
+        self._finished = True
+        self.reactor.stop()
+
+    def _forward(self, number: int) -> None:
+        if self._running is not None and number not in allocation.HARMLESS:
+            self._running.send(number)
+
+    # -- the allocation meanwhile
+
+    def _watch_end(self, job_id: int) -> None:
+        """Hear of the allocation's end while the command runs."""
+        from spritz.model.queries import AwaitEnd, JobEndedReply
+
+        try:
+            self.controller.listen(
+                AwaitEnd(job_id=job_id), JobEndedReply, self._allocation_ended, lambda: self._hold_again(job_id)
+            )
+        except ClientError:
+            self._hold_again(job_id)
+
+    def _hold_again(self, job_id: int) -> None:
+        """The controller is away: when it is back it must hear that this job's client lives."""
+        from spritz.model.queries import AllocationGranted, AwaitAllocation
+
+        try:
+            self.controller.call(AwaitAllocation(job_id=job_id), AllocationGranted)
+        except RemoteError:
+            self._allocation_ended(None)
+        except ClientError:
+            self.reactor.after(_LOOK_AGAIN_SECONDS, lambda: self._hold_again(job_id))
+        else:
+            self._watch_end(job_id)
+
+    def _allocation_ended(self, reply: JobEndedReply | None) -> None:
+        if self._finished or self._revoked:
+            return
+        self._revoked = True
+        job = f" {reply.job_id}" if reply is not None else ""
+        self.inform(f"Job allocation{job} has been revoked.")
+        # A shell that salloc chose itself has no reason to stay.
+        number = kill_signal(self.given) or (signal.SIGHUP if self._default else 0)
+        if number and self._running is not None:
+            self._running.send(number)
+            self._running.send(signal.SIGCONT)
+
+
+def default_command(environment: dict[str, str]) -> list[str]:
+    """What salloc runs when it is told nothing: the site's command, an interactive step, or the user's shell.
+
+    Source: slurm.conf(5) SallocDefaultCommand, InteractiveStepOptions, LaunchParameters=use_interactive_step.
+    """
+    configured = read_keys(_KEYS)
+    site = configured.get("sallocdefaultcommand", "")
+    if site:
+        return ["/bin/sh", "-c", site]
+    environment.setdefault("SHELL", _login_shell())
+    if "use_interactive_step" in configured.get("launchparameters", "").lower():
+        options = configured.get("interactivestepoptions") or _INTERACTIVE_STEP
+        return ["/bin/sh", "-c", f"exec {own_srun()} {options}"]
+    return [environment["SHELL"]]
+
+
+def _login_shell() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    except KeyError:
+        return "/bin/sh"
+
+
+def kill_signal(given: Values) -> int:
+    """What -K sends; 0: nothing. Raises SpritzError."""
+    if "kill-command" not in given:
+        return 0
+    value = given["kill-command"]
+    try:
+        return signals.parse_signal(value) if value else signal.SIGTERM
+    except signals.SignalError as error:
+        raise SpritzError("Invalid --kill-command specification", exit_code=255) from error
+
+
+def own_srun() -> str:
+    """Path of the srun that belongs to this salloc."""
+    path = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "srun")
+    return path if os.access(path, os.X_OK) else "srun"

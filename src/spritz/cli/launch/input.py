@@ -1,0 +1,120 @@
+"""Standard input on its way to the tasks: as much as they take, no more.
+
+Source: srun(1) --input.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from spritz.stepd import protocol
+from spritz.stepd.reactor import READABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spritz.cli.launch.listener import Link
+    from spritz.stepd.reactor import Reactor
+
+_READ_BYTES = 32 * 1024
+#: Seconds between looks whether we have become the terminal's foreground.
+_BACKGROUND_SECONDS = 0.5
+
+
+class Input:
+    """Reads `descriptor` while every taker has room. `task` is one rank, or None for all tasks.
+
+    It starts when all supervisors are there, so that none misses the beginning.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        descriptor: int,
+        task: int | None,
+        links: Callable[[], Iterable[Link]],
+        *,
+        read_bytes: int = 0,
+    ) -> None:
+        #: read so far
+        self.read_bytes = 0
+        self._most = read_bytes or _READ_BYTES
+        self._reactor = reactor
+        self._descriptor = descriptor
+        self._task = task
+        self._links = links
+        self._reading = False
+        self._ended = False
+        self._started = False
+        # A file is always ready and poll says so; a directory or a closed descriptor fails at the first read.
+        self._terminal = stat.S_ISCHR(os.fstat(descriptor).st_mode) and os.isatty(descriptor)
+
+    def start(self) -> None:
+        """All takers are there."""
+        self._started = True
+        self.credited()
+
+    def stop(self) -> None:
+        """No task wants any more."""
+        self._ended = True
+        self._pause()
+
+    def credited(self) -> None:
+        """Some taker has used something up: go on reading if all have room."""
+        if self._ended or self._reading or not self._started or not self._room():
+            return
+        if self._terminal and not self._foreground():
+            self._reactor.after(_BACKGROUND_SECONDS, self.credited)
+            return
+        self._reading = True
+        self._reactor.watch(self._descriptor, READABLE, self._ready)
+
+    def _takers(self) -> list[Link]:
+        live = [link for link in self._links() if link.hello is not None and not link.closed and not link.done]
+        if self._task is None:
+            return live
+        return [link for link in live if link.hello is not None and self._task in link.hello.task_ids]
+
+    def _room(self) -> bool:
+        most = max((link.uncredited for link in self._takers()), default=0)
+        return most + self._most <= protocol.STDIN_WINDOW_BYTES
+
+    def _foreground(self) -> bool:
+        """Reading a terminal from the background would stop us, and with us the output of the step."""
+        try:
+            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
+        except OSError:
+            return True
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._reactor.forget(self._descriptor)
+
+    def _ready(self, ready: int) -> None:
+        if self._terminal and not self._foreground():
+            self._pause()
+            self.credited()
+            return
+        try:
+            data = os.read(self._descriptor, self._most)
+            self.read_bytes += len(data)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        rank = protocol.ALL_TASKS if self._task is None else self._task
+        takers = self._takers()
+        if not data:
+            self.stop()
+            for link in takers:
+                link.send(protocol.frame(protocol.STDIN_EOF, rank))
+            return
+        frame = protocol.frame(protocol.STDIN, rank, data)
+        for link in takers:
+            link.uncredited += len(data)
+            link.send(frame)
+        if not self._room():
+            self._pause()

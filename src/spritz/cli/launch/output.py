@@ -1,0 +1,118 @@
+"""Where the output of tasks goes at the client: its own streams or files, with labels if asked for.
+
+Source: srun(1) --label, --output, --error, --unbuffered; recorded output of 22.05.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from spritz.stepd.reactor import WRITABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.stepd.reactor import Reactor
+
+#: Queued bytes beyond which supervisors are not read on.
+_QUEUE_HIGH_BYTES = 1 << 20
+#: What a pipe that is ready for writing takes for sure (PIPE_BUF).
+_PIECE_BYTES = 4096
+
+
+class Sink:
+    """One destination. A pipe with a slow reader makes it queue instead of stopping everything, signals included."""
+
+    def __init__(self, reactor: Reactor, descriptor: int, on_broken: Callable[[], None]) -> None:
+        self._reactor = reactor
+        self._descriptor = descriptor
+        self._on_broken = on_broken
+        self._queue: list[memoryview] = []
+        self._broken = False
+        self._slow = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self.queued_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Its reader is far behind."""
+        return self.queued_bytes > _QUEUE_HIGH_BYTES
+
+    def write(self, data: bytes) -> None:
+        """All of it, now or later; nothing once the reader has gone."""
+        if self._broken or not data:
+            return
+        self._queue.append(memoryview(data))
+        self.queued_bytes += len(data)
+        if len(self._queue) == 1:
+            if self._slow and not self._ready_now():
+                self._reactor.watch(self._descriptor, WRITABLE, self._writable)
+            else:
+                self._flush()
+
+    def drain(self) -> None:
+        """Wait until all is written."""
+        while self._queue and not self._broken:
+            self._write_piece(1 << 20)
+
+    def _ready_now(self) -> bool:
+        import select
+
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return bool(poll.poll(0))
+
+    def _writable(self, ready: int) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._queue and not self._broken:
+            self._write_piece(_PIECE_BYTES if self._slow else 1 << 20)
+            if self._queue and self._slow and not self._ready_now():
+                self._reactor.watch(self._descriptor, WRITABLE, self._writable)
+                return
+        self._reactor.forget(self._descriptor)
+
+    def _write_piece(self, most: int) -> None:
+        piece = self._queue[0]
+        try:
+            written = os.write(self._descriptor, piece[:most])
+        except BlockingIOError:
+            return
+        except OSError:
+            self._broken = True
+            self._queue.clear()
+            self.queued_bytes = 0
+            self._reactor.forget(self._descriptor)
+            self._on_broken()
+            return
+        self.queued_bytes -= written
+        if written < len(piece):
+            self._queue[0] = piece[written:]
+        else:
+            del self._queue[0]
+
+
+class Labels:
+    """`0: ` before each line, as wide as the largest rank; a last line without an end gets one."""
+
+    def __init__(self, tasks: int) -> None:
+        self._width = len(str(tasks - 1))
+        self._unfinished: set[tuple[int, int]] = set()
+
+    def apply(self, task: int, stream: int, data: bytes) -> bytes:
+        """`data` of one stream (empty: its end) with labels."""
+        key = (task, stream)
+        if not data:
+            if key not in self._unfinished:
+                return b""
+            self._unfinished.discard(key)
+            return b"\n"
+        label = b"%*d: " % (self._width, task)
+        begins = b"" if key in self._unfinished else label
+        if data.endswith(b"\n"):
+            self._unfinished.discard(key)
+            return begins + data[:-1].replace(b"\n", b"\n" + label) + b"\n"
+        self._unfinished.add(key)
+        return begins + data.replace(b"\n", b"\n" + label)

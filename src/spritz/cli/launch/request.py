@@ -1,0 +1,163 @@
+"""srun's options as a StepSpec, and what both job and step need of them.
+
+Source: srun(1).
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.submit import surroundings
+from spritz.model.errors import SpritzError
+from spritz.model.step import StepSpec
+from spritz.notation import nodecount
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.launch.listener import Listener
+    from spritz.cli.launch.settings import Settings
+    from spritz.cli.launch.streams import Streams
+    from spritz.cli.submit.values import Values
+
+Fields = dict[str, object]
+
+#: fields of the request that mean the same for a step
+_SHARED = (
+    "cpus_per_task",
+    "tasks_per_node",
+    "tasks_per_socket",
+    "tasks_per_core",
+    "tasks_per_gpu",
+    "threads_per_core",
+    "gpus_per_task",
+    "gpu_bind",
+    "cpu_bind",
+    "memory_bind",
+    "distribution",
+    "overcommit",
+    "open_mode",
+)
+#: and those that a step asks for only inside a job that was there before
+_INSIDE = (
+    "memory_mib_per_node",
+    "memory_mib_per_cpu",
+    "memory_mib_per_gpu",
+    "gres_per_node",
+    "gpus",
+    "gpus_per_node",
+    "gpus_per_socket",
+    "cpus_per_gpu",
+    "node_list",
+    "exclude",
+    "features",
+    "time_limit_minutes",
+)
+
+
+def size_fields(fields: Fields, *, inside: bool) -> Fields:
+    """Size and placement of the step."""
+    chosen = {name: fields[name] for name in _SHARED if name in fields}
+    if inside:
+        chosen |= {name: fields[name] for name in _INSIDE if name in fields}
+        if fields.get("nodes_given"):
+            chosen |= {"nodes_min": fields["nodes_min"], "nodes_max": fields["nodes_max"]}
+    if fields.get("tasks_given"):
+        chosen["tasks"] = fields["tasks"]
+    return chosen
+
+
+def own_fields(given: Values, argv: list[str], context: Context, *, inside: bool) -> Fields:
+    """What only steps have. --exclusive is about the step only inside an allocation, else about the new job.
+
+    Raises SpritzError for --signal inside an allocation: only jobs have an end to be warned of.
+    """
+    if inside and "signal" in given:
+        raise SpritzError(
+            "option --signal is not supported by Spritz for a step of an allocation",
+            code="ESLURM_NOT_SUPPORTED",
+            hint="give it to sbatch or salloc: a job's signal reaches its steps",
+        )
+    fields: Fields = {
+        "name": given.get("job-name") or os.path.basename(argv[0]),
+        "argv": () if "multi-prog" in given else tuple(argv),
+        "overlap": "overlap" in given,
+        # Since 20.11 a step has its CPUs alone anyway; --exclusive adds that it takes no more than it asks for.
+        "exact": "exact" in given or ("exclusive" in given and inside),
+        "exclusive": "exclusive" in given and inside,
+        "preserve_env": "preserve-env" in given,
+        "interactive": "interactive" in given,
+        "gres_none": given.get("gres", "").lower() == "none",
+        "kill_on_node_fail": "no-kill" not in given or given["no-kill"] == "off",
+        "task_prolog": _program(given.get("task-prolog", ""), context),
+        "task_epilog": _program(given.get("task-epilog", ""), context),
+        "work_dir": os.path.join(context.cwd, given.get("chdir", "")).rstrip("/") or "/",
+        "umask": _umask(context),
+        "limits": tuple((limit.name, limit.soft) for limit in surroundings.limits(given.get("propagate"))),
+        "submit_host": os.uname().nodename,
+        "client_pid": os.getpid(),
+    }
+    if "relative" in given:
+        fields["relative"] = nodecount.parse_count(given["relative"], "relative", minimum=0)
+    return fields
+
+
+def _program(name: str, context: Context) -> str:
+    return os.path.join(context.cwd, name) if name and name != "none" else ""
+
+
+def _umask(context: Context) -> int:
+    """SLURM_UMASK says which one the files of the step are made with."""
+    text = context.environ.get("SLURM_UMASK", "")
+    if text and len(text) <= 5 and not text.strip("01234567"):
+        return int(text, 8) & 0o777
+    return surroundings.umask()
+
+
+def step_spec(
+    fields: Fields,
+    streams: Streams,
+    settings: Settings,
+    listener: Listener,
+    environment: dict[str, str],
+    submit_line: list[str],
+) -> StepSpec:
+    """The request for the step. Raises SpritzError for what cannot be sent."""
+    return StepSpec(
+        **fields,  # type: ignore[arg-type]  # names and types as in StepSpec
+        environment=surroundings.encoded(environment),
+        stdin=streams.remote_stdin,
+        stdout=streams.remote_stdout,
+        stderr=streams.remote_stderr,
+        label=settings.label,
+        unbuffered=settings.unbuffered,
+        pty=settings.pty,
+        kill_on_bad_exit=settings.kill_on_bad_exit,
+        wait_seconds=settings.wait_seconds,
+        io_address=listener.address,
+        io_key=listener.key,
+        submit_line=" ".join(["srun", *submit_line]),
+    )
+
+
+def step_environment(given: Values, context: Context) -> dict[str, str]:
+    """What the tasks inherit, and what only srun can say."""
+    environment = surroundings.exported(context, given.get("export"))
+    environment["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
+    environment["SLURM_LAUNCH_NODE_IPADDR"] = environment["SLURM_SRUN_COMM_HOST"] = "127.0.0.1"
+    environment.setdefault("SLURM_SUBMIT_DIR", context.cwd)
+    environment.setdefault("SLURM_SUBMIT_HOST", os.uname().nodename)
+    if "preserve-env" not in given:
+        for name in ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK"):
+            environment.pop(name, None)
+    return environment
+
+
+def job_id_of(given: Values) -> int | None:
+    """The job that the step belongs to: --jobid or SLURM_JOB_ID. Raises SpritzError."""
+    text = given.get("jobid", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise SpritzError(f'Invalid numeric value "{text[:80]}" for --jobid.')
+    return int(text)

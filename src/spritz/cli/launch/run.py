@@ -1,0 +1,367 @@
+"""The loop around a running step: from the first supervisor that connects until all have said DONE.
+
+Owns what is printed when, and what ends the step. Source: srun(1); texts as Slurm 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.launch.endings import Endings
+from spritz.cli.launch.input import Input
+from spritz.cli.launch.listener import Link, Listener
+from spritz.cli.launch.output import Labels, Sink
+from spritz.stepd import protocol
+from spritz.stepd.reactor import READABLE, Reactor, Timer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.context import Context
+    from spritz.cli.launch.settings import Settings
+    from spritz.model.step import Step
+
+#: How long equal ends of tasks are waited for, to be told together.
+_TOGETHER_SECONDS = 0.05
+#: srun waits so much longer than KillWait for a step that was told to end.
+_ABORT_MARGIN_SECONDS = 2
+#: How long supervisors may take to connect before the controller is asked what became of the step.
+_CONNECT_SECONDS = 10.0
+
+
+class StepRun:
+    """One step, seen from its client.
+
+    `end_step(signal)` asks the controller to end the step (0: TERM, KillWait, KILL). `alive()` asks it whether the step
+    is still there.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        listener: Listener,
+        step: Step,
+        settings: Settings,
+        context: Context,
+        *,
+        end_step: Callable[[int], None],
+        alive: Callable[[], bool],
+    ) -> None:
+        self.reactor = reactor
+        self.step = step
+        self.name = f"StepId={step.job_id}.{step_text(step.step_id)}"
+        self.settings = settings
+        self.context = context
+        self.endings = Endings(step.tasks, context.error, once=settings.exit_messages_once)
+        self.links: list[Link] = []
+        self.aborting = False
+        self.input: Input | None = None
+        self.on_started: Callable[[], None] = lambda: None
+        #: called when all output has come and only the last words are left
+        self.on_over: Callable[[], None] = lambda: None
+        self._listener = listener
+        self._end_step = end_step
+        self._alive = alive
+        self._nodes_left = set(range(len(step.nodes)))
+        self._connected = 0
+        self._labels = Labels(step.tasks) if settings.label else None
+        self._sinks: list[Sink] = []
+        self._flush_timer: Timer | None = None
+        self._wait_timer: Timer | None = None
+        self._terminated = False
+        self._broken_pipe = False
+        self._input_waits = False
+        self.report_binding = False
+        self._expected = len(step.nodes)
+        self._left: int | None = None
+        #: output and errors of this task only (None: of all)
+        self.filters: tuple[int | None, int | None] = (None, None)
+
+    # -- before
+
+    def use_output(self, stdout: int, stderr: int) -> None:
+        """Descriptors that output goes to (the same one for both is one sink)."""
+        self._sinks = [Sink(self.reactor, stdout, self._pipe_broken)]
+        same = stdout == stderr
+        self._sinks.append(self._sinks[0] if same else Sink(self.reactor, stderr, self._pipe_broken))
+
+    def use_input(self, descriptor: int, task: int | None, *, read_bytes: int = 0, wait: bool = False) -> None:
+        """What tasks read. `wait`: it begins when `input.start` is called, not when all tasks run."""
+        self.input = Input(self.reactor, descriptor, task, lambda: self.links, read_bytes=read_bytes)
+        self._input_waits = wait
+
+    def expect_only(self, nodes: tuple[str, ...]) -> None:
+        """Supervisors of these nodes are left; the others have ended."""
+        self._nodes_left = {index for index, name in enumerate(self.step.node_names) if name in nodes}
+        self._expected = len(self._nodes_left)
+
+    def leave(self, status: int) -> None:
+        """Return from `run` with this status; the step goes on."""
+        self._left = status
+        self.reactor.stop()
+
+    # -- the loop
+
+    def run(self) -> int:
+        """Until the step is over; srun's exit status."""
+        self.reactor.watch(self._listener.fileno(), READABLE, self._accept)
+        self._check_timer = self.reactor.after(_CONNECT_SECONDS, self._check_connected)
+        self._accept(READABLE)
+        if self._nodes_left:
+            self.reactor.run()
+        if self.input is not None:
+            self.input.stop()
+        self.reactor.forget(self._listener.fileno())
+        self._listener.close()
+        for link in self.links:
+            link.close()
+        for sink in self._sinks:
+            sink.drain()
+        self.on_over()
+        self.endings.flush()
+        return self._exit_status()
+
+    def _exit_status(self) -> int:
+        if self._left is not None:
+            return self._left
+        status = self.endings.exit_status()
+        if status in (128 + 9, 128 + 15) and not self.aborting:
+            self.inform(f"Force Terminated {self.name}")
+        if self._broken_pipe:
+            return 141
+        return status
+
+    def inform(self, text: str) -> None:
+        """A line of srun's own, unless --quiet."""
+        if not self.settings.quiet:
+            self.context.info(text)
+
+    def tell_states(self) -> None:
+        """What a single Ctrl-C shows."""
+        for line in self.endings.overview():
+            self.inform(f"{self.name} {line}")
+
+    def send_signal(self, number: int) -> None:
+        """To every task and all that they started."""
+        frame = protocol.frame(protocol.SIGNAL, protocol.ALL_TASKS, protocol.pack_number(number))
+        for link in self.links:
+            if not link.done:
+                link.send(frame)
+
+    def terminate(self, signal: int = 0) -> None:
+        """Have the step ended, once."""
+        if not self._terminated:
+            self._terminated = True
+            self._end_step(signal)
+
+    def abort(self, signal: int = 0) -> None:
+        """End the step and wait no longer than that takes."""
+        self.expect_end()
+        self.terminate(signal)
+
+    def expect_end(self) -> None:
+        """The step is being ended: say so, and do not wait for ever."""
+        if self.aborting:
+            return
+        self.aborting = True
+        seconds = self.settings.kill_wait_seconds + _ABORT_MARGIN_SECONDS
+        self.inform(f"Job step aborted: Waiting up to {seconds} seconds for job step to finish.")
+        self.reactor.after(seconds + _ABORT_MARGIN_SECONDS, self._timed_out)
+
+    def kill_tasks(self, seconds: int) -> None:
+        """Have the supervisors end their tasks: the controller is away."""
+        frame = protocol.frame(protocol.TERMINATE, protocol.ALL_TASKS, protocol.pack_number(seconds))
+        for link in self.links:
+            link.send(frame)
+
+    # -- what supervisors say
+
+    def _accept(self, ready: int) -> None:
+        while (descriptor := self._listener.accept()) is not None:
+            link = Link(
+                self.reactor, descriptor, on_frame=self._received, on_end=self._link_ended, on_read=self._after_read
+            )
+            self.links.append(link)
+
+    def _received(self, link: Link, kind: int, task: int, payload: bytes) -> None:
+        if link.hello is None:
+            self._greeted(link, kind, payload)
+        elif kind == protocol.STDOUT or kind == protocol.STDERR:
+            self._output(link, kind, task, payload)
+        elif kind == protocol.EXIT:
+            self.endings.note(link.node, task, *protocol.unpack_exit(payload))
+        elif kind == protocol.STDIN_CREDIT:
+            link.uncredited -= protocol.unpack_number(payload)
+            if self.input is not None:
+                self.input.credited()
+            self._credited()
+        elif kind == protocol.STARTED:
+            self._started(link, payload)
+        elif kind == protocol.MESSAGE:
+            self._message(link, payload)
+        elif kind == protocol.DONE:
+            link.done = True
+            self._node_finished(link)
+
+    def _greeted(self, link: Link, kind: int, payload: bytes) -> None:
+        if kind == protocol.HELLO:
+            hello = protocol.decode_hello(payload)
+            known = (hello.key, hello.job_id, hello.step_id) == (
+                self._listener.key,
+                self.step.job_id,
+                self.step.step_id,
+            )
+            if known and hello.node_index < len(self.step.nodes):
+                link.hello = hello
+                self._connected += 1
+                return
+        self.links.remove(link)
+        link.close()
+
+    def _started(self, link: Link, payload: bytes) -> None:
+        assert link.hello is not None, "HELLO comes first"
+        link.started = True
+        if self.report_binding:
+            self._tell_binding(link, payload)
+        self.endings.started(link.hello.task_ids)
+        if sum(one.started for one in self.links) == self._expected:
+            self.on_started()
+            if self.input is not None and not self._input_waits:
+                self.input.start()
+
+    def _tell_binding(self, link: Link, payload: bytes) -> None:
+        """--cpu-bind=verbose: what each task is bound to, as Slurm's task plugin words it."""
+        assert link.hello is not None, "HELLO comes first"
+        masks = self.step.nodes[link.hello.node_index].cpus_by_task
+        pids = protocol.decode_started(payload).pids
+        for local, (task, pid, mask) in enumerate(zip(link.hello.task_ids, pids, masks, strict=False)):
+            line = f"cpu-bind=MASK - {link.node}, task {task:2d} {local:2d} [{pid}]: mask 0x{mask} set\n"
+            self._sinks[1].write(line.encode())
+
+    def _credited(self) -> None:
+        """Some standard input was used up."""
+
+    def _output(self, link: Link, kind: int, task: int, payload: bytes) -> None:
+        only = self.filters[kind - protocol.STDOUT]
+        if only is not None and only != task:
+            return
+        sink = self._sinks[kind - protocol.STDOUT]
+        sink.write(self._labels.apply(task, kind, payload) if self._labels is not None else payload)
+        if sink.full:
+            for one in self.links:
+                one.pause(True)
+            self.reactor.after(0.01, self._resume)
+
+    def _resume(self) -> None:
+        if any(sink.full for sink in self._sinks):
+            self.reactor.after(0.01, self._resume)
+            return
+        for link in self.links:
+            link.pause(False)
+
+    def _message(self, link: Link, payload: bytes) -> None:
+        one = self.settings.one_node_tells
+        assert link.hello is not None, "HELLO comes first"
+        ending = b"*** STEP" in payload or b"*** JOB" in payload
+        if not ending or one == str(link.hello.node_index):
+            self.context.stdout.flush()
+            self._sinks[1].write(payload)
+        if ending and not self._terminated:
+            self.expect_end()
+
+    def _after_read(self, link: Link) -> None:
+        """After all that one reading brought: what was said of tasks may be told together."""
+        if not self.endings.pending:
+            if self.endings.ended:
+                self._first_ended()
+            return
+        if self._flush_timer is None:
+            self._flush_timer = self.reactor.after(_TOGETHER_SECONDS, self._flush_endings)
+        self._first_ended()
+
+    def _flush_endings(self) -> None:
+        self._flush_timer = None
+        self.endings.flush()
+
+    def _first_ended(self) -> None:
+        if self.endings.all_ended:
+            return
+        if self.settings.kill_on_bad_exit and self.endings.first_abnormal and not self._terminated:
+            self.endings.flush()
+            self._say_terminating()
+            self.terminate()
+        elif self.settings.wait_seconds and self._wait_timer is None:
+            self._wait_timer = self.reactor.after(self.settings.wait_seconds, self._waited)
+
+    def _say_terminating(self) -> None:
+        self.inform(f"launch/slurm: _step_signal: Terminating {self.name}")
+
+    def _waited(self) -> None:
+        if self.endings.all_ended or self._terminated:
+            return
+        self.endings.flush()
+        self.inform(f"First task exited {self.settings.wait_seconds}s ago")
+        self.tell_states()
+        self._say_terminating()
+        self.abort(9)
+
+    # -- ends
+
+    def _node_finished(self, link: Link) -> None:
+        assert link.hello is not None, "HELLO comes first"
+        self._nodes_left.discard(link.hello.node_index)
+        link.close()
+        if not self._nodes_left:
+            self.reactor.stop()
+        else:
+            self._after_read(link)  # a closed link has no more readings
+
+    def _link_ended(self, link: Link) -> None:
+        """End of file without DONE: supervisor or node died."""
+        if link.hello is None:
+            self.links.remove(link)
+            return
+        self.endings.flush()
+        if not self.aborting:
+            self.context.error(f"Aborting, io error and missing step on node {link.hello.node_index}")
+        for task in link.hello.task_ids:
+            self.endings.note(link.node, task, 9, 0)
+        if not self.settings.no_kill and len(self._nodes_left) > 1:
+            self.abort()
+        self._node_finished(link)
+
+    def _check_connected(self) -> None:
+        """Not all supervisors are here yet: is the step?"""
+        if self._connected >= self._expected or not self._nodes_left:
+            return
+        if self._alive():
+            self.reactor.after(_CONNECT_SECONDS, self._check_connected)
+            return
+        missing = self._nodes_left - {link.hello.node_index for link in self.links if link.hello is not None}
+        for index in sorted(missing):
+            node = self.step.nodes[index]
+            self.context.error(f"Task launch for {self.name} failed on node {node.allocation.node}")
+            for task in node.task_ids:
+                self.endings.note(node.allocation.node, task, 1 << 8, 0)
+            self._nodes_left.discard(index)
+        self.context.error("Application launch failed: Job step not running")
+        if not self._nodes_left:
+            self.reactor.stop()
+
+    def _timed_out(self) -> None:
+        if self._nodes_left:
+            self.context.error("Timed out waiting for job step to complete")
+            self.reactor.stop()
+
+    def _pipe_broken(self) -> None:
+        """Nobody reads our output (`srun … | head`): the step ends as the program would have."""
+        if not self._broken_pipe:
+            self._broken_pipe = True
+            self.endings.interrupted = True
+            self.terminate()
+
+
+def step_text(step_id: int) -> str:
+    """`0`, `interactive`."""
+    from spritz.model.ids import step_name
+
+    return step_name(step_id)

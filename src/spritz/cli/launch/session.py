@@ -1,0 +1,354 @@
+"""One srun, from its options to its exit status: the job if there is none, the step, the loop, and the job given back.
+
+Source: srun(1).
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.launch.controller import Controller
+from spritz.cli.launch.interrupts import Interrupts
+from spritz.cli.launch.settings import KEYS, Settings
+from spritz.cli.options import Fatal
+from spritz.cli.submit import spec
+from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import read_keys
+from spritz.model.errors import SpritzError
+from spritz.stepd.reactor import Reactor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from spritz.cli.context import Context
+    from spritz.cli.launch.listener import Listener
+    from spritz.cli.launch.programs import MultiProg
+    from spritz.cli.launch.run import StepRun
+    from spritz.cli.launch.streams import Streams
+    from spritz.cli.launch.terminal import Terminal
+    from spritz.cli.submit.values import Values
+    from spritz.model.commands.job import SubmitJob
+    from spritz.model.step import Step, StepSpec
+
+_REHOLD_SECONDS = 1.0
+
+
+class Session:
+    """Holds what must be put back whatever happens: the terminal, the files."""
+
+    def __init__(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
+        self.given = given
+        self.command = command
+        self.argv = argv
+        self.context = context
+        self.inside = inside
+        self.streams: Streams
+        self._reports_binding = False
+        configured = read_keys(KEYS)
+        self.settings = Settings(given, configured, context.environ)
+        self._tell_binding(configured)
+        self.fields = spec.fields_of(given, spec.source_of(context))
+        self.multi_prog: MultiProg = ()
+        if "multi-prog" in given:
+            self._read_multi_prog()
+        self.reactor = Reactor()
+        self.controller = Controller(self.reactor)
+        self.interrupts = Interrupts(self.reactor, lambda number: None)
+        self.terminal: Terminal | None = None
+        self._job_id = 0
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.terminal is not None:
+            self.terminal.restore()
+        self.controller.close()
+
+    def _read_multi_prog(self) -> None:
+        from spritz.cli.launch.programs import read_multi_prog
+
+        tasks = self.fields["tasks"] if self.fields.get("tasks_given") else None
+        assert tasks is None or isinstance(tasks, int), "parsed"
+        self.multi_prog, total = read_multi_prog(self.command[0], tasks, self.context.cwd)
+        self.fields["tasks"], self.fields["tasks_given"] = total, True
+
+    def _tell_binding(self, configured: dict[str, str]) -> None:
+        """What --cpu-bind can do here."""
+        words = self.given.get("cpu-bind", "").lower().replace(";", ",").split(",")
+        if configured.get("taskplugin", "task/none").lower() in ("none", "task/none"):
+            if "cpu-bind" in self.given:
+                self.inform("cluster configuration lacks support for cpu binding")
+        elif "v" in words or "verbose" in words:
+            self._reports_binding = True
+
+    def inform(self, text: str) -> None:
+        """A line of srun's own, unless --quiet."""
+        if not self.settings.quiet:
+            self.context.info(text)
+
+    def run(self) -> int:
+        """srun's exit status. Raises SpritzError."""
+        warning = spec.fewer_nodes(self.fields)
+        if warning:
+            self.inform(warning)
+        if self.settings.pty:
+            self._find_terminal()
+        if self.inside:
+            from spritz.cli.launch.request import job_id_of
+
+            job_id = job_id_of(self.given)
+            assert job_id is not None, "srun found one"
+            self._check_nodes(job_id)
+            return self._run_step(job_id)
+        if "relative" in self.given:
+            raise Fatal("--relative option invalid for job allocation request")
+        return self._run_job()
+
+    def _check_nodes(self, job_id: int) -> None:
+        """More nodes than the job around has: Slurm says how many those are."""
+        environ = self.context.environ
+        asked, has = self.fields.get("nodes_min"), environ.get("SLURM_JOB_NUM_NODES", "")
+        if self.fields.get("nodes_given") and has.isdigit() and environ.get("SLURM_JOB_ID") == str(job_id):
+            assert isinstance(asked, int), "parsed"
+            if asked > int(has):
+                raise SpritzError(f"Only allocated {has} nodes asked for {asked}", code="ESLURM_INVALID_NODE_COUNT")
+
+    # -- a job of its own
+
+    def _run_job(self) -> int:
+        from spritz.cli.launch import allocation
+
+        submit = self._submission()
+        if submit.test_only:
+            from spritz.cli.submit.announce import test_only
+
+            return test_only(self.controller, submit, self.context)
+        granted = allocation.obtain(
+            self.controller, self.interrupts, submit, self.context, allocation.SRUN, quiet=self.settings.quiet
+        )
+        job_id = granted.job.id
+        assert granted.job.allocation is not None, "a job that runs has nodes"
+        nodes = len(granted.job.allocation.nodes)
+        self.fields["nodes_min"] = self.fields["nodes_max"] = nodes
+        self._job_id = job_id
+        status = 1
+        try:
+            status = self._run_step(job_id)
+        finally:
+            allocation.give_back(self.controller, job_id, status << 8 if status < 128 else status - 128)
+        return status
+
+    def _submission(self) -> SubmitJob:
+        from spritz.cli.submit import surroundings
+        from spritz.model.commands.job import SubmitJob
+
+        context = self.context
+        fields: dict[str, object] = {
+            "name": os.path.basename(self.command[0]),
+            "interactive": True,
+            "command": self.command[0],
+            "submit_line": " ".join(["srun", *self.argv]),
+            "submit_host": os.uname().nodename,
+            "submit_session": os.getsid(0),
+            "work_dir": context.cwd,
+            "umask": surroundings.umask(),
+            **self.fields,
+        }
+        for name in ("stdout", "stderr", "stdin"):
+            fields.pop(name, None)
+        immediate = self.given.get("immediate")
+        return SubmitJob(
+            spec=spec.job_spec(fields),
+            test_only="test-only" in self.given,
+            immediate_seconds=None if immediate is None else spec.immediate_seconds(immediate),
+        )
+
+    # -- the step
+
+    def _run_step(self, job_id: int) -> int:
+        from spritz.cli.launch.create import create_step
+        from spritz.cli.launch.interrupts import StepSignals
+        from spritz.cli.launch.listener import Listener
+        from spritz.cli.launch.run import StepRun
+
+        context = self.context
+        if "bcast" in self.given:
+            self._broadcast(job_id)
+        listener = Listener()
+        step_spec = self._step_spec(listener)
+        self.interrupts.handler = self._interrupt_wait
+        self._run_site_program("prolog", self.settings.prolog, job_id)
+        step = create_step(
+            self.controller,
+            job_id,
+            step_spec,
+            self.settings,
+            context,
+            immediate="immediate" in self.given,
+        )
+        run = StepRun(
+            self.reactor,
+            listener,
+            step,
+            self.settings,
+            context,
+            end_step=lambda number: self._end_step(run, step, number),
+            alive=lambda: self._alive(step),
+        )
+        self.interrupts.handler = StepSignals(run, on_resize=lambda: self._resized(run))
+        self._open_streams(run, step)
+        run.report_binding = self._reports_binding
+        if self._job_id:
+            self.controller.watch_loss(self._hold_again)
+        if self.terminal is not None:
+            self.terminal.make_raw()
+            run.on_over = self.terminal.restore
+        try:
+            return run.run()
+        finally:
+            self._run_site_program("epilog", self.settings.epilog, job_id)
+
+    def _run_site_program(self, kind: str, program: str, job_id: int) -> None:
+        if program:
+            from spritz.cli.launch.site import run_program
+
+            variables = {"SLURM_JOB_ID": str(job_id), "SLURM_JOBID": str(job_id)}
+            run_program(program, f"{kind}_srun", self.command, variables, self.context)
+
+    def _broadcast(self, job_id: int) -> None:
+        """Copy the program to the nodes first, and run the copy."""
+        from spritz.cli.launch.bcast import Copy, broadcast
+        from spritz.cli.launch.foreground import find
+        from spritz.cli.silent import Silent
+
+        try:
+            path = os.path.join(self.context.cwd, find(self.command[0], dict(self.context.environ)))
+        except FileNotFoundError as error:
+            raise SpritzError(f"Can't open `{self.command[0]}`: {error.strerror}") from error
+        default = f"{self.context.cwd}/slurm_bcast_{job_id}_{os.path.basename(path)}"
+        destination = os.path.join(self.context.cwd, self.given["bcast"] or default)
+        copy = Copy(path, destination, force=True, preserve=True)
+        self.interrupts.handler = self._interrupt_wait
+        if broadcast(self.controller, self.reactor, self.interrupts, self.context, job_id, copy):
+            raise Silent
+        self.command[0] = destination
+
+    def _step_spec(self, listener: Listener) -> StepSpec:
+        from spritz.cli.launch import request
+        from spritz.cli.launch.streams import Streams
+
+        self.streams = Streams(self.given)
+        fields = request.size_fields(self.fields, inside=self.inside)
+        if not self.inside:
+            fields |= {"nodes_min": self.fields["nodes_min"], "nodes_max": self.fields["nodes_max"]}
+            if self.fields.get("distribution") == "arbitrary":
+                fields["node_list"] = self.fields.get("node_list", ())
+        fields |= request.own_fields(self.given, self.command, self.context, inside=self.inside)
+        fields["multi_prog"] = self.multi_prog
+        if self.terminal is not None:
+            fields |= {"pty_rows": self.terminal.rows, "pty_columns": self.terminal.columns}
+        environment = request.step_environment(self.given, self.context)
+        return request.step_spec(fields, self.streams, self.settings, listener, environment, self.argv)
+
+    def _open_streams(self, run: StepRun, step: Step) -> None:
+        """Own files are opened when the step's number is known."""
+        from spritz.cli.launch.streams import open_input, open_output
+
+        streams, cwd = self.streams, self.context.cwd
+        values: dict[str, str | int] = {
+            "A": step.job_id,
+            "a": 4294967294,
+            "J": f"{step.job_id}.{step.step_id}",
+            "j": step.job_id,
+            "s": step.step_id,
+            "u": _user_name() if "%" in streams.stdout_file + streams.stderr_file else "",
+            "x": self.context.environ.get("SLURM_JOB_NAME") or step.spec.name,
+        }
+        stdout, stderr = 1, 2
+        if streams.stdout_file:
+            stdout = open_output(streams.stdout_file, values, stream="stdout", append=streams.append, cwd=cwd)
+            stderr = stdout if streams.joined else stderr
+        if streams.stderr_file:
+            stderr = open_output(streams.stderr_file, values, stream="stderr", append=streams.append, cwd=cwd)
+        run.use_output(stdout, stderr)
+        if streams.stdin_file:
+            run.use_input(open_input(streams.stdin_file, values, cwd=cwd), None)
+        elif streams.reads_own:
+            run.use_input(0, 0 if self.settings.pty else streams.stdin_task)
+
+    def _find_terminal(self) -> None:
+        from spritz.cli.launch.terminal import Terminal
+
+        try:
+            self.terminal = Terminal(0)
+        except OSError as error:
+            self.context.error(f"ioctl(TIOCGWINSZ): {error.strerror}")
+            self.context.error("Not using a pseudo-terminal, disregarding --pty option")
+            self.settings.pty = False
+
+    def _resized(self, run: StepRun) -> None:
+        if self.terminal is not None:
+            from spritz.stepd import protocol
+
+            window = protocol.pack_window(*self.terminal.resized())
+            for link in run.links:
+                link.send(protocol.frame(protocol.WINDOW_SIZE, 0, window))
+
+    # -- the controller meanwhile
+
+    def _interrupt_wait(self, number: int) -> None:
+        from spritz.cli.launch.allocation import HARMLESS
+
+        if number not in HARMLESS:
+            self.controller.interrupt(number)
+
+    def _end_step(self, run: StepRun, step: Step, number: int) -> None:
+        from spritz.model.commands.job import Done
+        from spritz.model.commands.step import SignalStep
+
+        ask = SignalStep(job_id=step.job_id, step_id=step.step_id, signal=number, terminate=True)
+        try:
+            self.controller.call(ask, Done)
+        except RemoteError:
+            pass  # it is ending already
+        except ClientError:
+            run.kill_tasks(0 if number else self.settings.kill_wait_seconds)
+
+    def _alive(self, step: Step) -> bool:
+        from spritz.model.commands.job import JobFilter, JobTarget
+        from spritz.model.queries import ListSteps, Steps
+
+        target = JobTarget(step.job_id, step_id=step.step_id)
+        try:
+            found = self.controller.call(ListSteps(filter=JobFilter(targets=(target,))), Steps)
+        except RemoteError:
+            return False
+        except ClientError:
+            return True  # nobody says that it is gone
+        return any(view.step.step_id == step.step_id for view in found.steps)
+
+    def _hold_again(self) -> None:
+        """The controller was started again: it must hear that this job's client lives."""
+        from spritz.model.queries import AllocationGranted, AwaitAllocation
+
+        try:
+            self.controller.call(AwaitAllocation(job_id=self._job_id), AllocationGranted)
+        except RemoteError:
+            return  # the job has ended; its supervisors will say so
+        except ClientError:
+            self.reactor.after(_REHOLD_SECONDS, self._hold_again)
+            return
+        self.controller.watch_loss(self._hold_again)
+
+
+def _user_name() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -1,0 +1,42 @@
+"""SrunProlog and SrunEpilog: programs that srun runs here around its step. What they exit with does not matter.
+
+Differs: the prolog runs before the step is made, not after, because the controller launches it at once.
+Source: srun(1) --prolog, --epilog; slurm.conf(5) SrunProlog, SrunEpilog.
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.launch.interrupts import restore_in_child
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spritz.cli.context import Context
+
+
+def run_program(
+    program: str, script_context: str, command: Sequence[str], variables: Mapping[str, str], context: Context
+) -> None:
+    """Run it with the step's command as its arguments, and wait. `program` "" is none."""
+    if not program:
+        return
+    if not os.access(program, os.X_OK):
+        context.error(f"Access denied for {program}: {_why_not(program)}")
+        return
+    environment = {**context.environ, **variables, "SLURM_SCRIPT_CONTEXT": script_context}
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        restore_in_child()
+        os.execve(program, [program, *command], environment)
+    finally:
+        os._exit(127)
+
+
+def _why_not(program: str) -> str:
+    return "Permission denied" if os.path.exists(program) else "No such file or directory"

@@ -1,0 +1,80 @@
+"""Print tab completion for bash or zsh: `source <(spritz completion bash)`.
+
+The words come from the very option tables that the commands parse with.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from spritz.cli.context import Context
+from spritz.cli.options import REQUIRED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from spritz.cli.options import Row
+
+#: commands with an option table
+COMMANDS = ("sbatch", "srun", "salloc", "sattach", "sbcast", "scancel", "squeue", "sinfo", "scontrol")
+
+_BASH = """\
+_spritz_{name}() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
+    case $before in
+        -p|--partition) COMPREPLY=($(compgen -W "$(sinfo -h -o %R 2>/dev/null)" -- "$word")); return;;
+        -w|--nodelist|-x|--exclude) COMPREPLY=($(compgen -W "$(sinfo -h -N -o %N 2>/dev/null)" -- "$word")); return;;
+        -j|--job|--jobs|--jobid) COMPREPLY=($(compgen -W "$(squeue -h -o %i 2>/dev/null)" -- "$word")); return;;
+    esac
+    if [[ $word == -* ]]; then
+        COMPREPLY=($(compgen -W "{options}" -- "$word"))
+        [[ ${{COMPREPLY[0]}} == *= ]] && compopt -o nospace
+    else
+        {rest}
+    fi
+}}
+complete -F _spritz_{name} {name}
+"""
+
+_WORDS = {
+    "scancel": 'COMPREPLY=($(compgen -W "$(squeue -h -o %i 2>/dev/null)" -- "$word"))',
+    "squeue": "COMPREPLY=()",
+    "sinfo": "COMPREPLY=()",
+    "scontrol": 'COMPREPLY=($(compgen -W "{words}" -- "$word"))',
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """`spritz completion bash|zsh`."""
+    parser.add_argument("shell", choices=["bash", "zsh"])
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Print the script."""
+    if arguments.shell == "zsh":
+        context.out("autoload -U +X bashcompinit && bashcompinit\n")
+    for name in COMMANDS:
+        if find_spec(f"spritz.cli.{name}") is None:
+            continue  # not built yet
+        rows: tuple[Row, ...] = import_module(f"spritz.cli.{name}").OPTIONS
+        options = " ".join(
+            f"--{row.name}{'=' if row.argument == REQUIRED else ''}" for row in rows if row.name and not row.refused
+        )
+        rest = _WORDS.get(name, 'COMPREPLY=($(compgen -f -- "$word"))').format(words=" ".join(scontrol_words()))
+        context.out(_BASH.format(name=name, options=options, rest=rest))
+    from spritz.cli.spritz import SUBCOMMANDS
+
+    context.out(f'complete -W "{" ".join(SUBCOMMANDS)}" spritz\n')
+    return 0
+
+
+def scontrol_words() -> list[str]:
+    """Keywords and entities that work."""
+    from spritz.cli.control.show import ENTITIES
+    from spritz.cli.control.verbs import VERBS
+
+    words = [verb.name for verb in VERBS if not verb.refused]
+    words += [name.removesuffix("s") for name, entity in ENTITIES.items() if not entity.refused]
+    return [*dict.fromkeys(words), "batch_script", "JobId=", "NodeName=", "PartitionName="]

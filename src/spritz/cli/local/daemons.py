@@ -1,0 +1,99 @@
+"""Start and stop the daemons of a local cluster, and tell whether they live.
+
+A pid file alone proves nothing: pids are used again. A daemon counts as alive when the process of that pid runs our
+module with this cluster's slurm.conf.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+CONTROLLER = "spritz.controller.main"
+NODE = "spritz.node.main"
+
+
+def controller_command(paths: ClusterPaths) -> list[str]:
+    """The controller's command line."""
+    return [sys.executable, "-m", CONTROLLER, "-f", paths.slurm_conf]
+
+
+def node_command(paths: ClusterPaths, nodes: str) -> list[str]:
+    """One node daemon for all `nodes` (a hostlist)."""
+    return [sys.executable, "-m", NODE, "-f", paths.slurm_conf, "-N", nodes]
+
+
+def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:
+    """Pid of the living daemon, or None."""
+    try:
+        with open(pid_file, encoding="ascii") as file:
+            pid = int(file.read().strip() or "0")
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except (OSError, ValueError):
+        return None
+    expected = (module.encode(), os.fsencode(slurm_conf))
+    return pid if all(word in words for word in expected) else None
+
+
+def served_nodes(pid: int) -> str:
+    """The hostlist that a running slurmd was started with; empty if it cannot be told."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return ""
+    return os.fsdecode(words[words.index(b"-N") + 1]) if b"-N" in words else ""
+
+
+def living(paths: ClusterPaths) -> dict[str, int | None]:
+    """Pids by daemon name, None where it does not run."""
+    return {
+        "slurmctld": daemon_pid(paths.controller_pid, CONTROLLER, paths.slurm_conf),
+        "slurmd": daemon_pid(paths.node_pid, NODE, paths.slurm_conf),
+    }
+
+
+def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: float = 30.0) -> None:
+    """Start daemons side by side; each command returns when its daemon serves. Raises SpritzError with what the
+    failing one printed."""
+    children = [
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, cwd="/"
+        )
+        for command in commands
+    ]
+    deadline = time.monotonic() + timeout_seconds
+    for command, child in zip(commands, children, strict=True):
+        try:
+            output, _ = child.communicate(timeout=max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise SpritzError(f"{command[2]} did not start within {timeout_seconds:.0f} s") from None
+        if child.returncode != 0:
+            text = output.decode(errors="replace").strip()
+            raise SpritzError(text or f"{command[2]} ended with status {child.returncode}")
+
+
+def stop(pid: int, timeout_seconds: float = 10.0) -> bool:
+    """SIGTERM and wait; False if it still lives afterwards."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    import select
+
+    try:
+        os.kill(pid, signal.SIGTERM)
+        ready, _, _ = select.select([handle], [], [], timeout_seconds)
+        return bool(ready)
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(handle)

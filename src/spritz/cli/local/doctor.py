@@ -1,0 +1,217 @@
+"""Say what is wrong with this machine and its cluster, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from spritz.cli.context import Context
+from spritz.cli.local import daemons
+from spritz.cli.local.paths import ClusterPaths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Iterator
+
+    Check = Callable[[ClusterPaths, Context], Iterator["Finding"]]
+
+OK, NOTE, WRONG = "ok", "note", "wrong"
+
+
+class Finding:
+    """One line of the report. `advice` is what to do; empty when all is well."""
+
+    __slots__ = ("advice", "grade", "text")
+
+    def __init__(self, grade: str, text: str, advice: str = "") -> None:
+        self.grade = grade
+        self.text = text
+        self.advice = advice
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz doctor`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0: nothing is wrong; 1: something is."""
+    paths = ClusterPaths.of(arguments.dir, context.environ)
+    findings = [finding for check in CHECKS for finding in check(paths, context)]
+    wrong = sum(finding.grade == WRONG for finding in findings)
+    if arguments.json:
+        import json
+
+        rows = [{"grade": f.grade, "text": f.text, "advice": f.advice} for f in findings]
+        context.out(json.dumps({"wrong": wrong, "findings": rows}, indent=2) + "\n")
+        return 1 if wrong else 0
+    marks = {OK: "  ok  ", NOTE: " note ", WRONG: "WRONG "}
+    colours = {OK: "32", NOTE: "33", WRONG: "31"}
+    for finding in findings:
+        mark = marks[finding.grade]
+        if context.terminal:
+            mark = f"\033[{colours[finding.grade]}m{mark}\033[0m"
+        context.out(f"[{mark}] {finding.text}\n")
+        if finding.advice:
+            context.out(f"         → {finding.advice}\n")
+    context.out("Nothing is wrong.\n" if not wrong else f"{wrong} thing{'' if wrong == 1 else 's'} to mend.\n")
+    return 1 if wrong else 0
+
+
+def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    from spritz import SLURM_VERSION, __version__
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding(OK, f"Spritz {__version__} (Slurm {SLURM_VERSION} level) on Python {version}, {sys.executable}")
+    ours = os.path.join(os.path.dirname(sys.executable), "sbatch")
+    first = shutil.which("sbatch", path=context.environ.get("PATH", ""))
+    if first is None:
+        yield Finding(NOTE, "sbatch is not on PATH", f'export PATH={os.path.dirname(ours)}:"$PATH"')
+    elif os.path.exists(ours) and not os.path.samefile(first, ours):
+        yield Finding(
+            NOTE, f"another sbatch comes first on PATH: {first}", f'export PATH={os.path.dirname(ours)}:"$PATH"'
+        )
+
+
+def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import find_slurm_conf
+    from spritz.config.diagnostics import ConfigError
+    from spritz.config.load import load
+
+    try:
+        found = find_slurm_conf()
+    except ClientError:
+        found = paths.slurm_conf
+    if os.path.abspath(found) != paths.slurm_conf:
+        yield Finding(
+            NOTE, f"commands use {found}, not {paths.slurm_conf}", 'eval "$(spritz env)" points this shell at it'
+        )
+    if not os.path.exists(paths.slurm_conf):
+        yield Finding(NOTE, f"no cluster in {paths.root} yet", "make one with `spritz up`")
+        return
+    try:
+        loaded = load(paths.slurm_conf)
+    except ConfigError as error:
+        yield Finding(WRONG, f"{paths.slurm_conf} has errors", f"spritz config check {paths.slurm_conf}")
+        for diagnostic in error.diagnostics:
+            yield Finding(WRONG, str(diagnostic))
+        return
+    yield Finding(OK, f"{paths.slurm_conf}: {len(loaded.nodes)} nodes, {len(loaded.partitions)} partitions")
+
+
+def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    if not os.path.isdir(paths.root):
+        return
+    for path in (paths.state, paths.spool, paths.log, paths.run):
+        if not os.access(path, os.W_OK):
+            yield Finding(
+                WRONG, f"cannot write to {path}", "the cluster belongs to the user who made it; check owner and mode"
+            )
+    free_mib = shutil.disk_usage(paths.root).free >> 20
+    if free_mib < 100:
+        yield Finding(
+            WRONG, f"{free_mib} MiB free under {paths.root}", "submissions are refused when the disk is full; make room"
+        )
+    else:
+        yield Finding(OK, f"{free_mib >> 10} GiB free under {paths.root}")
+
+
+def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    if not os.path.exists(paths.slurm_conf):
+        return
+    logs = {"slurmctld": paths.controller_log, "slurmd": paths.node_log}
+    for name, pid in daemons.living(paths).items():
+        if pid is None:
+            advice = "start it with `spritz up`"
+            last = _last_error(logs[name])
+            if last:
+                advice += f"; its log ends: {last}"
+            yield Finding(WRONG, f"{name} is not running", advice)
+        else:
+            yield Finding(OK, f"{name} runs (pid {pid})")
+
+
+def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.queries import ListNodes, Nodes
+
+    if daemons.living(paths)["slurmctld"] is None:
+        return
+    try:
+        with connect_controller(locate_controller(paths.slurm_conf)) as controller:
+            views = controller.call(ListNodes(all=True), Nodes).nodes
+    except ClientError as error:
+        yield Finding(WRONG, f"the controller does not answer: {error.message}", f"see {paths.controller_log}")
+        return
+    troubled = 0
+    for view in views:
+        states = set(view.state_names)
+        if states & {"DOWN", "NOT_RESPONDING"}:
+            troubled += 1
+            yield Finding(
+                WRONG,
+                f"node {view.node.name} is {'+'.join(view.state_names)} {view.node.reason}",
+                f"see {paths.node_log}",
+            )
+        elif states & {"DRAIN", "FAIL"}:
+            troubled += 1
+            advice = f"scontrol update NodeName={view.node.name} State=RESUME, when its cause is mended"
+            yield Finding(NOTE, f"node {view.node.name} is drained: {view.node.reason}", advice)
+    if not troubled:
+        yield Finding(OK, f"{len(views)} node{'' if len(views) == 1 else 's'} answer")
+
+
+def _machine(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    import resource
+    import socket
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < 1024:
+        yield Finding(NOTE, f"only {soft} open files are allowed", "raise it with `ulimit -n 4096` before `spritz up`")
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        yield Finding(
+            NOTE,
+            f"this machine's name does not resolve: {socket.gethostname()}",
+            "programs that look up their node's name fail; add it to /etc/hosts",
+        )
+    yield _gpus()
+
+
+def _gpus() -> Finding:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            return Finding(OK, f"{pynvml.nvmlDeviceGetCount()} NVIDIA GPUs found")
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:  # NVML raises its own family, and ImportError where it is not installed
+        if os.path.exists("/proc/driver/nvidia/version"):
+            return Finding(
+                NOTE, "an NVIDIA driver is loaded, but NVML does not answer", "check the driver with nvidia-smi"
+            )
+        return Finding(OK, "no NVIDIA GPU here")
+
+
+def _last_error(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 8192))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    wanted = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+    return wanted[-1].strip()[:200] if wanted else ""
+
+
+CHECKS: tuple[Check, ...] = (_software, _configuration, _directories, _daemons, _nodes, _machine)

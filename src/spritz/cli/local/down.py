@@ -1,0 +1,81 @@
+"""Stop the cluster. Running jobs are cancelled first; what is queued stays for the next `spritz up`.
+
+`--keep-jobs` lets running jobs go on without daemons: the next `spritz up` finds them again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from spritz.cli.context import Context
+from spritz.cli.local import daemons
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz down`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
+    parser.add_argument(
+        "--keep-jobs", action="store_true", help="let running jobs run on; the next `spritz up` adopts them"
+    )
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=40.0, help="how long to wait for jobs to end (40)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Stop both daemons. 0 also when none was running."""
+    paths = ClusterPaths.of(arguments.dir, context.environ)
+    alive = daemons.living(paths)
+    if not any(alive.values()):
+        if not arguments.quiet:
+            context.out(f"Not running: {paths.root}\n")
+        return 0
+    if alive["slurmctld"] and not arguments.keep_jobs:
+        _end_jobs(paths, arguments.timeout, context, quiet=arguments.quiet)
+    for name in ("slurmd", "slurmctld"):
+        pid = alive[name]
+        if pid is not None and not daemons.stop(pid):
+            raise SpritzError(f"{name} (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
+    if not arguments.quiet:
+        context.out(f"Down: {paths.root}\n")
+    return 0
+
+
+def _end_jobs(paths: ClusterPaths, timeout_seconds: float, context: Context, *, quiet: bool) -> None:
+    """Cancel what runs and wait until its processes are gone."""
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobFilter
+    from spritz.model.queries import JobRows, ListJobs, PauseScheduling
+
+    active = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
+    deadline = time.monotonic() + timeout_seconds
+    with connect_controller(locate_controller(paths.slurm_conf)) as controller:
+        # What is queued must not take the place of what is cancelled.
+        controller.call(PauseScheduling(), Done)
+
+        def remaining() -> int:
+            query = ListJobs(filter=JobFilter(states=active), fields=("id",), all=True)
+            return sum(len(piece.rows) for piece in controller.stream(query, JobRows))
+
+        count = remaining()
+        if not count:
+            return
+        if not quiet:
+            context.out(f"Ending {count} running job{'' if count == 1 else 's'} …\n")
+            context.stdout.flush()
+        controller.call(CancelJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED"))), CancelResult)
+        while remaining():
+            if time.monotonic() > deadline:
+                raise SpritzError(
+                    f"jobs are still ending after {timeout_seconds:.0f} s",
+                    hint="try again, or `spritz down --keep-jobs` to leave them",
+                )
+            time.sleep(0.05)

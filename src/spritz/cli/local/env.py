@@ -1,0 +1,33 @@
+"""Print the lines that point a shell at a cluster: `eval "$(spritz env --dir DIR)"`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+from spritz.cli.context import Context
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz env`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Two export lines; the commands' own directory comes first on PATH if it is not there."""
+    paths = ClusterPaths.of(arguments.dir, context.environ)
+    if not os.path.exists(paths.slurm_conf):
+        raise SpritzError(f"no cluster in {paths.root}", hint="make one with `spritz up`")
+    context.out(f"export SLURM_CONF={shlex.quote(paths.slurm_conf)}\n")
+    commands = os.path.dirname(os.path.abspath(sys.argv[0]))
+    path = context.environ.get("PATH", "").split(os.pathsep)
+    if os.path.exists(os.path.join(commands, "sbatch")) and (not path or path[0] != commands):
+        context.out(f'export PATH={shlex.quote(commands)}:"$PATH"\n')
+    return 0

@@ -1,0 +1,157 @@
+"""What `spritz up` writes: slurm.conf and gres.conf for the machine found, or for the virtual nodes asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+from spritz.cli.local.daemons import NODE
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+_HEADER = """\
+# Written by `spritz up` once; yours to edit. `spritz config check` explains every mistake,
+# `scontrol reconfigure` applies changes, and `spritz up` without options keeps this file as it is.
+"""
+
+
+class Shape:
+    """What the cluster's nodes look like. `node_lines` and `gres_lines` go to the files as they are."""
+
+    def __init__(
+        self, node_line: str, gres_lines: list[str], memory_mib_per_cpu: int, *, gpus: bool, virtual: bool
+    ) -> None:
+        self.node_line = node_line
+        self.gres_lines = gres_lines
+        #: what a job gets that asks for none: its CPUs' share
+        self.memory_mib_per_cpu = memory_mib_per_cpu
+        self.gpus = gpus
+        self.virtual = virtual
+
+
+def virtual_shape(count: int, cpus: int, memory_mib: int, gpus: int, gpu_type: str) -> Shape:
+    """`count` nodes node1, node2 … that share this machine and may declare more than it has."""
+    nodes = "node1" if count == 1 else f"node[1-{count}]"
+    words = [f"NodeName={nodes}", "NodeAddr=127.0.0.1", f"CPUs={cpus}", f"RealMemory={memory_mib}"]
+    gres_lines = []
+    if gpus:
+        kind = f"gpu:{gpu_type}:{gpus}" if gpu_type else f"gpu:{gpus}"
+        words.append(f"Gres={kind}")
+        type_word = f" Type={gpu_type}" if gpu_type else ""
+        gres_lines.append(f"NodeName={nodes} Name=gpu{type_word} Count={gpus}")
+    words.append("State=UNKNOWN")
+    return Shape(" ".join(words), gres_lines, memory_mib // cpus, gpus=bool(gpus), virtual=True)
+
+
+def found_shape() -> Shape:
+    """The machine as `slurmd -C` sees it."""
+    done = subprocess.run(
+        [sys.executable, "-m", NODE, "-C"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    line = done.stdout.splitlines()[0] if done.stdout else ""
+    if done.returncode != 0 or not line.startswith("NodeName="):
+        raise SpritzError(f"slurmd -C failed: {(done.stderr or done.stdout).strip()}")
+    words = [word for word in line.split() if "=" in word]
+    fields = dict(word.split("=", 1) for word in words)
+    name = fields["NodeName"]
+    wanted = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
+    kept = [f"NodeName={name}", "NodeAddr=127.0.0.1"]
+    kept += [f"{key}={fields[key]}" for key in wanted if key in fields]
+    gres = fields.get("Gres", "")
+    gres_lines = []
+    if gres:
+        kept.append(f"Gres={gres}")
+        gres_lines = gpu_lines(gres)
+    kept.append("State=UNKNOWN")
+    share = int(fields["RealMemory"]) // int(fields["CPUs"])
+    return Shape(" ".join(kept), gres_lines, share, gpus=bool(gres), virtual=False)
+
+
+def gpu_lines(gres: str) -> list[str]:
+    """`gpu:a100:2,gpu:t4:1`, in the order of the devices, as gres.conf's lines."""
+    lines = []
+    first = 0
+    for word in gres.split(","):
+        _, kind, count = word.split(":")
+        last = first + int(count) - 1
+        lines.append(f"Name=gpu Type={kind} File=/dev/nvidia[{first}-{last}]")
+        first = last + 1
+    return lines
+
+
+def write_files(paths: ClusterPaths, shape: Shape, user: str) -> None:
+    """Write slurm.conf and gres.conf. Ports are free ones at this moment. Earlier files are kept as NAME.old."""
+    for path in (paths.slurm_conf, paths.gres_conf):
+        if os.path.exists(path):
+            os.replace(path, path + ".old")
+    control_port, node_port = _free_ports(2)
+    host = socket.gethostname().split(".")[0] or "localhost"
+    lines = [
+        f"ClusterName={_name(paths, control_port, virtual=shape.virtual)}",
+        f"SlurmctldHost={host}(127.0.0.1)",
+        f"SlurmctldPort={control_port}",
+        f"SlurmdPort={node_port}",
+        f"SlurmUser={user}",
+        f"SlurmdUser={user}",
+        f"StateSaveLocation={_path(paths.state)}",
+        f"SlurmdSpoolDir={_path(paths.spool, '/%n')}",
+        f"SlurmctldPidFile={_path(paths.controller_pid)}",
+        f"SlurmdPidFile={_path(paths.node_pid)}",
+        f"SlurmctldLogFile={_path(paths.controller_log)}",
+        f"SlurmdLogFile={_path(paths.node_log)}",
+        "",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        f"DefMemPerCPU={max(1, shape.memory_mib_per_cpu)}",
+        "ProctrackType=proctrack/linuxproc",
+        "ReturnToService=2",
+        "MaxJobCount=200000",
+        "MaxArraySize=100001",
+    ]
+    if shape.gpus:
+        lines.append("GresTypes=gpu")
+    if shape.virtual:
+        # Nodes that share a machine must not bind their first CPUs to the same one.
+        lines += ["SlurmdParameters=private_hosts", "TaskPlugin=task/none"]
+    lines += ["", shape.node_line, "PartitionName=main Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP", ""]
+    _write(paths.slurm_conf, _HEADER + "\n".join(lines))
+    if shape.gres_lines:
+        _write(paths.gres_conf, _HEADER + "\n".join(shape.gres_lines) + "\n")
+
+
+def _name(paths: ClusterPaths, port: int, *, virtual: bool) -> str:
+    """The cluster's name: what its state says, if there is one (another shape is no other cluster)."""
+    try:
+        with open(os.path.join(paths.state, "clustername"), encoding="utf-8") as file:
+            return file.read().strip() or "spritz"
+    except OSError:
+        return f"spritz{port}" if virtual else "spritz"
+
+
+def _path(path: str, pattern: str = "") -> str:
+    """A path as slurm.conf takes it: quoted if need be, what is special there escaped; `pattern` stays as it is."""
+    escaped = path.replace("%", "%%").replace("\\", "\\\\").replace("#", "\\#") + pattern
+    return f'"{escaped}"' if any(sign.isspace() for sign in escaped) else escaped
+
+
+def _write(path: str, text: str) -> None:
+    temporary = path + ".new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = []
+    for _ in range(count):
+        probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        probe.bind(("127.0.0.1", 0))
+        sockets.append(probe)
+    ports = [probe.getsockname()[1] for probe in sockets]
+    for probe in sockets:
+        probe.close()
+    return ports

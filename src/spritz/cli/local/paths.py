@@ -1,0 +1,62 @@
+"""Where a local cluster keeps its files.
+
+Source: XDG Base Directory Specification (state is what should survive restarts but is not precious data).
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ClusterPaths:
+    """The directory of one local cluster and the files in it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.etc = os.path.join(self.root, "etc")
+        self.state = os.path.join(self.root, "state")
+        self.spool = os.path.join(self.root, "spool")
+        self.log = os.path.join(self.root, "log")
+        self.run = os.path.join(self.root, "run")
+        self.slurm_conf = os.path.join(self.etc, "slurm.conf")
+        self.gres_conf = os.path.join(self.etc, "gres.conf")
+        self.controller_pid = os.path.join(self.run, "slurmctld.pid")
+        self.node_pid = os.path.join(self.run, "slurmd.pid")
+        self.controller_log = os.path.join(self.log, "slurmctld.log")
+        self.node_log = os.path.join(self.log, "slurmd.log")
+
+    @classmethod
+    def of(cls, directory: str | None, environ: Mapping[str, str]) -> ClusterPaths:
+        """The cluster in `directory`, or the user's default one."""
+        return cls(directory) if directory else cls(default_root(environ))
+
+    def create(self) -> None:
+        """Make the directories, readable by others only where commands of other users must read (etc)."""
+        os.makedirs(self.root, mode=0o755, exist_ok=True)
+        os.makedirs(self.etc, mode=0o755, exist_ok=True)
+        for private in (self.state, self.log, self.run):
+            os.makedirs(private, mode=0o700, exist_ok=True)
+        # Jobs of other users (a root cluster) pass through the spool directory to their scripts.
+        os.makedirs(self.spool, mode=0o711, exist_ok=True)
+
+
+def default_root(environ: Mapping[str, str]) -> str:
+    """`$XDG_STATE_HOME/spritz/default`; the home comes from the user database if HOME is not set."""
+    base = environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        home = environ.get("HOME") or _home()
+        base = os.path.join(home, ".local", "state")
+    return os.path.join(base, "spritz", "default")
+
+
+def _home() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"

@@ -1,0 +1,106 @@
+"""Daemons, nodes, CPUs, memory, GPUs and jobs at a glance."""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.local.paths import ClusterPaths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from spritz.client.sync import Connection
+    from spritz.model.queries import NodeView
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz status`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0: the controller answers and at least one node is up; 1 otherwise."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+
+    conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
+    try:
+        config = locate_controller(conf)
+        with connect_controller(config) as controller:
+            facts = _gather(controller)
+        facts["slurm_conf"] = config.path
+    except ClientError as error:
+        facts = {"up": False, "error": error.message, "slurm_conf": conf or ""}
+    if arguments.json:
+        import json
+
+        context.out(json.dumps(facts, indent=2) + "\n")
+    else:
+        _print(context, facts)
+    return 0 if facts["up"] and facts["nodes"]["usable"] else 1
+
+
+def _gather(controller: Connection) -> dict:  # type: ignore[type-arg]  # plain JSON
+    from spritz.model.queries import JobRows, ListJobs, ListNodes, Nodes, Ping, Pong
+
+    pong = controller.call(Ping(), Pong)
+    answer = controller.call(ListNodes(all=True), Nodes)
+    jobs: dict[str, int] = {}
+    for piece in controller.stream(ListJobs(fields=("state",), all=True), JobRows):
+        for (state,) in piece.rows:
+            jobs[str(state)] = jobs.get(str(state), 0) + 1
+    return {
+        "up": True,
+        "controller": {
+            "host": pong.host,
+            "pid": pong.pid,
+            "version": pong.software,
+            "slurm_version": pong.version,
+            "uptime_seconds": round(pong.now - pong.started_at, 1),
+        },
+        "nodes": _node_facts(answer.nodes),
+        "jobs": jobs,
+    }
+
+
+def _node_facts(views: list[NodeView]) -> dict[str, object]:
+    unusable = {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "UNKNOWN", "FUTURE"}
+    troubled = [view for view in views if unusable & set(view.state_names)]
+    return {
+        "total": len(views),
+        "usable": len(views) - len(troubled),
+        "cpus": sum(view.node.config.capacity.cpus for view in views),
+        "cpus_allocated": sum(view.cpus_allocated for view in views),
+        "memory_mib": sum(view.node.config.capacity.memory_mib for view in views),
+        "memory_allocated_mib": sum(view.memory_allocated_mib for view in views),
+        "gpus": sum(gres.count for view in views for gres in view.node.config.capacity.gres if gres.name == "gpu"),
+        "gpus_allocated": sum(count for view in views for name, _, count, _ in view.gres_used if name == "gpu"),
+        "trouble": {
+            view.node.name: {"state": "+".join(view.state_names), "reason": view.node.reason} for view in troubled
+        },
+    }
+
+
+def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
+    if not facts["up"]:
+        context.out(f"Down: {facts['error']}\n")
+        context.out("Start a cluster with `spritz up`; `spritz doctor` says what is wrong.\n")
+        return
+    controller, nodes, jobs = facts["controller"], facts["nodes"], facts["jobs"]
+    from spritz.notation.duration import format_duration
+
+    uptime = format_duration(int(controller["uptime_seconds"]))
+    context.out(f"Controller  up {uptime} on {controller['host']} (pid {controller['pid']}, {controller['version']})\n")
+    context.out(f"Nodes       {nodes['usable']} of {nodes['total']} usable\n")
+    context.out(f"CPUs        {nodes['cpus_allocated']} of {nodes['cpus']} allocated\n")
+    context.out(f"Memory      {nodes['memory_allocated_mib']} of {nodes['memory_mib']} MiB allocated\n")
+    if nodes["gpus"]:
+        context.out(f"GPUs        {nodes['gpus_allocated']} of {nodes['gpus']} allocated\n")
+    counted = ", ".join(f"{count} {state.lower()}" for state, count in sorted(jobs.items())) or "none"
+    context.out(f"Jobs        {counted}\n")
+    for name, trouble in nodes["trouble"].items():
+        context.out(f"  {name}: {trouble['state']} {trouble['reason']}\n")
+    if facts["slurm_conf"]:
+        context.out(f"Configured  {facts['slurm_conf']}\n")

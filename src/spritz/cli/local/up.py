@@ -1,0 +1,202 @@
+"""Start a cluster on this machine: no root, no configuration, no services.
+
+Without options the cluster is one node with the CPUs, memory and GPUs found. `--nodes` makes virtual nodes, which
+share the machine and may declare more than it has.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from spritz.cli.context import Context
+from spritz.cli.local import daemons, layout
+from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from spritz.model.queries import NodeView
+
+#: Nodes must have registered by then, or `up` says which have not.
+REGISTRATION_SECONDS = 15.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz up`."""
+    parser.add_argument(
+        "--dir", metavar="DIR", help="directory of the cluster (default: $XDG_STATE_HOME/spritz/default)"
+    )
+    parser.add_argument("--nodes", metavar="N", type=int, help="virtual nodes node1…nodeN instead of this machine")
+    parser.add_argument("--cpus", metavar="N", type=int, help="CPUs that each virtual node declares (default 8)")
+    parser.add_argument("--memory", metavar="SIZE", help="memory that each virtual node declares (default 4G)")
+    parser.add_argument("--gpus", metavar="N", type=int, help="GPUs that each virtual node declares (default 0)")
+    parser.add_argument("--gpu-type", metavar="NAME", help="their type, as in --gres=gpu:NAME:1")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing unless something is wrong")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Start what is not running yet. 0 when every node is up."""
+    started_at = time.monotonic()
+    paths = ClusterPaths.of(arguments.dir, context.environ)
+    shape = _wanted_shape(arguments)
+    alive = daemons.living(paths)
+    if all(alive.values()):
+        if shape is not None:
+            raise SpritzError(
+                f"the cluster in {paths.root} is running",
+                hint="stop it with `spritz down` before giving it another shape",
+            )
+        return _follow(paths, alive, context, quiet=arguments.quiet)
+    _create(paths)
+    if shape is not None or not os.path.exists(paths.slurm_conf):
+        if any(alive.values()):
+            raise SpritzError(
+                f"part of the cluster in {paths.root} is running", hint="stop it with `spritz down` first"
+            )
+        layout.write_files(paths, shape or layout.found_shape(), _user_name())
+    nodes = _configured_nodes(paths)
+    commands = []
+    if alive["slurmctld"] is None:
+        commands.append(daemons.controller_command(paths))
+    if alive["slurmd"] is None:
+        commands.append(daemons.node_command(paths, nodes))
+    try:
+        daemons.start(commands, _daemon_environment(context))
+    except BaseException:
+        # One that cannot start, or Ctrl-C: what was started beside it does not stay behind alone.
+        for name, pid in daemons.living(paths).items():
+            if pid is not None and alive[name] is None:
+                daemons.stop(pid)
+        raise
+    views = wait_for_nodes(paths)
+    if not arguments.quiet:
+        _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
+    return 0
+
+
+def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context, *, quiet: bool) -> int:
+    """Everything runs: what slurm.conf says of nodes since then is put into force. Running jobs go on."""
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.commands.job import Done
+    from spritz.model.queries import Reconfigure
+
+    nodes = _configured_nodes(paths)
+    pid = alive["slurmd"]
+    if pid is None or nodes == daemons.served_nodes(pid):
+        if not quiet:
+            context.out(f"Already up: {paths.root}\n")
+        return 0
+    with connect_controller(locate_controller(paths.slurm_conf)) as controller:
+        controller.call(Reconfigure(), Done)
+    if not daemons.stop(pid):
+        raise SpritzError(f"slurmd (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
+    daemons.start([daemons.node_command(paths, nodes)], _daemon_environment(context))
+    views = wait_for_nodes(paths)
+    if not quiet:
+        context.out(f"Reconfigured: {len(views)} nodes in {paths.root}\n")
+    return 0
+
+
+def _create(paths: ClusterPaths) -> None:
+    """The directories. Raises SpritzError naming the one that cannot be made, or cannot be used by everything."""
+    if any(sign in paths.root for sign in '"\n'):
+        raise SpritzError(f"--dir: slurm.conf cannot hold a path with a quotation mark or line break: {paths.root!r}")
+    try:
+        paths.create()
+    except OSError as error:
+        raise SpritzError(
+            f"cannot make {error.filename or paths.root}: {error.strerror}",
+            hint="choose a directory of yours with --dir, or set XDG_STATE_HOME",
+        ) from error
+
+
+def _wanted_shape(arguments: Namespace) -> layout.Shape | None:
+    """None: no shape was asked for, what is configured (or found) counts."""
+    given = (arguments.nodes, arguments.cpus, arguments.memory, arguments.gpus, arguments.gpu_type)
+    if all(value is None for value in given):
+        return None
+    from spritz.notation.memory import parse_mib
+
+    count = _within("--nodes", 1 if arguments.nodes is None else arguments.nodes, 1, 10_000)
+    cpus = _within("--cpus", 8 if arguments.cpus is None else arguments.cpus, 1, 4096)
+    gpus = _within("--gpus", 0 if arguments.gpus is None else arguments.gpus, 0, 64)
+    try:
+        memory = parse_mib(arguments.memory or "4G")
+    except ValueError as error:
+        raise SpritzError(f"--memory: {error}", hint="for example --memory 4G or --memory 500M") from error
+    if memory < 1:
+        raise SpritzError("--memory: must be at least 1M")
+    kind = arguments.gpu_type or ""
+    if kind and not gpus:
+        raise SpritzError("--gpu-type needs --gpus")
+    if kind and not all(letter.isalnum() or letter in "_-." for letter in kind):
+        raise SpritzError(f"--gpu-type: not a name: {kind!r}")
+    return layout.virtual_shape(count, cpus, memory, gpus, kind)
+
+
+def _within(option: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise SpritzError(f"{option}: must be between {low} and {high}, not {value}")
+    return value
+
+
+def _user_name() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _configured_nodes(paths: ClusterPaths) -> str:
+    """Every node of the file: one daemon stands for all of them."""
+    from spritz.config.load import load
+    from spritz.notation.hostlist import compress
+
+    return compress(node.name for node in load(paths.slurm_conf).nodes)
+
+
+def _daemon_environment(context: Context) -> dict[str, str]:
+    """The caller's environment without what another cluster or job left in it."""
+    return {
+        name: value for name, value in context.environ.items() if not name.startswith(("SLURM_", "SLURMD_", "SBATCH_"))
+    }
+
+
+def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
+    """Poll until every node is usable. Raises SpritzError naming those that are not."""
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.queries import ListNodes, Nodes
+    from spritz.notation.hostlist import compress
+
+    deadline = time.monotonic() + REGISTRATION_SECONDS
+    with connect_controller(locate_controller(paths.slurm_conf)) as controller:
+        while True:
+            views = controller.call(ListNodes(), Nodes).nodes
+            missing = [view.node.name for view in views if not view.node.registered_at]
+            if not missing:
+                return views
+            if time.monotonic() > deadline:
+                raise SpritzError(
+                    f"nodes have not registered: {compress(missing)}",
+                    hint=f"look into {paths.node_log}, or run `spritz doctor`",
+                )
+            time.sleep(0.02)
+
+
+def _greet(context: Context, paths: ClusterPaths, views: list[NodeView], seconds: float, named: bool) -> None:
+    cpus = sum(view.node.config.capacity.cpus for view in views)
+    gpus = sum(gres.count for view in views for gres in view.node.config.capacity.gres if gres.name == "gpu")
+    plural = "" if len(views) == 1 else "s"
+    context.out(f"Up in {seconds:.1f} s: {len(views)} node{plural}, {cpus} CPUs, {gpus} GPUs in {paths.root}\n")
+    if named:
+        context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
+    context.out("  sinfo                       # the nodes\n")
+    context.out("  sbatch --wrap 'hostname'    # a first job; its output lands in slurm-JOBID.out\n")
+    context.out("  spritz status               # everything at a glance; `spritz down` stops it\n")

@@ -1,0 +1,145 @@
+"""Option tables of the commands and their parser. An option works, or is refused by name: it is never accepted and
+ignored.
+
+A command has one table, `OPTIONS`: a row for *every* option that Slurm's command of that name has. From it come the
+parser, `--help`, `--usage`,
+tab completion and `docs/compatibility.md`.
+
+Source: sbatch(1), srun(1), salloc(1), squeue(1), sinfo(1), scancel(1), scontrol(1); getopt(3) for the grammar.
+"""
+
+from __future__ import annotations
+
+from spritz.model.errors import SpritzError
+from spritz.notation import getopt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spritz.cli.context import Context
+
+#: what follows an option
+NONE, REQUIRED, OPTIONAL = getopt.NONE, getopt.REQUIRED, getopt.OPTIONAL
+
+
+class Row:
+    """One option.
+
+    `name` long name ("" if none), `short` letter ("" if none), `metavar` names the argument ("" means none; `[=X]` in
+    brackets: optional).
+    `help` is one line. `refused` says why the option is not built; "" means that it works. `env` is the input variable
+    after the
+    command's prefix (`SBATCH_`, `SQUEUE_` …) or a whole name. `alias` is the long name of the option that this one is
+    another spelling of.
+    """
+
+    __slots__ = ("alias", "argument", "env", "help", "metavar", "name", "refused", "short")
+
+    def __init__(
+        self,
+        name: str,
+        short: str = "",
+        metavar: str = "",
+        help: str = "",
+        *,
+        refused: str = "",
+        env: str = "",
+        alias: str = "",
+    ) -> None:
+        self.name = name
+        self.short = short
+        self.metavar = metavar
+        self.argument = NONE if not metavar else OPTIONAL if metavar.startswith("[=") else REQUIRED
+        self.help = help
+        self.refused = refused
+        self.env = env
+        self.alias = alias
+
+    @property
+    def key(self) -> str:
+        """What parsed results call it."""
+        return self.alias or self.name or self.short
+
+
+class UsageError(SpritzError):
+    """A wrong command line. Slurm's commands print getopt's own words and `Try "x --help" for more information`."""
+
+
+class Fatal(SpritzError):
+    """What Slurm's commands call fatal: printed as `srun: fatal: …`."""
+
+
+def parse(
+    rows: Sequence[Row], argv: Sequence[str], *, stop_early: bool = False
+) -> tuple[list[tuple[str, str | None]], list[str]]:
+    """(key, value) in the order given, and the words that are no options.
+
+    `stop_early`: options end at the first word that is none (sbatch, srun, salloc). Raises UsageError for what getopt
+    refuses and
+    SpritzError naming a refused option.
+    """
+    try:
+        found, rest = getopt.parse(
+            argv,
+            getopt.Options(getopt.Option(row.name, row.short, row.argument, row.name or row.short) for row in rows),
+            stop_early=stop_early,
+        )
+    except getopt.GetoptError as error:
+        raise UsageError(str(error)) from error
+    by_key = {row.name or row.short: row for row in rows}
+    results = []
+    for key, value in found:
+        row = by_key[key]
+        if row.refused:
+            raise refusal(row)
+        results.append((row.key, value))
+    return results, rest
+
+
+def refusal(row: Row) -> SpritzError:
+    """The error for an option that is not built."""
+    spelling = f"--{row.name}" if row.name else f"-{row.short}"
+    return SpritzError(f"option {spelling} is not supported by Spritz: {row.refused}", code="ESLURM_NOT_SUPPORTED")
+
+
+def run_parse(
+    rows: Sequence[Row], argv: Sequence[str], context: Context, *, stop_early: bool = False, exit_code: int = 1
+) -> tuple[list[tuple[str, str | None]], list[str]] | int:
+    """`parse` with getopt's complaints printed as C programs print them; an int is the exit status to return."""
+    try:
+        return parse(rows, argv, stop_early=stop_early)
+    except UsageError as error:
+        context.err(f'{context.program}: {error.message}\nTry "{context.program} --help" for more information\n')
+        return exit_code
+
+
+def help_text(program: str, synopsis: str, rows: Iterable[Row], footer: str = "") -> str:
+    """What `--help` prints: only options that work, aligned."""
+    lines = [f"Usage: {program} {synopsis}", ""]
+    for row in rows:
+        if row.refused or row.alias or not row.help:
+            continue
+        short = f"-{row.short}" if row.short else "  "
+        comma = ", " if row.short and row.name else "  "
+        long = ""
+        if row.name:
+            long = f"--{row.name}"
+            if row.argument == REQUIRED:
+                long += f"={row.metavar}"
+            elif row.argument == OPTIONAL:
+                long += row.metavar
+        elif row.metavar:
+            short += f" {row.metavar}"
+        spelling = f"  {short}{comma}{long}"
+        lines.append(f"{spelling:<32} {row.help}" if len(spelling) < 32 else f"{spelling}\n{'':<32} {row.help}")
+    if footer:
+        lines += ["", footer]
+    return "\n".join(lines) + "\n"
+
+
+def version_text() -> str:
+    """What every command prints for `-V`."""
+    from spritz import SLURM_VERSION
+
+    return f"slurm {SLURM_VERSION}\n"

@@ -1,0 +1,39 @@
+"""Users and groups by name and number, as the machine's databases have them.
+
+Source: getpwnam(3); squeue(1) --user, scancel(1) --user.
+"""
+
+from __future__ import annotations
+
+
+def uid_of(word: str) -> int | None:
+    """The number of a user given by name or number; None if there is no such user.
+
+    A number needs no entry in the database.
+    """
+    import pwd
+
+    try:
+        return pwd.getpwnam(word).pw_uid
+    except (KeyError, ValueError):
+        return int(word) if word.isascii() and word.isdigit() and len(word) <= 10 else None
+
+
+def name_of(uid: int) -> str:
+    """Login name, or the number where there is none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def group_of(gid: int) -> str:
+    """Group's name, or its number where there is none."""
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except (KeyError, OverflowError):
+        return str(gid)

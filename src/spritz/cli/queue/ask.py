@@ -1,0 +1,152 @@
+"""Options and `SQUEUE_*` variables of squeue as one question to the controller.
+
+The command line beats the environment. Source: squeue(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.format.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
+from spritz.cli.silent import Silent
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.options import Row
+
+    Given = Mapping[str, str]
+
+
+def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
+    """Options by name, the last one of a kind counting, with the environment's where the command line has none.
+
+    Flags have the value "". `--steps` without a list is "".
+    """
+    given = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
+    if "Format" in given:
+        given.pop("format", None)
+    for key, value in found:
+        if key in ("format", "Format"):  # the last of the two forms counts
+            given.pop("format", None)
+            given.pop("Format", None)
+        given[key] = value or ""
+    return given
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Items of a comma list; empty ones do not count."""
+    return tuple(item for item in text.split(",") if item)
+
+
+def users(given: Given, context: Context) -> tuple[tuple[int, ...], bool]:
+    """Numbers of the users asked for, and whether jobs of everybody else are meant (--notme).
+
+    Unknown names are reported, and match nothing.
+    """
+    import os
+
+    if "me" in given or "notme" in given:
+        return (os.getuid(),), "notme" in given
+    if "user" not in given:
+        return (), False
+    from spritz.cli.people import uid_of
+
+    numbers = []
+    for name in words(given["user"]):
+        uid = uid_of(name)
+        if uid is None:
+            context.error(f"Invalid user: {name}\n")
+        else:
+            numbers.append(uid)
+    return tuple(numbers) or (-1,), False
+
+
+def states(given: Given, context: Context) -> tuple[str, ...]:
+    """State and flag names; empty means all. Raises SpritzError after the lines that explain it."""
+    if "states" not in given:
+        return ("PENDING",) if "start" in given else DEFAULT_STATES
+    text = given["states"]
+    wanted, unknown = parse_states(text)
+    if unknown:
+        for line in unknown_state_lines(unknown):
+            context.error(line)
+        context.err("\n")
+        raise Silent
+    return wanted
+
+
+def targets(text: str, *, steps: bool = False) -> tuple[JobTarget, ...]:
+    """`--jobs` or `--steps`. Raises SpritzError in squeue's words."""
+    if not text:
+        return ()
+    from spritz.notation import jobid
+
+    found = []
+    for word in split_ids(text):
+        try:
+            reference = jobid.parse(word)
+        except jobid.JobIdError as error:
+            what = "job_step id" if steps else "job id"
+            raise SpritzError(f"Invalid {what}: {word}") from error
+        tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
+        found.append(JobTarget(reference.job_id, tasks, reference.step))
+    return tuple(found)
+
+
+def split_ids(text: str) -> list[str]:
+    """At commas outside brackets; empty items do not count."""
+    items: list[str] = []
+    depth, start = 0, 0
+    for position, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth <= 0:
+            items.append(text[start:position])
+            start = position + 1
+    items.append(text[start:])
+    return [item for item in items if item]
+
+
+def build_filter(given: Given, context: Context) -> JobFilter:
+    """What the controller is asked to look for. Raises SpritzError for what is not understood."""
+    numbers, others = users(given, context)
+    nodes: tuple[str, ...] = ()
+    if given.get("nodelist"):
+        from spritz.notation.hostlist import expand
+
+        nodes = tuple(expand(given["nodelist"]))
+    return JobFilter(
+        targets=targets(given.get("jobs", "")),
+        users=() if others else numbers,
+        accounts=words(given.get("account", "")),
+        names=words(given.get("name", "")),
+        partitions=words(given.get("partition", "")),
+        qos=words(given.get("qos", "")),
+        states=states(given, context),
+        nodes=nodes,
+        reservation=given.get("reservation", ""),
+        licenses=words(given.get("licenses", "")),
+    )
+
+
+def iterate_seconds(text: str, context: Context) -> int:
+    """Seconds between listings. Raises Silent after squeue's line."""
+    if not (text.isascii() and text.isdigit() and int(text[:9]) > 0 and len(text) < 9):
+        context.error(f"--iterate={text}\n")
+        raise Silent
+    return int(text)
+
+
+#: what --only-job-state goes together with; its answer is ids and states
+ONLY_STATE_OPTIONS = frozenset(
+    {"only-job-state", "jobs", "states", "format", "Format", "noheader", "json", "array", "iterate", "sort", "verbose"}
+)
+
+
+def check_only_state(given: Given) -> None:
+    """Raises SpritzError for an option that needs more than ids and states."""
+    for key in given:
+        if key not in ONLY_STATE_OPTIONS:
+            raise SpritzError(f"--only-job-state cannot be used with --{key}")

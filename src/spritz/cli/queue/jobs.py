@@ -1,0 +1,202 @@
+"""The listing of jobs: asks for the values that its columns need, and prints them in one pass.
+
+An array's pending tasks are one record; with `--array`, or when single tasks were asked for, they become rows of
+their own here. Source: squeue(1).
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.format import columns
+from spritz.cli.format.job_fields import LETTERS, unconverted
+from spritz.cli.format.job_text import used_seconds
+from spritz.cli.queue.sort import SortError, parse_sort, sort_rows
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from spritz.cli.context import Context
+    from spritz.cli.format.columns import Column
+    from spritz.client.sync import Connection
+    from spritz.model.commands.job import JobFilter
+
+    #: values as msgpack has them
+    Row = list[Any]
+
+DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+LONG_FORMAT = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+START_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
+DEFAULT_SORT = "P,t,-p"
+
+RUN_TIME = ("state", "started_at", "ended_at", "suspended_seconds", "suspended_at")
+
+
+def columns_of(given: Mapping[str, str], context: Context) -> list[Column]:
+    """Columns for `-o`, `-O`, `-l`, `--start`, or none of them. What is not known is reported, and left out."""
+
+    def complain(what: str) -> None:
+        context.error(f"Invalid job format specification: {what}")
+
+    if "Format" in given:
+        from spritz.cli.format.job_names import NAMES, with_patterns_expanded
+
+        names = with_patterns_expanded(NAMES) if "expand-patterns" in given else NAMES
+        return columns.parse_names(given["Format"], unconverted(names) if "noconvert" in given else names, complain)
+    letters = unconverted(LETTERS) if "noconvert" in given else LETTERS
+    if "format" in given:
+        if given["format"] == "%all":
+            return columns.every_letter(letters)
+        return columns.parse_letters(given["format"], letters, complain)
+    text = LONG_FORMAT if "long" in given else START_FORMAT if "start" in given else DEFAULT_FORMAT
+    return columns.parse_letters(text, LETTERS, complain)
+
+
+def _seconds(given: Mapping[str, str], option: str) -> int | None:
+    """A run time option. Raises SpritzError."""
+    if option not in given:
+        return None
+    from spritz.notation.duration import DurationError, parse_seconds
+
+    try:
+        return parse_seconds(given[option])
+    except DurationError as error:
+        raise SpritzError(f"Invalid --{option} specification: {error}") from error
+
+
+class Listing:
+    """One listing, prepared; `show` may be called again and again."""
+
+    def __init__(self, given: Mapping[str, str], wanted: JobFilter, context: Context) -> None:
+        self._given = given
+        self._wanted = wanted
+        self._context = context
+        self._not_uid = os.getuid() if "notme" in given else None
+        self._over, self._under = _seconds(given, "running-over"), _seconds(given, "running-under")
+        self._columns = columns_of(given, context)
+        self._split_arrays = "array" in given
+        self._split_partitions = "priority" in given
+        self._merge_targets()
+        text = given.get("sort") or ("S" if "start" in given else DEFAULT_SORT)
+        self._sort_error = ""
+        try:
+            self._keys = parse_sort(text, LETTERS)
+        except SortError as error:
+            self._sort_error, self._keys = str(error), []
+        extra = ["id", *(path for key in self._keys for path in key.field.needs)]
+        if self._splits:
+            extra += ["array", "array_job_id", "array_task_id"]
+        if self._split_partitions:
+            extra += ["state", "partition", "spec.partitions"]
+        if self._over is not None or self._under is not None:
+            extra += RUN_TIME
+        if self._not_uid is not None:
+            extra.append("spec.uid")
+        self._lines = columns.Lines(self._columns, extra)
+
+    def _merge_targets(self) -> None:
+        """Tasks asked for by array; an array that was asked for whole is not cut."""
+        merged: dict[int, int] = {}
+        for target in self._wanted.targets:
+            if target.tasks:
+                merged[target.job_id] = merged.get(target.job_id, 0) | int(target.tasks, 16)
+        for target in self._wanted.targets:
+            if not target.tasks:
+                merged.pop(target.job_id, None)
+        self._cut = merged
+
+    @property
+    def _splits(self) -> bool:
+        return self._split_arrays or bool(self._cut)
+
+    def show(self, controller: Connection) -> None:
+        """Ask and print."""
+        context = self._context
+        now, rows = self._fetch(controller)
+        if "noheader" not in self._given:
+            context.out(columns.header_line(self._columns) + "\n")
+        if self._sort_error:
+            raise SpritzError(f"Invalid sort specification: {self._sort_error}")
+        index = self._lines.index
+        if self._not_uid is not None:
+            place = index["spec.uid"]
+            rows = [row for row in rows if row[place] != self._not_uid]
+        if self._over is not None or self._under is not None:
+            rows = self._by_run_time(now, rows)
+        if self._splits:
+            rows = self._parts(rows)
+        if self._split_partitions:
+            rows = self._partition_parts(rows)
+        number = index["id"]
+        rows.sort(key=lambda row: row[number], reverse=True)
+        sort_rows(rows, self._keys, index, now)
+        line = self._lines.line
+        context.out("".join([line(now, row) + "\n" for row in rows]))
+
+    def _fetch(self, controller: Connection) -> tuple[float, list[Row]]:
+        from spritz.model.queries import JobRows, ListJobs
+
+        request = ListJobs(filter=self._wanted, fields=self._lines.needs, all="all" in self._given)
+        if "verbose" in self._given:
+            self._context.info(f"asking for {len(request.fields)} values of each job: {', '.join(request.fields)}")
+        now = 0.0
+        rows: list[Row] = []
+        for piece in controller.stream(request, JobRows, timeout=controller.timeout_seconds):
+            now = piece.now
+            rows += piece.rows  # type: ignore[arg-type]  # rows are only read, parts of arrays are copies
+        return now, rows
+
+    def _by_run_time(self, now: float, rows: Sequence[Row]) -> list[Row]:
+        """--running-over and --running-under: jobs that have started."""
+        places = [self._lines.index[path] for path in RUN_TIME]
+        kept = []
+        for row in rows:
+            state, started, ended, suspended, suspended_at = (row[place] for place in places)
+            if state not in ("RUNNING", "SUSPENDED"):
+                continue
+            used = used_seconds(now, state, started, ended, suspended, suspended_at)
+            if (self._over is None or used > self._over) and (self._under is None or used < self._under):
+                kept.append(row)
+        return kept
+
+    def _parts(self, rows: Sequence[Row]) -> list[Row]:
+        """Rows of single array tasks in place of an array's pending rest."""
+        from spritz.model.resources import mask_ids
+
+        index = self._lines.index
+        number, array, own, task = (index[path] for path in ("id", "array", "array_job_id", "array_task_id"))
+        parts: list[Row] = []
+        for row in rows:
+            record = row[array]
+            cut = self._cut.get(row[own] or row[number])
+            if not isinstance(record, dict):
+                parts.append(row)
+                continue
+            if cut is None and not self._split_arrays:
+                parts.append(row)
+                continue
+            mask = int(record["pending"], 16)
+            for task_id in mask_ids(mask if cut is None else mask & cut):
+                single = list(row)
+                single[array], single[task], single[own] = None, task_id, row[number]
+                parts.append(single)
+        return parts
+
+    def _partition_parts(self, rows: Sequence[Row]) -> list[Row]:
+        """--priority: a pending job once for each partition that it asks for."""
+        index = self._lines.index
+        state, chosen, asked = (index[path] for path in ("state", "partition", "spec.partitions"))
+        parts: list[Row] = []
+        for row in rows:
+            names = row[asked]
+            if row[state] != "PENDING" or not isinstance(names, list) or len(names) < 2:
+                parts.append(row)
+                continue
+            for name in names:
+                single = list(row)
+                single[chosen], single[asked] = name, [name]
+                parts.append(single)
+        return parts

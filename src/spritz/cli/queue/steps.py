@@ -1,0 +1,101 @@
+"""The listing of running steps: `squeue --steps`. Source: squeue(1)."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from spritz.cli.format import columns
+from spritz.cli.format.step_fields import LETTERS, NAMES
+from spritz.cli.queue.ask import targets
+from spritz.cli.queue.sort import SortError, parse_sort, sort_rows
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spritz.cli.context import Context
+    from spritz.client.sync import Connection
+    from spritz.model.commands.job import JobFilter
+    from spritz.model.queries import StepView
+
+DEFAULT_FORMAT = "%.15i %.8j %.9P %.8u %.9M %N"
+DEFAULT_SORT = "P,i"
+
+
+class StepListing:
+    """One listing of steps, prepared."""
+
+    def __init__(self, given: Mapping[str, str], wanted: JobFilter, context: Context) -> None:
+        self._given = given
+        self._wanted = wanted
+        self._context = context
+        self._targets = targets(given["steps"], steps=True) or wanted.targets
+
+        def complain(what: str) -> None:
+            context.error(f"Invalid job step format specification: {what}")
+
+        if "Format" in given:
+            self._columns = columns.parse_names(given["Format"], NAMES, complain)
+        elif given.get("format") == "%all":
+            self._columns = columns.every_letter(LETTERS)
+        else:
+            self._columns = columns.parse_letters(given.get("format", DEFAULT_FORMAT), LETTERS, complain)
+        try:
+            self._keys = parse_sort(given.get("sort") or DEFAULT_SORT, LETTERS)
+        except SortError as error:
+            raise SpritzError(f"Invalid sort specification: {error}") from error
+        extra = [path for key in self._keys for path in key.field.needs]
+        self._lines = columns.Lines(self._columns, extra)
+
+    def show(self, controller: Connection) -> None:
+        """Ask and print."""
+        now, views = self._fetch(controller)
+        context = self._context
+        if "noheader" not in self._given:
+            context.out(columns.header_line(self._columns) + "\n")
+        needs = self._lines.needs
+        getters = [attrgetter(path) for path in needs]
+        rows: list[list[object]] = [[get(view) for get in getters] for view in views]
+        sort_rows(rows, self._keys, self._lines.index, now)
+        context.out("".join([self._lines.line(now, row) + "\n" for row in rows]))
+
+    def _fetch(self, controller: Connection) -> tuple[float, list[StepView]]:
+        """Steps that match. A job that is not there has none; squeue says nothing about it."""
+        from spritz.client.errors import RemoteError
+        from spritz.model.commands.job import JobFilter
+        from spritz.model.queries import ListSteps, Steps
+
+        wanted = self._wanted
+        asked = JobFilter(
+            targets=self._targets,
+            users=wanted.users,
+            partitions=wanted.partitions,
+            qos=wanted.qos,
+            names=wanted.names,
+            nodes=wanted.nodes,
+        )
+        if "verbose" in self._given:
+            self._context.info(f"asking for steps: {asked}")
+        try:
+            answer = controller.call(ListSteps(filter=asked), Steps)
+        except RemoteError as error:
+            if error.code != "ESLURM_INVALID_JOB_ID":
+                raise
+            return 0.0, []
+        return answer.now, [view for view in answer.steps if self._is_meant(view)]
+
+    def _is_meant(self, view: StepView) -> bool:
+        """One of several targets may name a single step, and another a whole job."""
+        if not self._targets:
+            return True
+        step = view.step
+        for target in self._targets:
+            if target.job_id not in (step.job_id, view.array_job_id):
+                continue
+            if target.step_id is not None and target.step_id != step.step_id:
+                continue
+            if target.tasks and (view.array_task_id is None or not int(target.tasks, 16) >> view.array_task_id & 1):
+                continue
+            return True
+        return False

@@ -1,0 +1,71 @@
+"""salloc: get an allocation, run a command in it, give it back.
+
+Source: salloc(1); texts as Slurm 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+from spritz.cli.silent import Silent
+from spritz.cli.submit import values, variables
+from spritz.cli.submit.rows import refuse_components, rows_of
+from spritz.model.errors import SpritzError
+from spritz.notation.errors import NotationError
+
+OPTIONS: tuple[Row, ...] = (
+    *rows_of("a"),
+    Row("help", "h", "", "this text"),
+    Row("usage", "", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] [command(0) [args(0)...]]"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """The command's status; 1 for a refusal (SLURM_EXIT_ERROR, SLURM_EXIT_IMMEDIATE); 255 for a wrong command line."""
+    try:
+        try:
+            return _main(argv, context)
+        except NotationError as error:
+            raise SpritzError(str(error)) from error
+    except SpritzError as error:
+        values.own_exit_code(error, context.environ)
+        if isinstance(error, Silent):
+            return error.exit_code
+        raise
+
+
+def _main(argv: list[str], context: Context) -> int:
+    parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
+    if isinstance(parsed, int):
+        return parsed
+    found, command = parsed
+    refuse_components(command)
+    given = values.from_parsed(found)
+    if given.keys() & {"version", "help", "usage"}:
+        from spritz.cli.launch import about
+
+        return about.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
+    given = values.merge(variables.read("salloc", OPTIONS, context.environ), given)
+    if "verbose" in given:
+        from spritz.cli.submit import listing
+
+        listing.show(given, context)
+    from spritz.cli.launch.holding import Holding
+    from spritz.cli.submit.refusals import Refusal
+
+    try:
+        return Holding(given, command, argv, context).run()
+    except Refusal as error:
+        from spritz.cli.launch.allocation import SALLOC, refused
+
+        raise refused(error, SALLOC) from error
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("salloc", main)

@@ -1,0 +1,89 @@
+"""sattach: watch (and feed) a step that runs, beside the srun that started it.
+
+Source: sattach(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+from spritz.cli.silent import Silent
+from spritz.cli.submit import values
+from spritz.model.errors import SpritzError
+from spritz.notation import nodecount
+from spritz.notation.errors import NotationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.submit.values import Values
+
+OPTIONS: tuple[Row, ...] = (
+    Row("label", "l", "", "put the task's number before each line of output"),
+    Row("layout", "", "", "print which tasks run where, and attach to none"),
+    Row("pty", "", "", "give this terminal to task 0"),
+    Row("input-filter", "", "task", "standard input goes to this task only"),
+    Row("output-filter", "", "task", "standard output of this task only"),
+    Row("error-filter", "", "task", "standard error of this task only"),
+    Row("quiet", "Q", "", "say nothing but errors"),
+    Row("verbose", "v", "", "say more"),
+    Row("help", "h", "", "this text"),
+    Row("usage", "u", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS] jobid.stepid"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """The worst status of the tasks; 1 for a refusal."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    given = values.from_parsed(found)
+    if given.keys() & {"version", "help", "usage"}:
+        from spritz.cli.launch import about
+
+        return about.answer("sattach", _SYNOPSIS, OPTIONS, given, context)
+    if len(rest) != 1:
+        context.error("Step ID was not specified on the command line." if not rest else "Too many parameters.")
+        context.err('Try "sattach --help" for more information\n')
+        return 1
+    try:
+        job_id, step_id = _step(rest[0])
+        filters = {name: _task(given, name) for name in ("input-filter", "output-filter", "error-filter")}
+        from spritz.cli.launch import attaching
+
+        if "layout" in given:
+            return attaching.show_layout(job_id, step_id, context)
+        return attaching.attach(job_id, step_id, given, filters, context)
+    except NotationError as error:
+        raise SpritzError(str(error)) from error
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _step(text: str) -> tuple[int, int]:
+    from spritz.model.ids import STEP_INTERACTIVE
+
+    job, dot, step = text.partition(".")
+    if not dot:
+        raise SpritzError(f"Did not find a period in the step ID string: {text[:80]}")
+    if not (job.isascii() and job.isdigit() and len(job) < 11):
+        raise SpritzError(f'"{text[:80]}" does not look like a jobid')
+    if step == "interactive":
+        return int(job), STEP_INTERACTIVE
+    if not (step.isascii() and step.isdigit() and len(step) < 11):
+        raise SpritzError(f'"{text[:80]}" does not look like a step')
+    return int(job), int(step)
+
+
+def _task(given: Values, name: str) -> int | None:
+    return nodecount.parse_count(given[name], f"--{name}", minimum=0) if name in given else None
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sattach", main)

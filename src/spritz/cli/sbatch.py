@@ -1,0 +1,193 @@
+"""sbatch: submit a batch script.
+
+Source: sbatch(1); texts and exit codes as Slurm 22.05 has them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+from spritz.cli.submit import script as scripts
+from spritz.cli.submit import spec, surroundings, values, variables
+from spritz.cli.submit.refusals import Refusal
+from spritz.cli.submit.rows import refuse_components, rows_of
+from spritz.model.errors import SpritzError
+from spritz.notation.errors import NotationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.submit.values import Values
+    from spritz.model.commands.job import JobSubmitted, SubmitJob
+
+OPTIONS: tuple[Row, ...] = (
+    *rows_of("b"),
+    Row("help", "h", "", "this text"),
+    Row("usage", "", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0; 1 for a refusal (SLURM_EXIT_ERROR); 255 for a wrong command line; with --wait the job's own status."""
+    try:
+        try:
+            return _main(argv, context)
+        except NotationError as error:
+            raise SpritzError(str(error)) from error
+    except SpritzError as error:
+        values.own_exit_code(error, context.environ)
+        raise
+
+
+def _main(argv: list[str], context: Context) -> int:
+    parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    refuse_components(rest[:1])
+    given = values.from_parsed(found)
+    if given.keys() & {"version", "help", "usage"}:
+        from spritz.cli.launch import about
+
+        return about.answer("sbatch", _SYNOPSIS, OPTIONS, given, context)
+    if "wrap" in given:
+        if rest:
+            raise SpritzError("Script arguments not permitted with --wrap option")
+        script = scripts.wrapped(given["wrap"])
+    else:
+        script = scripts.read(rest[0] if rest else None, context)
+    merged = _merged(given, script, context)
+    if isinstance(merged, int):
+        return merged
+    if "verbose" in merged:
+        from spritz.cli.submit import listing
+
+        listing.show(merged, context)
+    if merged.get("gres", "").lower() == "help":
+        from spritz.cli.submit.announce import gres_help
+
+        return gres_help(context)
+    try:
+        return _submit(_request(merged, script, tuple(rest[1:]), argv, context), merged, context)
+    except Refusal as error:
+        raise _failed(error) from error
+
+
+def _merged(given: Values, script: scripts.BatchScript, context: Context) -> Values | int:
+    """Command line over environment over the script's lines; an int is the exit status."""
+    from_environment = variables.read("sbatch", OPTIONS, context.environ)
+    outside = values.merge(from_environment, given)
+    if "wrap" in given:
+        return outside
+    in_script = scripts.foreign_values(script, outside)
+    lines: Values = {}
+    for words in scripts.option_words(script):
+        line = run_parse(OPTIONS, words, context, stop_early=True, exit_code=255)
+        if isinstance(line, int):
+            return line
+        found, stray = line
+        if stray and stray[0] in ("hetjob", "packjob"):
+            refuse_components(":")
+        if stray:
+            raise SpritzError(f"Invalid directive found in batch script: {stray[0]}", exit_code=255)
+        for key, value in found:
+            values.put(lines, key, value)
+    return values.merge(values.merge(in_script, lines), outside)
+
+
+def _request(
+    merged: Values, script: scripts.BatchScript, arguments: tuple[str, ...], argv: list[str], context: Context
+) -> SubmitJob:
+    from spritz.model.commands.job import SubmitJob
+
+    defaults: dict[str, object] = {
+        "name": script.name,
+        "batch": True,
+        "arguments": arguments,
+        "command": " ".join([script.path, *arguments]) if script.path else "",
+        "submit_line": " ".join(["sbatch", *argv]),
+        "submit_host": os.uname().nodename,
+        "submit_session": os.getsid(0),
+        "work_dir": context.cwd,
+        "umask": surroundings.umask(),
+        "limits": surroundings.limits(merged.get("propagate")),
+        "export": merged.get("export", ""),
+    }
+    fields = spec.fields_of(merged, spec.source_of(context), defaults=defaults)
+    warning = spec.fewer_nodes(fields)
+    if warning and "quiet" not in merged:
+        context.info(warning)
+    return SubmitJob(
+        spec=spec.job_spec(fields),
+        script=script.content,
+        environment=surroundings.encoded(_environment(merged, context)),
+        test_only="test-only" in merged,
+    )
+
+
+def _environment(merged: Values, context: Context) -> dict[str, str]:
+    export = merged.get("export")
+    environ = surroundings.without_enclosing_job(surroundings.exported(context, export))
+    if "export-file" in merged:
+        own = {name: value for name, value in environ.items() if name.startswith("SLURM_")}
+        environ = {**own, **surroundings.environment_file(merged["export-file"])}
+    if surroundings.leaves_out_most(export) or "get-user-env" in merged:
+        timeout, mode = surroundings.user_env_option(merged.get("get-user-env", ""))
+        environ = {**surroundings.login_environment(merged.get("uid"), mode=mode, seconds=timeout), **environ}
+        environ["SLURM_GET_USER_ENV"] = "1"
+    if export:
+        environ["SLURM_EXPORT_ENV"] = export
+    environ["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
+    environ["SLURM_SUBMIT_DIR"] = context.cwd
+    environ["SLURM_SUBMIT_HOST"] = os.uname().nodename
+    return environ
+
+
+def _submit(request: SubmitJob, merged: Values, context: Context) -> int:
+    from spritz.client.errors import RemoteError
+    from spritz.client.sync import connect_controller
+    from spritz.model.commands.job import JobSubmitted
+
+    with connect_controller() as controller:
+        if request.test_only:
+            from spritz.cli.submit.announce import test_only
+
+            return test_only(controller, request, context)
+        try:
+            reply = controller.call(request, JobSubmitted)
+        except RemoteError as error:
+            raise _failed(error) from error
+        for message in reply.messages:
+            context.info(message)
+        _announce(reply, merged, context)
+    if "wait" in merged:
+        from spritz.cli.submit.announce import await_end
+
+        context.stdout.flush()
+        return await_end(reply.job_id)
+    return 0
+
+
+def _failed(error: SpritzError) -> SpritzError:
+    """A refusal in sbatch's words; one about GRES stands alone, as Slurm finds it before it submits."""
+    alone = error.code == "ESLURM_INVALID_GRES"
+    message = error.message if alone else f"Batch job submission failed: {error.message}"
+    return SpritzError(message, code=error.code, hint=error.hint, details=error.details)
+
+
+def _announce(reply: JobSubmitted, merged: Values, context: Context) -> None:
+    if "parsable" in merged:
+        context.out(f"{reply.job_id}\n")
+    elif "quiet" not in merged:
+        context.out(f"Submitted batch job {reply.job_id}\n")
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sbatch", main)

@@ -1,0 +1,127 @@
+"""sbcast: copy a file to every node of a job.
+
+Source: sbcast(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+from spritz.cli.silent import Silent
+from spritz.cli.submit import values
+from spritz.model.errors import SpritzError
+from spritz.notation import nodecount
+from spritz.notation.errors import NotationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.submit.values import Values
+
+_LIBRARIES = "shared libraries are not copied"
+
+OPTIONS: tuple[Row, ...] = (
+    Row("force", "f", "", "replace a file that is there", env="FORCE"),
+    Row("preserve", "p", "", "keep times and mode", env="PRESERVE"),
+    Row("jobid", "j", "id[.step]", "the job to whose nodes (SLURM_JOB_ID)"),
+    Row("size", "s", "bytes", "read so much at a time; k and m are understood", env="SIZE"),
+    Row("timeout", "t", "seconds", "time that the controller may take to answer", env="TIMEOUT"),
+    Row("compress", "C", "[=library]", "none, which is the default", env="COMPRESS"),
+    Row("fanout", "F", "count", refused="every node is fed directly", env="FANOUT"),
+    Row("send-libs", "", "[=yes|no]", refused=_LIBRARIES, env="SEND_LIBS"),
+    Row("exclude", "", "paths", refused=_LIBRARIES, env="EXCLUDE"),
+    Row("treewidth", "", "width", refused="every node is fed directly"),
+    Row("nodelist", "", "hosts", refused="the file goes to all nodes of the job"),
+    Row("verbose", "v", "", "tell what is done"),
+    Row("quiet", "Q", "", "say nothing but errors"),
+    Row("help", "", "", "this text"),
+    Row("usage", "", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS] SOURCE DEST"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0 when every node has the file; 1 otherwise."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    given = values.from_parsed(found)
+    if given.keys() & {"version", "help", "usage"}:
+        from spritz.cli.launch import about
+
+        return about.answer("sbcast", _SYNOPSIS, OPTIONS, given, context)
+    given = values.merge(_from_environment(context), given)
+    if len(rest) != 2:
+        word = "Need two file names, have {} names" if len(rest) < 2 else "Too many file names: {}"
+        context.error(word.format(len(rest)))
+        context.err('Try "sbcast --help" for more information\n')
+        return 1
+    try:
+        return _copy(given, rest[0], rest[1], context)
+    except NotationError as error:
+        raise SpritzError(str(error)) from error
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _from_environment(context: Context) -> Values:
+    found: Values = {}
+    for row in OPTIONS:
+        value = context.environ.get("SBCAST_" + row.env) if row.env else None
+        if value is not None:
+            if row.refused:
+                from spritz.cli.options import refusal
+
+                raise refusal(row)
+            found[row.name] = value
+    return found
+
+
+def _copy(given: Values, source: str, destination: str, context: Context) -> int:
+    import os
+
+    from spritz.cli.launch.bcast import Copy, broadcast
+    from spritz.cli.launch.controller import Controller
+    from spritz.cli.launch.interrupts import Interrupts
+    from spritz.stepd.reactor import Reactor
+
+    if given.get("compress", "none") != "none":
+        raise SpritzError("option --compress is not supported by Spritz: files are copied as they are")
+    job_id = _job_id(given, context)
+    block = nodecount.parse_count(given["size"], "--size", suffix=True) if "size" in given else 0
+    copy = Copy(
+        os.path.join(context.cwd, source),
+        destination if destination.startswith("/") else os.path.join(context.cwd, destination),
+        force="force" in given,
+        preserve="preserve" in given,
+        block_bytes=block,
+    )
+    reactor = Reactor()
+    seconds = nodecount.parse_count(given["timeout"], "--timeout") if "timeout" in given else None
+    controller = Controller(reactor, timeout_seconds=seconds)
+    interrupts = Interrupts(reactor, controller.interrupt)
+    quiet = "quiet" in given
+    status = broadcast(
+        controller, reactor, interrupts, context, job_id, copy, progress=context.stderr.isatty() and not quiet
+    )
+    if "verbose" in given and not status:
+        context.info(f"{copy.size} bytes of {source} are {destination} on every node of job {job_id}")
+    return status
+
+
+def _job_id(given: Values, context: Context) -> int:
+    text = given.get("jobid", context.environ.get("SLURM_JOB_ID", "")).partition(".")[0]
+    if not text:
+        raise SpritzError("Need a job id to run this command. Run from within a Slurm job or use the --jobid option.")
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise SpritzError(f"Invalid job id: {text[:80]}")
+    return int(text)
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sbcast", main)

@@ -1,0 +1,88 @@
+"""scancel: end jobs and steps, or send them signals.
+
+An id that never was, and a job that has ended, are no errors: Slurm's is silent and returns 0, and scripts rely on it.
+
+Source: scancel(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+
+OPTIONS: tuple[Row, ...] = (
+    Row("account", "A", "ACCOUNT", "only jobs of this account", env="SCANCEL_ACCOUNT"),
+    Row("admin-comment", "", "TEXT", "note why, in the job's AdminComment"),
+    Row("batch", "b", "", "signal the batch shell only", env="SCANCEL_BATCH"),
+    Row("clusters", "M", "NAMES", refused="there is one cluster"),
+    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("cron", "c", "", refused="scrontab is not built"),
+    Row("ctld", "", "", "let the controller do it (it always does)", env="SCANCEL_CTLD"),
+    Row("full", "f", "", "signal the batch shell and all steps", env="SCANCEL_FULL"),
+    Row("help", "", "", "this text"),
+    Row("hurry", "H", "", "no staging out, and no time to end by themselves", env="SCANCEL_HURRY"),
+    Row("interactive", "i", "", "ask before each", env="SCANCEL_INTERACTIVE"),
+    Row("jobname", "n", "NAME", "only jobs of this name", alias="name"),
+    Row("me", "", "", "only my jobs"),
+    Row("name", "", "NAME", "only jobs of this name", env="SCANCEL_NAME"),
+    Row("nodelist", "w", "HOSTS", "only jobs on these nodes"),
+    Row("partition", "p", "NAME", "only jobs of this partition", env="SCANCEL_PARTITION"),
+    Row("qos", "q", "NAME", "only jobs of this QOS", env="SCANCEL_QOS"),
+    Row("quiet", "Q", "", "no word about jobs that have ended"),
+    Row("reservation", "R", "NAME", "only jobs in this reservation"),
+    Row("sibling", "", "NAME", refused="federations are not built"),
+    Row("signal", "s", "SIGNAL", "send this, by name or number, in place of ending the job"),
+    Row("state", "t", "STATE", "only jobs in this state: PENDING, RUNNING or SUSPENDED", env="SCANCEL_STATE"),
+    Row("usage", "", "", "a short usage"),
+    Row("user", "u", "USER", "only jobs of this user", env="SCANCEL_USER"),
+    Row("verbose", "v", "", "say what is done", env="SCANCEL_VERBOSE"),
+    Row("version", "V", "", "the version"),
+    Row("wckey", "", "KEY", "only jobs of this wckey", env="SCANCEL_WCKEY"),
+)
+
+_SYNOPSIS = "[OPTIONS] [job_id[_array_id][.step_id]]"
+
+USAGE = """\
+Usage: scancel [-A account] [--batch] [--full] [--interactive] [-n job_name]
+               [-p partition] [-Q] [-q qos] [-R reservation] [-s signal | integer]
+               [-t PENDING | RUNNING | SUSPENDED] [--usage] [-u user_name] [--me]
+               [--hurry] [-V] [-v] [-w hosts...] [--wckey=wckey]
+               [job_id[_array_id][.step_id]]
+"""
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0; 1 for a wrong command line; else Slurm's number of the last error, modulo 256."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    said = {key for key, _ in found}
+    if said & {"help", "usage", "version"}:
+        return _about(said, context)
+    from spritz.cli.cancel.run import run
+    from spritz.cli.silent import Silent
+
+    try:
+        return run(found, rest, OPTIONS, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _about(said: set[str], context: Context) -> int:
+    from spritz.cli.options import help_text, version_text
+
+    if "version" in said:
+        context.out(version_text())
+    elif "help" in said:
+        context.out(help_text("scancel", _SYNOPSIS, OPTIONS))
+    else:
+        context.out(USAGE)
+    return 0
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("scancel", main)

@@ -1,0 +1,114 @@
+"""scontrol: look at and change jobs, nodes, partitions and daemons.
+
+Source: scontrol(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+
+_FEDERATION = "there is one cluster; federations are not built"
+
+OPTIONS: tuple[Row, ...] = (
+    Row("all", "a", "", "show what is hidden too"),
+    Row("clusters", "M", "NAMES", refused="there is one cluster"),
+    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("details", "d", "", "show more"),
+    Row("federation", "", "", refused=_FEDERATION),
+    Row("future", "F", "", "show nodes in state FUTURE too"),
+    Row("help", "h", "", "this text"),
+    Row("hide", "", "", "do not show what is hidden (the default)"),
+    Row("json", "", "[=list|VERSION]", "records as JSON: show job, node, partition, step, ping, hostnames"),
+    Row("local", "", "", "this cluster only (there is no other)"),
+    Row("oneliner", "o", "", "one line for each record"),
+    Row("quiet", "Q", "", "only errors"),
+    Row("sibling", "", "", refused=_FEDERATION),
+    Row("uid", "u", "USER", refused="an update is the caller's own; become that user first"),
+    Row("usage", "", "", "a short usage"),
+    Row("verbose", "v", "", "say more"),
+    Row("version", "V", "", "the version"),
+    Row("yaml", "", "[=list|VERSION]", refused="no YAML library is among Spritz's dependencies; use --json"),
+)
+
+_SYNOPSIS = "[<OPTION>] [<COMMAND>]"
+
+USAGE = "Usage: scontrol [-adFhoQvV] [--json] [<COMMAND>]\n"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    said = {key for key, _ in found}
+    if "version" in said:
+        from spritz.cli.options import version_text
+
+        context.out(version_text())
+        return 0
+    if said & {"help", "usage"}:
+        context.out(full_help() if "help" in said else USAGE)
+        return 0
+    from spritz.cli.control.session import Session
+
+    session = Session(context)
+    _set_modes(session, found)
+    try:
+        if not rest:
+            from spritz.cli.control import interactive
+
+            return interactive.run(session)
+        from spritz.cli.control import verbs
+
+        return verbs.call(session, rest)
+    finally:
+        session.close()
+
+
+def _set_modes(session: Session, found: list[tuple[str, str | None]]) -> None:
+    environ = session.context.environ
+    session.all = "SCONTROL_ALL" in environ
+    session.future = "SCONTROL_FUTURE" in environ
+    for key, value in found:
+        if key == "all":
+            session.all = True
+        elif key == "hide":
+            session.all = False
+        elif key == "details":
+            session.details += 1
+        elif key == "future":
+            session.future = True
+        elif key == "oneliner":
+            session.oneliner = True
+        elif key == "quiet":
+            session.quiet = True
+        elif key == "verbose":
+            session.verbose = True
+        elif key == "json":
+            session.json = value or ""
+
+
+def full_help() -> str:
+    """Options, and every keyword and entity that works."""
+    from spritz.cli.control.show import ENTITIES
+    from spritz.cli.control.verbs import VERBS
+    from spritz.cli.options import help_text
+
+    lines = ["Commands:"]
+    lines += [f"  {verb.name:<29} {verb.help}" for verb in VERBS if not verb.refused]
+    lines += ["", "Entities of show: " + ", ".join(name for name, entity in ENTITIES.items() if not entity.refused)]
+    return help_text("scontrol", _SYNOPSIS, OPTIONS, "\n".join(lines))
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("scontrol", main)
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session

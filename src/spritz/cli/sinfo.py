@@ -1,0 +1,144 @@
+"""sinfo: partitions and nodes.
+
+Source: sinfo(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.client.sync import Connection
+
+_FEDERATION = "there is one cluster; federations are not built"
+
+OPTIONS: tuple[Row, ...] = (
+    Row("all", "a", "", "hidden partitions too", env="SINFO_ALL"),
+    Row("clusters", "M", "NAMES", refused="there is one cluster"),
+    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("dead", "d", "", "only nodes that do not respond"),
+    Row("exact", "e", "", "group only nodes that are alike in every column"),
+    Row("federation", "", "", refused=_FEDERATION),
+    Row("Format", "O", "NAMES", "columns by name: name[:[.][width][suffix]],…"),
+    Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SINFO_FORMAT"),
+    Row("future", "F", "", "nodes in state FUTURE too", env="SINFO_FUTURE"),
+    Row("help", "", "", "this text"),
+    Row("hide", "", "", "no hidden partitions (the default)"),
+    Row("iterate", "i", "SECONDS", "again and again"),
+    Row("json", "", "[=list|VERSION]", "full records as JSON"),
+    Row("list-reasons", "R", "", "why nodes are down or drained"),
+    Row("local", "", "", "this cluster only (there is no other)"),
+    Row("long", "l", "", "the long form"),
+    Row("noconvert", "", "", "keep units (they are never converted here)"),
+    Row("Node", "N", "", "a line for each node"),
+    Row("nodes", "n", "HOSTS", "only these nodes"),
+    Row("noheader", "h", "", "no headings"),
+    Row("partition", "p", "NAMES", "only these partitions", env="SINFO_PARTITION"),
+    Row("reservation", "T", "", refused="reservations are not built"),
+    Row("responding", "r", "", "only nodes that respond"),
+    Row("sort", "S", "LETTERS", "order, by letters of --format; - before one turns it round", env="SINFO_SORT"),
+    Row("states", "t", "STATES", "only nodes in these states"),
+    Row("summarize", "s", "", "a line for each partition, with numbers of nodes"),
+    Row("usage", "", "", "a short usage"),
+    Row("verbose", "v", "", "say what is asked for"),
+    Row("version", "V", "", "the version"),
+    Row("yaml", "", "[=list|VERSION]", refused="no YAML library is among Spritz's dependencies; use --json"),
+)
+
+_SYNOPSIS = "[OPTIONS]"
+
+USAGE = """\
+Usage: sinfo [-adeFhlNRrsvV] [-i seconds] [-t states] [-p partition] [-n nodes]
+             [-S fields] [-o format] [-O Format] [--json]
+"""
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, _ = parsed  # words that are no options mean nothing, as in Slurm
+    said = {key for key, _ in found}
+    if said & {"help", "usage", "version"}:
+        return _about(said, context)
+    from spritz.cli.queue.ask import merge
+    from spritz.cli.silent import Silent
+
+    given = merge(found, OPTIONS, context)
+    try:
+        return _run(given, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _about(said: set[str], context: Context) -> int:
+    from spritz.cli.options import help_text, version_text
+
+    if "version" in said:
+        context.out(version_text())
+    elif "help" in said:
+        context.out(help_text("sinfo", _SYNOPSIS, OPTIONS))
+    else:
+        context.out(USAGE)
+    return 0
+
+
+def _run(given: dict[str, str], context: Context) -> int:
+    from spritz.cli.info.listing import Listing
+
+    seconds = _seconds(given, context)
+    listing = Listing(given, context)
+    while True:
+        with _connected(context) as controller:
+            if "json" in given:
+                listing.show_json(controller)
+                return 0
+            if seconds or "long" in given:
+                from time import ctime
+
+                context.out(ctime() + "\n")
+            listing.show(controller)
+        if not seconds:
+            return 0
+        context.out("\n")
+        context.stdout.flush()
+        from time import sleep
+
+        sleep(seconds)
+
+
+def _connected(context: Context) -> Connection:
+    """A connection, or sinfo's words for that there is none. Raises Silent."""
+    from spritz.cli.silent import Silent
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+
+    try:
+        return connect_controller()
+    except ClientError as error:
+        context.err(f"slurm_load_partitions: {error.message}\n")
+        if error.hint and context.stderr.isatty():
+            context.info(error.hint)
+        raise Silent from error
+
+
+def _seconds(given: dict[str, str], context: Context) -> int:
+    """Of --iterate; 0 when it was not given. Raises SpritzError."""
+    if "iterate" not in given:
+        return 0
+    text = given["iterate"]
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
+        from spritz.model.errors import SpritzError
+
+        raise SpritzError(f"Error: invalid entry for --iterate={text}")
+    return int(text)
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sinfo", main)

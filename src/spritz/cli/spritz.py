@@ -1,0 +1,77 @@
+"""`spritz`: a cluster of one's own with one command, and what Slurm has no command for.
+
+Each subcommand lives in a module of its own with `add_arguments(parser)` and `run(arguments, context) -> int`; only
+the one that is called is imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from spritz.cli.context import Context
+
+#: name -> (module, one line of help)
+SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("spritz.cli.local.up", "start a cluster on this machine (or the one in --dir)"),
+    "down": ("spritz.cli.local.down", "stop it; running jobs end, queued ones stay for the next `spritz up`"),
+    "status": ("spritz.cli.local.status", "daemons, nodes, CPUs, GPUs and jobs at a glance"),
+    "doctor": ("spritz.cli.local.doctor", "say what is wrong and what to do"),
+    "config": ("spritz.cli.local.config", "check FILE: every mistake in a slurm.conf, with file, line and hint"),
+    "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
+    "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
+}
+
+
+def main(argv: list[str], context: Context) -> int:
+    """Dispatch to a subcommand; 0, or 2 for a wrong command line."""
+    if argv and argv[0] in ("--version", "-V"):
+        from spritz import __version__
+
+        context.out(f"spritz {__version__}\n")
+        return 0
+    if not argv or argv[0] in ("--help", "-h", "help"):
+        context.out(_usage())
+        return 0
+    name = argv[0]
+    if name not in SUBCOMMANDS:
+        from spritz.notation.names import nearest
+
+        near = nearest(name, SUBCOMMANDS)
+        context.error(f"no such command: {name}" + (f" (did you mean {near}?)" if near else ""))
+        context.err("Try 'spritz --help'.\n")
+        return 2
+    import argparse
+
+    module = import_module(SUBCOMMANDS[name][0])
+    parser = argparse.ArgumentParser(prog=f"spritz {name}", description=(module.__doc__ or "").split("\n\n")[0])
+    module.add_arguments(parser)
+    try:
+        arguments = parser.parse_args(argv[1:])
+    except SystemExit as stop:  # argparse has printed help or the error
+        return int(stop.code or 0)
+    status: int = module.run(arguments, context)
+    return status
+
+
+def _usage() -> str:
+    lines = [
+        "usage: spritz COMMAND [options]",
+        "",
+        "A Slurm-compatible cluster that starts by itself.",
+        "",
+        "commands:",
+    ]
+    lines += [f"  {name:<12} {text}" for name, (_, text) in SUBCOMMANDS.items()]
+    lines += [
+        "",
+        "Slurm's own commands (sbatch, srun, squeue, sinfo, scancel, scontrol …) work as they do on any cluster.",
+        "`spritz COMMAND --help` tells more; `spritz --version` prints the version.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("spritz", main)

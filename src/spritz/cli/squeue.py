@@ -1,0 +1,211 @@
+"""squeue: jobs and steps in the queue.
+
+Source: squeue(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spritz.client.sync import Connection
+
+_FEDERATION = "there is one cluster; federations are not built"
+
+OPTIONS: tuple[Row, ...] = (
+    Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),
+    Row("all", "a", "", "jobs of hidden partitions too", env="SQUEUE_ALL"),
+    Row("array", "r", "", "one line for each task of an array", env="SQUEUE_ARRAY"),
+    Row("array-unique", "", "", "one line for each task of an array", alias="array", env="SQUEUE_ARRAY_UNIQUE"),
+    Row("clusters", "M", "NAMES", refused="there is one cluster"),
+    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("expand-patterns", "", "", "fill in %j, %A … in the names of files"),
+    Row("federation", "", "", refused=_FEDERATION),
+    Row("Format", "O", "NAMES", "columns by name: name[:[.][width][suffix]],…", env="SQUEUE_FORMAT2"),
+    Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SQUEUE_FORMAT"),
+    Row("help", "", "", "this text"),
+    Row("hide", "", "", "no jobs of hidden partitions (the default)"),
+    Row("iterate", "i", "SECONDS", "again and again"),
+    Row("jobs", "j", "[=IDS]", "only these jobs, arrays or array tasks"),
+    Row("job", "", "[=IDS]", alias="jobs"),
+    Row("json", "", "[=list|VERSION]", "full records as JSON"),
+    Row("licenses", "L", "NAMES", "only jobs that ask for these licenses", env="SQUEUE_LICENSES"),
+    Row("local", "", "", "this cluster only (there is no other)"),
+    Row("long", "l", "", "the long form"),
+    Row("me", "", "", "only my jobs"),
+    Row("name", "n", "NAMES", "only jobs of these names", env="SQUEUE_NAMES"),
+    Row("nodelist", "w", "HOSTS", "only jobs on these nodes"),
+    Row("nodes", "", "HOSTS", alias="nodelist"),
+    Row("noconvert", "", "", "keep units: 2048M stays 2048M"),
+    Row("noheader", "h", "", "no headings"),
+    Row("notme", "", "", "only other people's jobs"),
+    Row("only-job-state", "", "", "job, state and no more, with -j and --json as the only other options"),
+    Row("partition", "p", "NAMES", "only jobs of these partitions", env="SQUEUE_PARTITION"),
+    Row("priority", "P", "", "a pending job once for each of its partitions", env="SQUEUE_PRIORITY"),
+    Row("qos", "q", "NAMES", "only jobs of these QOS", env="SQUEUE_QOS"),
+    Row("reservation", "R", "NAME", "only jobs in this reservation"),
+    Row("running-over", "", "TIME", "only jobs that have run longer"),
+    Row("running-under", "", "TIME", "only jobs that have run less long"),
+    Row("sibling", "", "", refused=_FEDERATION),
+    Row("sort", "S", "LETTERS", "order, by letters of --format; - before one turns it round", env="SQUEUE_SORT"),
+    Row("start", "", "", "when pending jobs are expected to start"),
+    Row("states", "t", "STATES", "only jobs in these states, or all", env="SQUEUE_STATES"),
+    Row("steps", "s", "[=IDS]", "steps in place of jobs"),
+    Row("usage", "", "", "a short usage"),
+    Row("user", "u", "USERS", "only jobs of these users", env="SQUEUE_USERS"),
+    Row("users", "", "USERS", alias="user"),
+    Row("verbose", "v", "", "say what is asked for"),
+    Row("version", "V", "", "the version"),
+    Row("yaml", "", "[=list|VERSION]", refused="no YAML library is among Spritz's dependencies; use --json"),
+)
+
+_SYNOPSIS = "[OPTIONS]"
+
+USAGE = """\
+Usage: squeue [-A account] [-i seconds] [--job jobid] [-n name] [-o format]
+              [-O fields] [-p partitions] [--qos qos] [--reservation name]
+              [--sort fields] [--start] [--step step_id] [-t states]
+              [-u user_name] [--me] [--json] [--usage] [-L licenses]
+              [-w nodes] [-ahjlPrsvV]
+"""
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    said = {key for key, _ in found}
+    if said & {"help", "usage", "version"}:
+        return _about(said, context)
+    from spritz.cli.queue import ask
+    from spritz.cli.silent import Silent
+
+    given = ask.merge(found, OPTIONS, context)
+    for option in ("jobs", "steps"):
+        # `-j 12`: the list is optional, so that getopt leaves a separate word for the command.
+        if rest and given.get(option) == "":
+            given[option] = rest.pop(0)
+    if rest:
+        context.error(f"Unrecognized option: {rest[0]}")
+        context.out(USAGE)
+        return 1
+    try:
+        return _run(given, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _about(said: set[str], context: Context) -> int:
+    from spritz.cli.options import help_text, version_text
+
+    if "version" in said:
+        context.out(version_text())
+    elif "help" in said:
+        context.out(help_text("squeue", _SYNOPSIS, OPTIONS))
+    else:
+        context.out(USAGE)
+    return 0
+
+
+def _run(given: Mapping[str, str], context: Context) -> int:
+    from spritz.cli.queue import ask
+
+    seconds = ask.iterate_seconds(given["iterate"], context) if "iterate" in given else 0
+    show = _listing(given, context)
+    while True:
+        with _connected(context) as controller:
+            if given.get("nodelist"):
+                _check_nodes(given["nodelist"], controller)
+            if seconds or ("long" in given and "noheader" not in given):
+                _print_date(context)
+            _call(show, controller, context)
+        if not seconds:
+            return 0
+        context.out("\n")
+        context.stdout.flush()
+        from time import sleep
+
+        sleep(seconds)
+
+
+def _connected(context: Context) -> Connection:
+    """A connection, or squeue's words for that there is none. Raises Silent."""
+    from spritz.cli.silent import Silent
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+
+    try:
+        return connect_controller()
+    except ClientError as error:
+        context.err(f"slurm_load_jobs error: {error.message}\n")
+        if error.hint and context.stderr.isatty():
+            context.info(error.hint)
+        raise Silent from error
+
+
+def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection], None]:
+    """What to do at each listing. Everything wrong with the options is said here, before anybody is asked."""
+    from spritz.cli.queue import ask
+
+    wanted = ask.build_filter(given, context)
+    if "only-job-state" in given:
+        ask.check_only_state(given)
+    if "json" in given:
+        from spritz.cli.jsonview.jobs import JobsJson
+
+        return JobsJson(given["json"], wanted, context, all_jobs="all" in given).show
+    if "steps" in given:
+        from spritz.cli.queue.steps import StepListing
+
+        return StepListing(given, wanted, context).show
+    from spritz.cli.queue.jobs import Listing
+
+    return Listing(given, wanted, context).show
+
+
+def _call(show: Callable[[Connection], None], controller: Connection, context: Context) -> None:
+    from spritz.cli.silent import Silent
+    from spritz.client.errors import RemoteError
+
+    try:
+        show(controller)
+    except RemoteError as error:
+        if error.code == "ESLURM_INVALID_JOB_ID":
+            context.err(f"slurm_load_jobs error: {error.message}\n")
+            raise Silent from error
+        raise
+
+
+def _check_nodes(text: str, controller: Connection) -> None:
+    """Every node that is named must exist."""
+    from spritz.client.errors import RemoteError
+    from spritz.model.errors import SpritzError
+    from spritz.model.queries import ListNodes, Nodes
+    from spritz.notation.hostlist import expand
+
+    for name in expand(text):
+        try:
+            controller.call(ListNodes(names=(name,)), Nodes)
+        except RemoteError as error:
+            if error.code != "ESLURM_INVALID_NODE_NAME":
+                raise
+            raise SpritzError(f"Invalid node name {name}") from error
+
+
+def _print_date(context: Context) -> None:
+    from time import ctime
+
+    context.out(ctime() + "\n")
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("squeue", main)

@@ -1,0 +1,95 @@
+"""srun: run tasks, in a job of their own or as a step of the job around.
+
+Source: srun(1); texts as Slurm 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Fatal, Row, run_parse
+from spritz.cli.silent import Silent
+from spritz.cli.submit import values, variables
+from spritz.cli.submit.rows import refuse_components, rows_of
+from spritz.model.errors import SpritzError
+from spritz.notation.errors import NotationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.submit.values import Values
+
+OPTIONS: tuple[Row, ...] = (
+    *rows_of("s"),
+    Row("help", "h", "", "this text"),
+    Row("usage", "", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS(0)... [executable(0) [args(0)...]]] [ : [OPTIONS(N)...]] executable(N) [args(N)...]"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """The worst status of the tasks; 1 for a refusal (SLURM_EXIT_ERROR); 255 for a wrong command line."""
+    try:
+        try:
+            return _main(argv, context)
+        except NotationError as error:
+            raise SpritzError(str(error)) from error
+    except SpritzError as error:
+        values.own_exit_code(error, context.environ)
+        if isinstance(error, Silent):
+            return error.exit_code
+        raise
+
+
+def _main(argv: list[str], context: Context) -> int:
+    parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
+    if isinstance(parsed, int):
+        return parsed
+    found, command = parsed
+    refuse_components(command)
+    given = values.from_parsed(found)
+    if given.keys() & {"version", "help", "usage"} or given.get("mpi") == "list" or _asks_help(given):
+        from spritz.cli.launch import about
+
+        return about.answer("srun", _SYNOPSIS, OPTIONS, given, context)
+    inside = "SLURM_JOB_ID" in context.environ or "jobid" in given
+    given = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), given)
+    if "verbose" in given:
+        from spritz.cli.submit import listing
+
+        listing.show(given, context)
+    if given.get("gres", "").lower() == "help":
+        from spritz.cli.submit.announce import gres_help
+
+        return gres_help(context)
+    if not command:
+        raise Fatal("No command given to execute.")
+    return _run(given, command, argv, context, inside)
+
+
+def _asks_help(given: Values) -> bool:
+    return "help" in (given.get("cpu-bind"), given.get("mem-bind"), given.get("hint"))
+
+
+def _run(given: Values, command: list[str], argv: list[str], context: Context, inside: bool) -> int:
+    if "mpi" in given:
+        from spritz.cli.launch.programs import check_mpi
+
+        check_mpi(given["mpi"])
+    from spritz.cli.launch.session import Session
+    from spritz.cli.submit.refusals import Refusal
+
+    try:
+        with Session(given, command, argv, context, inside=inside) as session:
+            return session.run()
+    except Refusal as error:
+        from spritz.cli.launch.allocation import SRUN, refused
+
+        raise refused(error, SRUN) from error
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("srun", main)

@@ -1,0 +1,79 @@
+"""What --test-only and --gres=help print, and the wait of --wait.
+
+Source: sbatch(1), srun(1) --test-only; texts as Slurm 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+#: How long --wait looks for a controller that is away.
+_PATIENCE_SECONDS = 300.0
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.launch.controller import Controller
+    from spritz.client.sync import Connection
+    from spritz.model.commands.job import SubmitJob
+
+
+def test_only(controller: Connection | Controller, request: SubmitJob, context: Context) -> int:
+    """When and where the job would start; the exit status. A refusal is worded differently here, without the
+    program's name."""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.job import WillRun
+    from spritz.notation.times import format_time
+
+    try:
+        plan = controller.call(request, WillRun)
+    except RemoteError as error:
+        if error.code == "ESLURM_INVALID_PARTITION_NAME":
+            for detail in error.details:
+                context.error(detail)
+        context.err(f"allocation failure: {error.message}\n")
+        return 1
+    when = format_time(plan.start_at)
+    context.info(
+        f"Job {plan.job_id} to start at {when} using {plan.cpus} processors on nodes {plan.nodes} "
+        f"in partition {plan.partition}"
+    )
+    return 0
+
+
+def await_end(job_id: int) -> int:
+    """--wait: the job's status, of an array the highest; 1 if a signal ended it.
+
+    A controller that is started again is asked again. Differs: 1 for a job that was cancelled before it ran; Slurm: 0.
+    """
+    from time import monotonic, sleep
+
+    from spritz.client.errors import ClientError, RemoteError
+    from spritz.client.sync import connect_controller
+    from spritz.model.queries import AwaitEnd, JobEndedReply
+
+    away_since = 0.0
+    while True:
+        try:
+            with connect_controller() as controller:
+                away_since = 0.0
+                end = controller.call(AwaitEnd(job_id=job_id), JobEndedReply, timeout=None)
+                status = 1 if end.exit_status & 0x7F else end.exit_status >> 8 & 0xFF
+                return status or int(end.state != "COMPLETED")
+        except RemoteError:
+            raise
+        except ClientError:
+            away_since = away_since or monotonic()
+            if monotonic() - away_since > _PATIENCE_SECONDS:
+                raise
+        sleep(1.0)
+
+
+def gres_help(context: Context) -> int:
+    """--gres=help: what slurm.conf knows."""
+    from spritz.client.locate import read_keys
+
+    types = read_keys(frozenset(("grestypes",))).get("grestypes", "")
+    context.out("Valid gres options are:\n")
+    for name in types.split(","):
+        if name:
+            context.out(f"{name}[[:type]:count]\n")
+    return 0

@@ -1,0 +1,206 @@
+"""The option rows of sbatch (`b`), salloc (`a`) and srun (`s`): every option that Slurm has, done or refused.
+
+Source: sbatch(1), salloc(1), srun(1) of 22.05; newer ones from the inventory of 25.05.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.options import Row
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: refusals that several rows share
+_HET = "heterogeneous jobs are not built yet"
+_ACCOUNTING = "accounting is not built yet"
+_TOPOLOGY = "topology is not built yet"
+_CONTAINER = "containers are not built yet"
+_BURST = "there are no burst buffers"
+_FREQUENCY = "processor and GPU clocks are not set"
+_CLUSTERS = "there is one cluster"
+_SWITCH = "there is no network plugin"
+_RESERVATION = "reservations are not built yet"
+
+#: (commands, row)
+_TABLE: tuple[tuple[str, Row], ...] = (
+    # -- identity
+    ("bas", Row("job-name", "J", "name", "name of the job")),
+    ("bas", Row("account", "A", "name", "charge the job to this account")),
+    ("bas", Row("partition", "p", "partition", "partition, or a list to choose from")),
+    ("bas", Row("qos", "q", "qos", "quality of service")),
+    ("bas", Row("wckey", "", "wckey", refused=_ACCOUNTING)),
+    ("bas", Row("reservation", "", "name", refused=_RESERVATION)),
+    ("bas", Row("comment", "", "text", "arbitrary comment")),
+    ("bas", Row("extra", "", "text", "arbitrary text for site tools")),
+    ("bas", Row("clusters", "M", "names", refused=_CLUSTERS)),
+    # -- size
+    ("bas", Row("nodes", "N", "min[-max]", "number of nodes")),
+    ("bas", Row("ntasks", "n", "count", "number of tasks")),
+    ("bas", Row("cpus-per-task", "c", "count", "CPUs for each task")),
+    ("bas", Row("ntasks-per-node", "", "count", "tasks on each node")),
+    ("bas", Row("tasks-per-node", "", "count", alias="ntasks-per-node")),
+    ("bas", Row("ntasks-per-socket", "", "count", "tasks on each socket")),
+    ("bas", Row("ntasks-per-core", "", "count", "tasks on each core")),
+    ("bas", Row("ntasks-per-gpu", "", "count", "tasks for each GPU")),
+    ("bas", Row("mincpus", "", "count", "CPUs on each node at least")),
+    ("bas", Row("nodelist", "w", "hosts", "nodes that must be in the allocation")),
+    ("bas", Row("exclude", "x", "hosts", "nodes that must not be")),
+    ("bas", Row("nodefile", "F", "file", "like --nodelist, from a file")),
+    ("bas", Row("use-min-nodes", "", "", "as few nodes as the range allows")),
+    ("bas", Row("spread-job", "", "", "over as many nodes as possible")),
+    ("bas", Row("contiguous", "", "", "nodes that follow one another")),
+    ("bas", Row("extra-node-info", "B", "S[:C[:T]]", "sockets, cores, threads a node must have")),
+    ("bas", Row("sockets-per-node", "", "count", "sockets a node must have")),
+    ("bas", Row("cores-per-socket", "", "count", "cores a socket must have")),
+    ("bas", Row("threads-per-core", "", "count", "threads of each core to use")),
+    ("bas", Row("hint", "", "type", "compute_bound, memory_bound, [no]multithread")),
+    # -- memory
+    ("bas", Row("mem", "", "size", "memory on each node (0: all of it)")),
+    ("bas", Row("mem-per-cpu", "", "size", "memory for each CPU")),
+    ("bas", Row("mem-per-gpu", "", "size", "memory for each GPU")),
+    ("bas", Row("mem-bind", "", "type", "none, quiet or verbose")),
+    ("bas", Row("mem-update", "", "spec", refused="memory of running jobs is not changed")),
+    ("bas", Row("oom-kill-step", "", "[={0|1}]", refused="a step is always ended as a whole when memory runs out")),
+    ("bas", Row("tmp", "", "size", "temporary disk space on each node")),
+    # -- generic resources
+    ("bas", Row("gres", "", "list", "generic resources of each node: name[:type]:count")),
+    ("bas", Row("gpus", "G", "[type:]count", "GPUs of the whole job")),
+    ("bas", Row("gpus-per-node", "", "[type:]count", "GPUs of each node")),
+    ("bas", Row("gpus-per-task", "", "[type:]count", "GPUs of each task")),
+    ("bas", Row("gpus-per-socket", "", "[type:]count", "GPUs of each socket")),
+    ("bas", Row("cpus-per-gpu", "", "count", "CPUs for each GPU")),
+    ("bas", Row("gpu-bind", "", "type", "which GPUs each task sees")),
+    ("bas", Row("gpu-freq", "", "spec", refused=_FREQUENCY)),
+    ("bas", Row("gres-flags", "", "type", "disable-binding or enforce-binding")),
+    ("bas", Row("tres-bind", "", "spec", refused="use --gpu-bind")),
+    ("bas", Row("tres-per-task", "", "list", "cpu=count and gres/gpu[:type]=count of each task")),
+    ("bas", Row("licenses", "L", "list", "licenses: name[:count]")),
+    ("bas", Row("resources", "", "list", refused="hierarchical resources are not built yet")),
+    # -- time
+    ("bas", Row("time", "t", "minutes", "time limit")),
+    ("bas", Row("time-min", "", "minutes", "least time limit that will do")),
+    ("bas", Row("deadline", "", "time", "remove the job if it cannot end by then")),
+    ("bas", Row("begin", "b", "time", "do not start before then")),
+    ("bas", Row("delay-boot", "", "minutes", refused="nodes are not rebooted for jobs")),
+    # -- order
+    ("bas", Row("dependency", "d", "type:id[:id…]", "start after other jobs")),
+    ("bas", Row("hold", "H", "", "submit in held state")),
+    ("bas", Row("nice", "", "[=value]", "lower the priority by this much (100)")),
+    ("bas", Row("priority", "", "value", "set the priority (administrators)")),
+    ("bs", Row("kill-on-invalid-dep", "", "yes|no", "end the job when its dependency can never hold")),
+    ("b", Row("array", "a", "indexes", "submit an array: 0-9, 1,3,5, 0-20:4%2")),
+    ("b", Row("batch", "", "features", refused="the script runs on the first node of the allocation")),
+    ("b", Row("requeue", "", "[=mode]", "start again after a node failure")),
+    ("b", Row("no-requeue", "", "", "do not")),
+    ("b", Row("wait", "W", "", "return when the job has ended, with its exit code")),
+    ("b", Row("wait-all-nodes", "", "value", "1: start the script when all nodes are ready")),
+    ("a", Row("wait-all-nodes", "", "value", "1: return when all nodes are ready")),
+    ("b", Row("parsable", "", "", "print the job's number only")),
+    ("bs", Row("test-only", "", "", "say when the job would start, and submit nothing")),
+    ("b", Row("wrap", "", "command", "run this shell command as the script")),
+    ("bas", Row("quiet", "Q", "", "say less")),
+    ("bas", Row("verbose", "v", "", "say more")),
+    # -- sharing
+    ("bas", Row("exclusive", "", "[=user|mcs]", "nodes for this job alone")),
+    ("bas", Row("oversubscribe", "s", "", "share resources with other jobs")),
+    ("bas", Row("share", "", "", alias="oversubscribe")),
+    ("bas", Row("overcommit", "O", "", "more than one task on a CPU")),
+    ("bas", Row("core-spec", "S", "count", refused="specialised cores are not built yet")),
+    ("bas", Row("thread-spec", "", "count", refused="specialised threads are not built yet")),
+    ("bas", Row("mcs-label", "", "label", refused="multi-category security is not built yet")),
+    # -- placement
+    ("bas", Row("constraint", "C", "features", "features that nodes must have")),
+    ("bas", Row("prefer", "", "features", refused="comes with the scheduler; --constraint works")),
+    ("bas", Row("cluster-constraint", "", "features", refused=_CLUSTERS)),
+    ("bas", Row("switches", "", "count[@time]", refused=_TOPOLOGY)),
+    ("bas", Row("segment", "", "nodes", refused=_TOPOLOGY)),
+    ("bas", Row("consolidate-segments", "", "", refused=_TOPOLOGY)),
+    ("bas", Row("spread-segments", "", "", refused=_TOPOLOGY)),
+    ("bas", Row("distribution", "m", "type", "block, cyclic, plane=size, arbitrary")),
+    ("bas", Row("network", "", "type", refused=_SWITCH)),
+    ("s", Row("cpu-bind", "", "type", "bind tasks to CPUs")),
+    ("bas", Row("cpu-freq", "", "spec", refused=_FREQUENCY)),
+    # -- input, output, environment
+    ("bs", Row("output", "o", "pattern", "file for standard output")),
+    ("bs", Row("error", "e", "pattern", "file for standard error")),
+    ("bs", Row("input", "i", "pattern", "file for standard input")),
+    ("bs", Row("open-mode", "", "append|truncate", "how output files are opened")),
+    ("bas", Row("chdir", "D", "directory", "working directory")),
+    ("bs", Row("export", "", "ALL|NONE|NIL|names", "which variables the job sees")),
+    ("b", Row("export-file", "", "file|fd", "variables from a file, NUL separated")),
+    ("b", Row("get-user-env", "", "[=timeout][mode]", "add what the user's login shell sets")),
+    ("a", Row("get-user-env", "", "[=timeout][mode]", refused="the command inherits salloc's environment")),
+    ("bs", Row("propagate", "", "[=limits]", "resource limits to take along")),
+    ("bas", Row("mail-type", "", "events", "mail on BEGIN, END, FAIL, REQUEUE, ALL …")),
+    ("bas", Row("mail-user", "", "user", "who gets the mail")),
+    ("bas", Row("signal", "", "[B:]sig[@secs]", "send a signal before the time limit")),
+    ("bas", Row("no-kill", "k", "[=off]", "do not end the job when a node fails")),
+    ("bas", Row("profile", "", "types", refused="profiles are not collected")),
+    ("bas", Row("acctg-freq", "", "spec", refused=_ACCOUNTING)),
+    ("bas", Row("bb", "", "spec", refused=_BURST)),
+    ("bas", Row("bbf", "", "file", refused=_BURST)),
+    ("bas", Row("container", "", "path", refused=_CONTAINER)),
+    ("bas", Row("container-id", "", "id", refused=_CONTAINER)),
+    ("as", Row("x11", "", "[=nodes]", refused="X11 is not forwarded")),
+    ("bas", Row("uid", "", "user", "submit as this user (root)")),
+    ("bas", Row("gid", "", "group", "submit with this group (root)")),
+    ("b", Row("ignore-pbs", "", "", "do not look at #PBS and #BSUB lines")),
+    ("bas", Row("power", "", "flags", refused="power management is not built")),
+    ("bas", Row("reboot", "", "", refused="nodes are not rebooted for jobs")),
+    ("as", Row("immediate", "I", "[=seconds]", "give up unless it can start at once, or within so many seconds")),
+    # -- srun: the step
+    ("s", Row("jobid", "", "id", "run the step inside this job")),
+    ("s", Row("overlap", "", "", "share CPUs, memory and GPUs with other steps")),
+    ("s", Row("exact", "", "", "only the CPUs asked for, so that steps fit side by side")),
+    ("s", Row("relative", "r", "n", "begin with the n-th node of the allocation")),
+    ("s", Row("multi-prog", "", "", "the argument is a file: which tasks run which program")),
+    ("s", Row("label", "l", "", "put the task's number before each line of output")),
+    ("s", Row("unbuffered", "u", "", "do not hold output back until a line is complete")),
+    ("s", Row("kill-on-bad-exit", "K", "[=0|1]", "end the step when a task fails")),
+    ("s", Row("wait", "W", "seconds", "end the step so long after its first task has ended")),
+    ("s", Row("pty", "", "", "run task 0 in a terminal")),
+    ("s", Row("mpi", "", "type", "none, or list to see what there is")),
+    ("s", Row("disable-status", "X", "", "a first Ctrl-C goes to the tasks at once")),
+    ("s", Row("quit-on-interrupt", "", "", "a single Ctrl-C ends the step")),
+    ("s", Row("preserve-env", "E", "", "tasks see the job's SLURM_NTASKS and SLURM_NNODES, not the step's")),
+    ("s", Row("task-prolog", "", "program", "run before each task")),
+    ("s", Row("task-epilog", "", "program", "run after each task")),
+    ("s", Row("prolog", "", "program", "run here before the step (none: not even the cluster's)")),
+    ("s", Row("epilog", "", "program", "run here after the step (none: not even the cluster's)")),
+    ("s", Row("bcast", "", "[=path]", "copy the program to the nodes first, to this path")),
+    ("s", Row("interactive", "", "", "be the job's interactive step (salloc starts it so)")),
+    ("s", Row("bcast-exclude", "", "paths", refused="shared libraries are not copied")),
+    ("s", Row("send-libs", "", "[=yes|no]", refused="shared libraries are not copied")),
+    ("s", Row("compress", "", "[=type]", refused="files are copied as they are")),
+    ("s", Row("no-allocate", "Z", "", refused="every step belongs to a job")),
+    ("s", Row("het-group", "", "expr", refused=_HET)),
+    ("s", Row("accel-bind", "", "options", refused="use --gpu-bind")),
+    ("s", Row("external-launcher", "", "", refused="other launchers start their tasks by srun")),
+    ("s", Row("async", "", "", refused="put srun into the background instead")),
+    ("s", Row("wait-for-children", "", "", refused="a step ends with its tasks")),
+    ("s", Row("resv-ports", "", "[=count]", refused="ports are not reserved")),
+    ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf holds")),
+    ("s", Row("threads", "T", "count", refused="the controller launches steps")),
+    ("s", Row("treewidth", "", "width", refused="the controller launches steps")),
+    ("s", Row("slurmd-debug", "", "level", refused="use scontrol setdebug")),
+    # -- salloc
+    ("a", Row("no-shell", "", "", "only make the allocation, run nothing")),
+    ("a", Row("kill-command", "K", "[=signal]", "end the command when the allocation ends")),
+    ("a", Row("bell", "", "", "ring the terminal's bell when the allocation is granted")),
+    ("a", Row("no-bell", "", "", "do not")),
+)
+
+
+def refuse_components(words: Sequence[str]) -> None:
+    """A lone `:` divides the components of a heterogeneous job. Raises SpritzError."""
+    if ":" in words:
+        raise SpritzError(f"`:` is not supported by Spritz: {_HET}", code="ESLURM_NOT_SUPPORTED")
+
+
+def rows_of(letter: str) -> tuple[Row, ...]:
+    """The shared rows of one command: `b`, `a` or `s`."""
+    rows = [row for letters, row in _TABLE if letter in letters]
+    # As in Slurm's table: what an ambiguous abbreviation may mean is listed in this order.
+    return tuple(sorted(rows, key=lambda row: row.name))

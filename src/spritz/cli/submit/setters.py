@@ -1,0 +1,480 @@
+"""What each option means: its text into fields of the request. A wrong value is refused in Slurm's words.
+
+Source: sbatch(1), salloc(1), srun(1); texts and exit codes as Slurm 22.05 has them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid, not_built
+from spritz.model.errors import SpritzError
+from spritz.model.job import Sharing
+from spritz.notation import nodecount
+from spritz.notation.errors import NotationError, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.notation.gres import GresRequest as ParsedGres
+
+# -- kinds of values
+
+
+def _text(name: str) -> Callable[[Fields, str, Source], None]:
+    def set_text(fields: Fields, value: str, source: Source) -> None:
+        fields[name] = value
+
+    return set_text
+
+
+def _flag(name: str) -> Callable[[Fields, str, Source], None]:
+    def set_flag(fields: Fields, value: str, source: Source) -> None:
+        fields[name] = True
+
+    return set_flag
+
+
+def _count(name: str, option: str, minimum: int = 1) -> Callable[[Fields, str, Source], None]:
+    def set_count(fields: Fields, value: str, source: Source) -> None:
+        fields[name] = nodecount.parse_count(value, f"--{option}", minimum=minimum)
+
+    return set_count
+
+
+def _size(name: str, option: str) -> Callable[[Fields, str, Source], None]:
+    def set_size(fields: Fields, value: str, source: Source) -> None:
+        from spritz.notation import memory
+
+        try:
+            fields[name] = memory.parse_mib(value)
+        except NotationError as error:
+            raise invalid(option, str(error)) from error
+
+    return set_size
+
+
+def _gpus(name: str) -> Callable[[Fields, str, Source], None]:
+    def set_gpus(fields: Fields, value: str, source: Source) -> None:
+        from spritz.notation import gres
+
+        try:
+            fields[name] = requests(gres.parse_gpus(value))
+        except NotationError as error:
+            # A word that is no count would be a type that no node has.
+            raise Refusal("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", str(error)) from error
+
+    return set_gpus
+
+
+def requests(parsed: tuple[ParsedGres, ...]) -> tuple[object, ...]:
+    """The model's records."""
+    from spritz.model.resources import GresRequest
+
+    return tuple(GresRequest(item.name, item.type or "", item.count) for item in parsed)
+
+
+def _limit(name: str, option: str) -> Callable[[Fields, str, Source], None]:
+    def set_limit(fields: Fields, value: str, source: Source) -> None:
+        from spritz.notation import duration
+
+        try:
+            minutes = duration.parse_minutes(value)
+        except NotationError as error:
+            raise invalid(option, str(error)) from error
+        # Slurm takes 0 as no limit of one's own.
+        fields[name] = minutes or None
+
+    return set_limit
+
+
+def _moment(name: str, option: str) -> Callable[[Fields, str, Source], None]:
+    def set_moment(fields: Fields, value: str, source: Source) -> None:
+        from spritz.notation import times
+
+        try:
+            fields[name] = times.parse_time(value, source.now)
+        except NotationError as error:
+            source.say(f"{error}\n")
+            raise invalid(option) from error
+
+    return set_moment
+
+
+def _yes_no(name: str, option: str) -> Callable[[Fields, str, Source], None]:
+    def set_yes_no(fields: Fields, value: str, source: Source) -> None:
+        if value.lower() not in ("yes", "no"):
+            raise invalid(option)
+        fields[name] = value.lower() == "yes"
+
+    return set_yes_no
+
+
+def _hosts(name: str) -> Callable[[Fields, str, Source], None]:
+    def set_hosts(fields: Fields, value: str, source: Source) -> None:
+        if "/" in value:
+            fields[name] = read_hosts(value, source, name.replace("_", ""))
+        else:
+            fields[name] = expanded(value)
+
+    return set_hosts
+
+
+def expanded(value: str) -> tuple[str, ...]:
+    """Names of a hostlist, in the order given. Raises Refusal."""
+    from spritz.notation import hostlist
+
+    try:
+        return tuple(hostlist.expand(value))
+    except NotationError as error:
+        raise Refusal("ESLURM_INVALID_NODE_NAME", str(error)) from error
+
+
+def read_hosts(path: str, source: Source, option: str) -> tuple[str, ...]:
+    """Names from a file: blanks, commas and line ends divide. Raises SpritzError."""
+    try:
+        with open(os.path.join(source.cwd, path), encoding="utf-8", errors="surrogateescape") as file:
+            words = file.read().replace(",", " ").split()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        details = (f"slurm_allocate_resources error opening file {path}, {why}",)
+        raise SpritzError(f"Invalid --{option} node file", exit_code=PARSE_STATUS, details=details) from error
+    return tuple(name for word in words for name in expanded(word))
+
+
+# -- single options
+
+
+def _nodes(fields: Fields, value: str, source: Source) -> None:
+    if value[:1].isdigit() and ("," in value or ":" in value):
+        raise not_built(f"nodes={shown(value, 40)}", "give a range, min-max")
+    try:
+        fields["nodes_min"], fields["nodes_max"] = nodecount.parse_node_count(value)
+    except NotationError as error:
+        raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
+    fields["nodes_given"] = True
+
+
+def _tasks(fields: Fields, value: str, source: Source) -> None:
+    fields["tasks"] = nodecount.parse_count(value, "--ntasks")
+    fields["tasks_given"] = True
+
+
+def _partitions(fields: Fields, value: str, source: Source) -> None:
+    fields["partitions"] = tuple(value.split(",")) if value else ("(null)",)
+
+
+def _node_file(fields: Fields, value: str, source: Source) -> None:
+    fields["node_list"] = read_hosts(value, source, "nodefile")
+
+
+def _shape(fields: Fields, value: str, source: Source) -> None:
+    shape = nodecount.parse_extra_node_info(value)
+    fields["sockets_per_node"] = shape.sockets
+    fields["cores_per_socket"] = shape.cores
+    fields["threads_per_core"] = shape.threads
+
+
+def _hint(fields: Fields, value: str, source: Source) -> None:
+    for word in value.split(","):
+        if word == "nomultithread":
+            fields["threads_per_core"] = 1
+        elif word == "compute_bound":
+            fields["tasks_per_core"] = 1
+        elif word not in ("multithread", "memory_bound"):
+            raise SpritzError(f'unrecognized --hint argument "{shown(word)}", see --hint=help')
+
+
+def _gres(fields: Fields, value: str, source: Source) -> None:
+    from spritz.notation import gres
+
+    if value.lower() == "none":
+        fields["gres_per_node"] = ()
+        return
+    try:
+        fields["gres_per_node"] = requests(gres.parse(value))
+    except NotationError as error:
+        known = value.partition(":")[0].partition("=")[0] == "gpu"
+        code = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE" if known else "ESLURM_INVALID_GRES"
+        raise Refusal(code, str(error)) from error
+
+
+def _gres_flags(fields: Fields, value: str, source: Source) -> None:
+    words = tuple(word.lower() for word in value.split(","))
+    for word in words:
+        if word in ("one-task-per-sharing", "multiple-tasks-per-sharing", "allow-task-sharing"):
+            raise not_built(f"gres-flags={word}", "sharing by tasks is not built yet")
+        if word not in ("disable-binding", "enforce-binding"):
+            raise invalid("gres-flags")
+    fields["gres_flags"] = words
+
+
+def _gpu_bind(fields: Fields, value: str, source: Source) -> None:
+    from spritz.notation import cpubind
+
+    try:
+        cpubind.parse_gpu_bind(value)
+    except NotationError as error:
+        raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
+    fields["gpu_bind"] = value
+
+
+def _memory_bind(fields: Fields, value: str, source: Source) -> None:
+    from spritz.notation import cpubind
+
+    try:
+        binding = cpubind.parse_mem_bind(value)
+    except NotationError as error:
+        raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
+    if binding.type not in ("", "none"):
+        raise not_built(f"mem-bind={binding.type}", "memory is not bound to NUMA nodes")
+    fields["memory_bind"] = value
+
+
+def _cpu_bind(fields: Fields, value: str, source: Source) -> None:
+    from spritz.cli.options import Fatal
+    from spritz.notation import cpubind
+
+    try:
+        cpubind.parse_cpu_bind(value)
+    except NotationError as error:
+        raise Fatal("Failed to parse --cpu-bind= values.", details=(str(error),)) from error
+    fields["cpu_bind"] = value
+
+
+def _distribution(fields: Fields, value: str, source: Source) -> None:
+    from spritz.notation import distribution
+
+    if value == "plane" and source.environ.get("SLURM_DIST_PLANESIZE"):
+        value = f"plane={source.environ['SLURM_DIST_PLANESIZE']}"
+    try:
+        distribution.parse(value)
+    except distribution.DistributionError as error:
+        details = (error.detail,) if error.detail else ()
+        raise invalid("distribution", details=details) from error
+    fields["distribution"] = value
+
+
+def _dependencies(fields: Fields, value: str, source: Source) -> None:
+    from spritz.model.job import Dependency
+    from spritz.notation import dependency
+
+    try:
+        parsed, mode = dependency.parse(value)
+    except NotationError as error:
+        raise Refusal("ESLURM_DEPENDENCY", str(error)) from error
+    fields["dependencies"] = tuple(
+        Dependency(kind=item.kind, job_id=item.job_id, task_id=item.task_id, minutes=item.minutes) for item in parsed
+    )
+    fields["dependency_mode"] = mode
+
+
+_NICE_MAX = 2147483645
+
+
+def _nice(fields: Fields, value: str, source: Source) -> None:
+    if not value:
+        fields["nice"] = 100
+        return
+    try:
+        fields["nice"] = nodecount.parse_signed(value, "--nice", minimum=-_NICE_MAX, maximum=_NICE_MAX)
+    except NotationError as error:
+        if value.lstrip("+-").isdigit():
+            message = f"Invalid --nice value, out of range (+/- {_NICE_MAX})"
+            raise SpritzError(message, exit_code=PARSE_STATUS) from error
+        raise invalid("nice") from error
+
+
+def _priority(fields: Fields, value: str, source: Source) -> None:
+    top = value.lower() == "top"
+    fields["priority"] = 0xFFFFFFFE if top else nodecount.parse_count(value, "--priority", minimum=0)
+
+
+def _requeue(fields: Fields, value: str, source: Source) -> None:
+    if value and value not in ("1", "yes"):
+        raise not_built(f"requeue={shown(value, 40)}", "expedited requeue is not built yet")
+    fields["requeue"] = True
+
+
+def _no_requeue(fields: Fields, value: str, source: Source) -> None:
+    fields["requeue"] = False
+
+
+def _exclusive(fields: Fields, value: str, source: Source) -> None:
+    if value in ("", "1", "yes", "exclusive"):
+        fields["sharing"] = Sharing.EXCLUSIVE
+    elif value == "user":
+        fields["sharing"] = Sharing.USER
+    elif value in ("mcs", "topo"):
+        raise not_built(f"exclusive={value}", "nodes are for one job or one user")
+    else:
+        raise invalid("exclusive")
+
+
+def _oversubscribe(fields: Fields, value: str, source: Source) -> None:
+    fields["sharing"] = Sharing.OVERSUBSCRIBE
+
+
+def _signal(fields: Fields, value: str, source: Source) -> None:
+    from spritz.model.job import EndSignal
+    from spritz.notation import signals
+
+    try:
+        option = signals.parse_signal_option(value)
+    except NotationError as error:
+        raise invalid("signal", str(error)) from error
+    if option.reservation:
+        raise not_built("signal=R:", "reservations are not built yet")
+    fields["end_signal"] = EndSignal(signal=option.number, seconds=option.seconds, batch=option.batch)
+
+
+def _open_mode(fields: Fields, value: str, source: Source) -> None:
+    if value[:1].lower() not in ("a", "t"):
+        raise invalid("open-mode")
+    fields["open_mode"] = value[0].lower()
+
+
+def _no_kill(fields: Fields, value: str, source: Source) -> None:
+    if value.lower() not in ("", "off", "no", "1", "yes"):
+        raise invalid("no-kill")
+    fields["no_kill"] = value.lower() not in ("off", "no")
+
+
+_MAIL_ALL = ("BEGIN", "END", "FAIL", "INVALID_DEPEND", "REQUEUE", "STAGE_OUT")
+_MAIL = (*_MAIL_ALL, "TIME_LIMIT", "TIME_LIMIT_50", "TIME_LIMIT_80", "TIME_LIMIT_90", "ARRAY_TASKS")
+
+
+def _mail_type(fields: Fields, value: str, source: Source) -> None:
+    words = [word.upper() for word in value.split(",") if word]
+    if not words or any(word not in _MAIL and word not in ("ALL", "NONE") for word in words):
+        raise invalid("mail-type")
+    if "NONE" in words:
+        words = []
+    elif "ALL" in words:
+        words = [*_MAIL_ALL, *(word for word in words if word == "ARRAY_TASKS")]
+    fields["mail_types"] = tuple(words)
+
+
+def _tres_per_task(fields: Fields, value: str, source: Source) -> None:
+    from spritz.model.resources import GresRequest
+    from spritz.notation import tres
+
+    try:
+        parsed = tres.parse(value)
+    except NotationError as error:
+        raise invalid("tres-per-task", str(error)) from error
+    for name, count in parsed:
+        if name == "cpu":
+            fields["cpus_per_task"] = count
+        elif name == "gres/gpu" or name.startswith("gres/gpu:"):
+            fields["gpus_per_task"] = (GresRequest("gpu", name.partition(":")[2], count),)
+        else:
+            raise invalid("tres-per-task", f"{name} is neither cpu nor gres/gpu")
+
+
+def _user(fields: Fields, value: str, source: Source) -> None:
+    import pwd
+
+    try:
+        entry = pwd.getpwuid(int(value)) if value.isdigit() else pwd.getpwnam(value)
+    except (KeyError, OverflowError, ValueError):
+        raise invalid("uid") from None
+    if os.geteuid() != 0 and os.geteuid() != entry.pw_uid:
+        raise SpritzError("--uid only permitted by root user", exit_code=PARSE_STATUS)
+    fields["uid"] = entry.pw_uid
+    fields.setdefault("gid", entry.pw_gid)
+
+
+def _group(fields: Fields, value: str, source: Source) -> None:
+    import grp
+
+    try:
+        entry = grp.getgrgid(int(value)) if value.isdigit() else grp.getgrnam(value)
+    except (KeyError, OverflowError, ValueError):
+        raise invalid("gid") from None
+    if os.geteuid() != 0 and os.getegid() != entry.gr_gid:
+        raise SpritzError("--gid only permitted by root user", exit_code=PARSE_STATUS)
+    fields["gid"] = entry.gr_gid
+
+
+def _wait_all_nodes(fields: Fields, value: str, source: Source) -> None:
+    fields["wait_all_nodes"] = nodecount.parse_count(value, "--wait-all-nodes", minimum=0) != 0
+
+
+def _directory(fields: Fields, value: str, source: Source) -> None:
+    fields["work_dir"] = os.path.normpath(os.path.join(source.cwd, value)) if value else source.cwd
+
+
+SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
+    "job-name": _text("name"),
+    "account": _text("account"),
+    "partition": _partitions,
+    "qos": _text("qos"),
+    "comment": _text("comment"),
+    "extra": _text("extra"),
+    "nodes": _nodes,
+    "ntasks": _tasks,
+    "cpus-per-task": _count("cpus_per_task", "cpus-per-task"),
+    "ntasks-per-node": _count("tasks_per_node", "ntasks-per-node"),
+    "ntasks-per-socket": _count("tasks_per_socket", "ntasks-per-socket"),
+    "ntasks-per-core": _count("tasks_per_core", "ntasks-per-core"),
+    "ntasks-per-gpu": _count("tasks_per_gpu", "ntasks-per-gpu"),
+    "mincpus": _count("cpus_per_node_min", "mincpus"),
+    "nodelist": _hosts("node_list"),
+    "exclude": _hosts("exclude"),
+    "nodefile": _node_file,
+    "use-min-nodes": _flag("use_min_nodes"),
+    "spread-job": _flag("spread"),
+    "contiguous": _flag("contiguous"),
+    "extra-node-info": _shape,
+    "sockets-per-node": _count("sockets_per_node", "sockets-per-node"),
+    "cores-per-socket": _count("cores_per_socket", "cores-per-socket"),
+    "threads-per-core": _count("threads_per_core", "threads-per-core"),
+    "hint": _hint,
+    "mem": _size("memory_mib_per_node", "mem"),
+    "mem-per-cpu": _size("memory_mib_per_cpu", "mem-per-cpu"),
+    "mem-per-gpu": _size("memory_mib_per_gpu", "mem-per-gpu"),
+    "mem-bind": _memory_bind,
+    "tmp": _size("tmp_mib", "tmp"),
+    "gres": _gres,
+    "gpus": _gpus("gpus"),
+    "gpus-per-node": _gpus("gpus_per_node"),
+    "gpus-per-task": _gpus("gpus_per_task"),
+    "gpus-per-socket": _gpus("gpus_per_socket"),
+    "cpus-per-gpu": _count("cpus_per_gpu", "cpus-per-gpu"),
+    "gpu-bind": _gpu_bind,
+    "gres-flags": _gres_flags,
+    "tres-per-task": _tres_per_task,
+    "licenses": _text("licenses"),
+    "time": _limit("time_limit_minutes", "time"),
+    "time-min": _limit("time_min_minutes", "time-min"),
+    "deadline": _moment("deadline_at", "deadline"),
+    "begin": _moment("begin_at", "begin"),
+    "dependency": _dependencies,
+    "hold": _flag("hold"),
+    "nice": _nice,
+    "priority": _priority,
+    "kill-on-invalid-dep": _yes_no("kill_on_invalid_dependency", "kill-on-invalid-dep"),
+    "array": _text("array"),
+    "requeue": _requeue,
+    "no-requeue": _no_requeue,
+    "exclusive": _exclusive,
+    "oversubscribe": _oversubscribe,
+    "overcommit": _flag("overcommit"),
+    "constraint": _text("features"),
+    "distribution": _distribution,
+    "cpu-bind": _cpu_bind,
+    "output": _text("stdout"),
+    "error": _text("stderr"),
+    "input": _text("stdin"),
+    "open-mode": _open_mode,
+    "chdir": _directory,
+    "mail-type": _mail_type,
+    "mail-user": _text("mail_user"),
+    "signal": _signal,
+    "no-kill": _no_kill,
+    "wait-all-nodes": _wait_all_nodes,
+    "uid": _user,
+    "gid": _group,
+}

@@ -1,0 +1,132 @@
+"""Options as text → the request: each by itself (`setters`), then what follows from several together.
+
+Source: sbatch(1), salloc(1), srun(1); texts as Slurm 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.submit.refusals import Fields, Refusal, Source
+from spritz.cli.submit.setters import SETTERS, read_hosts
+from spritz.model.errors import SpritzError
+from spritz.model.job import JobSpec
+from spritz.notation import nodecount
+from spritz.notation.errors import NotationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.submit.values import Values
+
+
+def source_of(context: Context) -> Source:
+    """What the values of this call are read against."""
+    return Source(None, context.cwd, context.environ, context.err)
+
+
+def build(values: Values, source: Source, *, defaults: Fields | None = None) -> JobSpec:
+    """The request. Raises SpritzError."""
+    return job_spec(fields_of(values, source, defaults=defaults))
+
+
+def fields_of(values: Values, source: Source, *, defaults: Fields | None = None) -> Fields:
+    """Fields of JobSpec, as far as options give them. Raises SpritzError."""
+    fields: Fields = dict(defaults or {})
+    for key, value in values.items():
+        setter = SETTERS.get(key)
+        if setter is not None:
+            try:
+                setter(fields, value, source)
+            except NotationError as error:
+                raise SpritzError(str(error)) from error
+    _arbitrary(fields, source)
+    _tasks_of_gpus(fields)
+    return fields
+
+
+def job_spec(fields: Fields) -> JobSpec:
+    """What follows from several options together is added; `fields` is not changed. Raises SpritzError."""
+    fields = dict(fields)
+    _derive(fields)
+    _check(fields)
+    return JobSpec(**fields)  # type: ignore[arg-type]  # the setters put what JobSpec takes
+
+
+def immediate_seconds(value: str) -> int:
+    """--immediate: 0 means at once. Raises NotationError."""
+    return nodecount.parse_count(value, "immediate", minimum=0) if value else 0
+
+
+def fewer_nodes(fields: Fields) -> str:
+    """Fewer tasks than nodes: take as many nodes as tasks. What Slurm warns of then, or ""."""
+    nodes, tasks = _number(fields, "nodes_min"), _number(fields, "tasks")
+    if not (fields.get("nodes_given") and fields.get("tasks_given")) or tasks >= nodes:
+        return ""
+    fields["nodes_min"] = fields["nodes_max"] = tasks
+    return f"Warning: can't run {tasks} processes on {nodes} nodes, setting nnodes to {tasks}"
+
+
+def _arbitrary(fields: Fields, source: Source) -> None:
+    """--distribution=arbitrary: a line of SLURM_HOSTFILE (or of -w) for each task, in order."""
+    if fields.get("distribution") != "arbitrary":
+        return
+    path = source.environ.get("SLURM_HOSTFILE", "")
+    if path and not fields.get("node_list"):
+        fields["node_list"] = read_hosts(path, source, "nodelist")
+    hosts = fields.get("node_list")
+    if not isinstance(hosts, tuple):
+        return
+    if not fields.get("tasks_given"):
+        fields["tasks"], fields["tasks_given"] = len(hosts), True
+    fields["node_list"] = hosts = hosts[: _number(fields, "tasks")]
+    fields["nodes_min"] = fields["nodes_max"] = len(set(hosts))
+    fields["nodes_given"] = True
+    # Wherever a node stands in the list, it must hold as many tasks as the fullest one.
+    each = _number(fields, "cpus_per_task")
+    fields["cpus_per_node_min"] = each * max((hosts.count(name) for name in set(hosts)), default=1)
+
+
+def _derive(fields: Fields) -> None:
+    nodes = fields.get("nodes_min")
+    hosts = fields.get("node_list")
+    if isinstance(hosts, tuple) and fields.get("distribution") != "arbitrary":  # there each host stands for a task
+        fields["node_list"] = tuple(dict.fromkeys(hosts))
+    per_node = fields.get("tasks_per_node")
+    if not fields.get("tasks_given"):
+        if isinstance(per_node, int) and isinstance(nodes, int):
+            fields["tasks"] = per_node * nodes
+        elif isinstance(nodes, int):
+            fields["tasks"] = nodes
+    if not fields.get("nodes_given") and isinstance(per_node, int):
+        fields["nodes_min"] = -(-_number(fields, "tasks") // per_node)
+
+
+def _tasks_of_gpus(fields: Fields) -> None:
+    """--ntasks-per-gpu with GPUs and without -n says how many tasks there are. Source: sbatch(1) --ntasks-per-gpu."""
+    each = fields.get("tasks_per_gpu")
+    if not isinstance(each, int) or fields.get("tasks_given"):
+        return
+    nodes = _number(fields, "nodes_min")
+    for name, times in (("gpus", 1), ("gpus_per_node", nodes), ("gres_per_node", nodes)):
+        requests = fields.get(name)
+        if isinstance(requests, tuple):
+            gpus = sum(one.count for one in requests if one.name == "gpu")
+            if gpus:
+                fields["tasks"] = each * gpus * times
+                fields["tasks_given"] = True
+                return
+
+
+def _check(fields: Fields) -> None:
+    hosts, most = fields.get("node_list"), _number(fields, "nodes_max", 0)
+    if isinstance(hosts, tuple) and fields.get("nodes_given") and 0 < most < len(set(hosts)):
+        raise SpritzError(f"invalid number of nodes (-N {len(set(hosts))}-{most})")
+    sized = fields.get("tasks_given") or fields.get("gpus") or fields.get("gpus_per_node") or fields.get("nodes_given")
+    if fields.get("gpus_per_task") and not (sized or fields.get("tasks_per_node")):
+        why = "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
+        raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
+
+
+def _number(fields: Fields, name: str, default: int = 1) -> int:
+    value = fields.get(name, default)
+    assert isinstance(value, int), f"{name} is parsed"
+    return value

@@ -1,0 +1,77 @@
+"""Who said what: command line over environment over #SBATCH lines.
+
+Values stay text, keyed by the option's long name; an option without argument has the value "". Options that cancel one
+another
+(`--mem` and `--mem-per-cpu`, `--requeue` and `--no-requeue`) displace those of a weaker source, and of the same source
+if given earlier.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.options import Fatal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spritz.model.errors import SpritzError
+
+Values = dict[str, str]
+
+_MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
+_RIVALS: tuple[frozenset[str], ...] = (
+    _MEMORY,
+    frozenset({"requeue", "no-requeue"}),
+    frozenset({"exclusive", "oversubscribe"}),
+    frozenset({"nodelist", "nodefile"}),
+)
+
+#: may be given several times; the values are joined
+_COUNTED = frozenset({"verbose", "quiet"})
+
+
+def put(values: Values, key: str, value: str | None) -> None:
+    """Set one option, displacing its rivals. Raises Fatal for sizes of memory that say two things."""
+    if key in _MEMORY and any(rival in values for rival in _MEMORY - {key}):
+        raise Fatal("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
+    for rivals in _RIVALS:
+        if key in rivals:
+            for rival in rivals:
+                values.pop(rival, None)
+    if key in _COUNTED:
+        value = values.get(key, "") + "1"
+    values[key] = value or ""
+
+
+def from_parsed(parsed: Iterable[tuple[str, str | None]]) -> Values:
+    """Values of one source in the order given: the last one counts."""
+    values: Values = {}
+    for key, value in parsed:
+        put(values, key, value)
+    return values
+
+
+def merge(weaker: Values, stronger: Values) -> Values:
+    """`stronger` laid over `weaker`."""
+    merged = dict(weaker)
+    for key, value in stronger.items():
+        for rivals in _RIVALS:
+            if key in rivals:
+                for rival in rivals:
+                    merged.pop(rival, None)
+        merged[key] = value
+    return merged
+
+
+def own_exit_code(error: SpritzError, environ: Mapping[str, str]) -> None:
+    """SLURM_EXIT_ERROR and SLURM_EXIT_IMMEDIATE choose what a failure exits with."""
+    name = "SLURM_EXIT_IMMEDIATE" if error.code in IMMEDIATE else "SLURM_EXIT_ERROR"
+    text = environ.get(name) or ""
+    if text.isascii() and text.isdigit() and len(text) < 4:
+        error.exit_code = int(text) & 0xFF
+
+
+#: errors that mean: not at once
+IMMEDIATE = frozenset(
+    ("ESLURM_CAN_NOT_START_IMMEDIATELY", "ESLURM_NOT_TOP_PRIORITY", "ESLURM_NODES_BUSY", "ESLURM_FRAGMENTATION")
+)

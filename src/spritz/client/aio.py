@@ -1,0 +1,209 @@
+"""Calling a daemon from asyncio: one connection, or one that is made again whenever it breaks.
+
+The node daemon keeps a `PersistentChannel` to its controller: reports go up, and launches come down, on the same
+connection. Addresses are tried in order, so the next controller is found when the first one is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from spritz.client.channel import Channel
+from spritz.client.errors import CallTimeout, ClientError, unreachable
+from spritz.client.handling import Handler, Handlers
+from spritz.model.errors import SpritzError
+from spritz.runtime.clock import Clock, SystemClock
+from spritz.runtime.randomness import Randomness, SystemRandomness, backoff
+from spritz.runtime.sockets import connect_tcp, connect_unix
+from spritz.runtime.tasks import Supervisor
+
+if TYPE_CHECKING:
+    from spritz.runtime.log import Logger
+    from spritz.runtime.pipe import Pipe
+
+T = TypeVar("T")
+
+_ASK_AGAIN_SECONDS = 0.002
+
+#: A Unix socket's name (abstract ones start with NUL), or a TCP host and port.
+Address = str | tuple[str, int]
+
+
+async def connect(
+    addresses: Sequence[Address],
+    *,
+    role: str,
+    log: Logger,
+    table: Mapping[type[Struct], Handler] | None = None,
+    tasks: Supervisor | None = None,
+    owners: frozenset[int] | None = None,
+    timeout: float = 10.0,
+) -> Channel:
+    """A channel to the first address that can be reached; `timeout` seconds for each.
+
+    `table` has the requests that we answer on it; handlers that await need `tasks`. With `owners`, a server on this
+    machine that runs as another uid is not trusted and passed over; one elsewhere cannot be checked before there are
+    tokens. Raises ClientError, with every address in the hint.
+    """
+    handlers = Handlers(table or {})
+    problems: list[str] = []
+    for address in addresses:
+        try:
+            pipe = await _open(address, owners, timeout)
+        except OSError as error:
+            problems.append(f"{_address_text(address)}: {error.strerror or type(error).__name__}")
+            continue
+        return Channel(pipe, handlers, role=role, accepted=False, log=log, tasks=tasks)
+    raise unreachable("; ".join(problems) or "no address is known")
+
+
+async def _open(address: Address, owners: frozenset[int] | None, timeout: float) -> Pipe:
+    if isinstance(address, str):
+        pipe = await connect_unix(address, timeout=timeout)
+    else:
+        pipe = await connect_tcp(*address, timeout=timeout)
+    if owners is None or not pipe.is_same_machine:
+        return pipe
+    try:
+        async with asyncio.timeout(timeout):
+            # Over TCP the kernel cannot say who serves before the server has accepted.
+            while (credentials := pipe.ask_credentials()) is None:  # noqa: ASYNC110 - the kernel sends no event
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+    except BaseException:
+        pipe.abort()
+        raise
+    if credentials.uid not in owners:
+        pipe.abort()
+        raise PermissionError(1, f"served by uid {credentials.uid}, who is neither root nor SlurmUser")
+    return pipe
+
+
+def _address_text(address: Address) -> str:
+    return address.replace("\0", "@") if isinstance(address, str) else f"{address[0]}:{address[1]}"
+
+
+class PersistentChannel:
+    """A channel that is made again whenever it breaks. Use it as `async with PersistentChannel(…) as link`.
+
+    `on_connect(channel)` runs on each new connection before anybody else may use it: to register. If it raises, the
+    connection is closed and another attempt is made. Attempts are spaced by `backoff`, at most `ceiling_seconds` apart.
+    """
+
+    def __init__(
+        self,
+        addresses: Callable[[], Sequence[Address]] | Sequence[Address],
+        *,
+        role: str,
+        log: Logger,
+        table: Mapping[type[Struct], Handler] | None = None,
+        on_connect: Callable[[Channel], Awaitable[None]] | None = None,
+        owners: frozenset[int] | None = None,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+        ceiling_seconds: float = 5.0,
+    ) -> None:
+        self._addresses = addresses
+        self._role = role
+        self._log = log
+        self._table = table or {}
+        self._on_connect = on_connect
+        self._owners = owners
+        self._clock = clock or SystemClock()
+        self._randomness = randomness or SystemRandomness()
+        self._ceiling_seconds = ceiling_seconds
+        self._tasks = Supervisor(self._contained_failure)
+        self._channel: Channel | None = None
+        self._connected = asyncio.Event()
+        #: Connections made so far, the first included.
+        self.connections = 0
+
+    async def __aenter__(self) -> PersistentChannel:
+        await self._tasks.__aenter__()
+        self._tasks.spawn(self._keep_connected(), name="persistent-channel")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._tasks.cancel_all()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now, and `on_connect` is through."""
+        return self._connected.is_set()
+
+    async def channel(self, *, timeout: float | None = None) -> Channel:
+        """The connection of this moment; waits for one. Raises CallTimeout after `timeout` seconds without."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self._channel is None or not self._connected.is_set():
+                    await self._connected.wait()
+        except TimeoutError as error:
+            raise CallTimeout(
+                "Unable to contact slurm controller (connect failure)", code="SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR"
+            ) from error
+        return self._channel
+
+    async def call(self, request: Struct, reply_type: type[T], *, timeout: float = 30.0) -> T:
+        """As `Channel.call`; `timeout` includes waiting for a connection. Not repeated if that breaks."""
+        deadline = self._clock.monotonic() + timeout
+        channel = await self.channel(timeout=timeout)
+        return await channel.call(request, reply_type, timeout=max(0.001, deadline - self._clock.monotonic()))
+
+    def notify(self, request: Struct) -> bool:
+        """Tell the peer if there is a connection; False if there is none, and nothing was sent."""
+        if self._channel is None or not self._connected.is_set() or not self._channel.is_open:
+            return False
+        self._channel.notify(request)
+        return True
+
+    async def _keep_connected(self) -> None:
+        waits = backoff(self._randomness, ceiling_seconds=self._ceiling_seconds)
+        reported = False
+        while True:
+            try:
+                channel = await self._connect()
+            except (SpritzError, OSError) as error:
+                if not reported:  # once per outage: the next line of this kind says that it is over
+                    hint = error.hint if isinstance(error, SpritzError) else ""
+                    self._log.error("connection.failed", error=error, detail=hint)
+                    reported = True
+                await self._clock.sleep(next(waits))
+                continue
+            reported = False
+            waits = backoff(self._randomness, ceiling_seconds=self._ceiling_seconds)
+            self._log.verbose("connection.made", peer=channel.pipe.peer_name)
+            await channel.wait_closed()
+            self._connected.clear()
+            self._channel = None
+            self._log.info("connection.lost", peer=channel.pipe.peer_name)
+            await self._clock.sleep(next(waits))
+
+    async def _connect(self) -> Channel:
+        addresses = self._addresses() if callable(self._addresses) else self._addresses
+        channel = await connect(
+            addresses, role=self._role, log=self._log, table=self._table, tasks=self._tasks, owners=self._owners
+        )
+        try:
+            if self._on_connect is not None:
+                await self._on_connect(channel)
+            if not channel.is_open:
+                raise ClientError.of("SLURM_COMMUNICATIONS_CONNECTION_ERROR")
+        except BaseException:
+            channel.close()
+            raise
+        self._channel = channel
+        self.connections += 1
+        self._connected.set()
+        return channel
+
+    def _contained_failure(self, name: str, error: Exception) -> None:
+        self._log.error("request.failed", exception=error, task=name)

@@ -1,0 +1,43 @@
+"""What can go wrong between a caller and a daemon, worded as Slurm's commands word it."""
+
+from __future__ import annotations
+
+from spritz.model.errors import ESLURM, SpritzError
+from spritz.wire.envelope import Failure
+
+
+class ClientError(SpritzError):
+    """The daemon could not be asked: not found, not reached, not trusted, not understood, or too slow."""
+
+    @classmethod
+    def of(cls, code: str, hint: str = "") -> ClientError:
+        """An error with Slurm's own text for `code`."""
+        return cls(ESLURM.get(code, (1, code))[1], code=code, hint=hint)
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came: the request may or may not have been carried out."""
+
+
+class CallTimeout(ClientError):
+    """No answer in time: the request may or may not have been carried out."""
+
+
+class RemoteError(ClientError):
+    """The daemon answered, and refused. `errno` is Slurm's number of `code`."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(
+            failure.message,
+            code=failure.code,
+            hint=failure.hint,
+            exit_code=failure.exit_code,
+            details=failure.details,
+        )
+        self.failure = failure
+        self.errno = failure.errno
+
+
+def unreachable(hint: str = "") -> ClientError:
+    """`Unable to contact slurm controller (connect failure)`, and in the hint where it was looked for."""
+    return ClientError.of("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", hint)

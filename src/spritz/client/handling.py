@@ -1,0 +1,210 @@
+"""How a daemon answers requests: the table of handlers, one `Call` per request, and what a handler may return.
+
+A handler is `handler(request, call)` and returns one of
+
+- a Struct: the answer, sent at once; a `Rejection` is sent as a failure; None is an answer without a body
+- an awaitable of these: awaited in an asyncio task of its own
+- an async iterator of Structs: a stream, sent item by item as fast as the peer reads
+- `DEFERRED`: the handler has kept `call`, and will `call.reply(…)` or `call.fail(…)` later, from the loop's thread;
+  this costs no asyncio task and suits answers that wait for a group commit
+
+and may raise a SpritzError, which the caller gets as a RemoteError. Any other exception is our fault: it is logged with
+its traceback, and the caller is told so.
+
+Awaitables are not cancelled when the caller goes away, since what they wait for may be shared; streams are. A handler
+that wants to know asks `call.abandoned` or uses `call.on_abandon`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from spritz.model.errors import Rejection, SpritzError
+from spritz.wire.envelope import Failure, Request, encode_failure, encode_reply, encode_response, failure, failure_of
+from spritz.wire.frames import FrameError
+from spritz.wire.requests import RequestDecoder
+
+if TYPE_CHECKING:
+    from spritz.client.channel import Channel
+    from spritz.runtime.credentials import PeerCredentials
+
+
+class Deferred(Enum):
+    """Type of `DEFERRED`."""
+
+    DEFERRED = "deferred"
+
+
+#: Returned by a handler that will answer later.
+DEFERRED = Deferred.DEFERRED
+
+Answer = Struct | None
+Result = Answer | Deferred | Awaitable[Answer] | AsyncIterator[Struct]
+
+#: `handler(request, call)`. The request is of the type that it is registered for.
+Handler = Callable[[Any, "Call"], Result]
+
+
+class Handlers:
+    """Which requests are taken, and by what. `table` maps the Struct class of a request to its handler."""
+
+    __slots__ = ("_by_kind", "_decoder")
+
+    def __init__(self, table: Mapping[type[Struct], Handler]) -> None:
+        self._decoder = RequestDecoder(table)
+        self._by_kind = {request_type.__name__: handler for request_type, handler in table.items()}
+
+    def decode(self, request: Request) -> tuple[Struct, Handler]:
+        """The body and its handler. Raises BadRequest."""
+        return self._decoder.decode(request), self._by_kind[request.kind]
+
+
+class Call:
+    """One request being answered. Answers after the last one, or after the caller has gone, are dropped."""
+
+    __slots__ = ("_abandon_callbacks", "_answered", "_task", "abandoned", "channel", "id", "kind")
+
+    def __init__(self, channel: Channel, request_id: int, kind: str) -> None:
+        self.channel = channel
+        self.id = request_id
+        self.kind = kind
+        #: Whether the caller has gone away or no longer waits.
+        self.abandoned = False
+        self._answered = False
+        self._abandon_callbacks: list[Callable[[], None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def caller(self) -> PeerCredentials | None:
+        """Who asks, by the kernel's word; None if it cannot vouch for the peer."""
+        return self.channel.pipe.credentials
+
+    @property
+    def answered(self) -> bool:
+        """Whether the last response has been given."""
+        return self._answered
+
+    def reply(self, body: Answer = None) -> None:
+        """The answer, or the end of a stream (without body)."""
+        self._send(encode_reply(self.id) if body is None else self._encoded(body), last=True)
+
+    def reply_raw(self, body: bytes) -> None:
+        """The answer as msgpack that was encoded before."""
+        self._send(encode_reply(self.id, body), last=True)
+
+    def item(self, body: Struct) -> None:
+        """One item of a stream; `reply()` ends it. The caller bounds what it queues: see `wait_writable`."""
+        self._send(encode_response(self.id, body, more=True), last=False)
+
+    def fail(self, error: Failure | SpritzError | Rejection) -> None:
+        """Why it was not done; ends a stream too."""
+        self._send(encode_failure(self.id, error if isinstance(error, Failure) else failure_of(error)), last=True)
+
+    def on_abandon(self, callback: Callable[[], None]) -> None:
+        """Have `callback()` called if the caller goes away, or gives up, before the last response."""
+        if self.abandoned:
+            callback()
+        else:
+            self._abandon_callbacks.append(callback)
+
+    def abandon(self) -> None:
+        """The caller has gone away or given up. Used by the channel."""
+        if self._answered or self.abandoned:
+            return
+        self.abandoned = True
+        self.channel.answered(self.id)
+        if self._task is not None:
+            self._task.cancel()
+        callbacks, self._abandon_callbacks = self._abandon_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def start_stream(self, items: AsyncIterator[Struct]) -> None:
+        """Send the items from an asyncio task that ends with the caller. Used by `answer`."""
+        self._task = self._spawn(_send_items(self, items))
+
+    def start_waiting(self, result: Awaitable[Answer]) -> None:
+        """Answer when `result` has come. Used by `answer`."""
+        self._spawn(_send_result(self, result))
+
+    def crashed(self, error: Exception) -> None:
+        """A handler failed in a way that is our fault: log it and say so to the caller."""
+        self.channel.log.error(
+            "request.failed", exception=error, kind=self.kind, peer=self.channel.pipe.peer_name, error=repr(error)
+        )
+        self.fail(failure("SLURM_ERROR", f"{self.kind}: internal error of the daemon; its log has the details"))
+
+    def _encoded(self, body: Struct) -> bytes:
+        if isinstance(body, Rejection):
+            return encode_failure(self.id, failure_of(body))
+        try:
+            return encode_response(self.id, body)
+        except FrameError as error:
+            return encode_failure(
+                self.id, failure("SLURM_PROTOCOL_INSANE_MSG_LENGTH", f"Insane message length: {error}")
+            )
+
+    def _send(self, frame: bytes, *, last: bool) -> None:
+        if self._answered or self.abandoned:
+            return
+        if last:
+            self._answered = True
+            self._abandon_callbacks.clear()
+            self.channel.answered(self.id)
+        if self.id != 0:
+            self.channel.pipe.send(frame)
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        tasks = self.channel.tasks
+        if tasks is None:
+            work.close()
+            raise RuntimeError(f"the handler of {self.kind} needs an asyncio task, but the channel has no Supervisor")
+        return tasks.spawn(work, name=f"request.{self.kind}")
+
+
+def answer(call: Call, handler: Handler, request: Struct) -> None:
+    """Run the handler and see to it that the call is answered, now or later."""
+    try:
+        result = handler(request, call)
+        if result is None or isinstance(result, Struct):
+            call.reply(result)
+        elif isinstance(result, Deferred):
+            pass
+        elif isinstance(result, AsyncIterator):
+            call.start_stream(result)
+        else:
+            call.start_waiting(result)
+    except SpritzError as error:
+        call.fail(error)
+    except Exception as error:
+        call.crashed(error)
+
+
+async def _send_result(call: Call, result: Awaitable[Answer]) -> None:
+    try:
+        call.reply(await result)
+    except SpritzError as error:
+        call.fail(error)
+    except Exception as error:
+        call.crashed(error)
+
+
+async def _send_items(call: Call, items: AsyncIterator[Struct]) -> None:
+    try:
+        async for body in items:
+            call.item(body)
+            await call.channel.wait_writable()
+        call.reply()
+    except SpritzError as error:
+        call.fail(error)
+    except Exception as error:
+        call.crashed(error)
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,221 @@
+"""Where the controller is: the search for slurm.conf, and the few of its keys that lead there.
+
+A command needs six keys of some two hundred, so this reads lines and keeps those; the whole file is understood, and its
+mistakes are told, by `config` in the daemons and in `spritz config check`. Imports nothing that costs time.
+
+Sources: slurm.conf(5) "SlurmctldHost", "SlurmctldPort", "SlurmUser", "MessageTimeout", "INCLUDE"; sbatch(1) SLURM_CONF.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from msgspec import Struct
+
+from spritz.client.errors import ClientError
+
+#: slurm.conf(5): the port of slurmctld where none is configured.
+DEFAULT_PORT = 6817
+
+#: slurm.conf(5): MessageTimeout, seconds.
+DEFAULT_MESSAGE_TIMEOUT_SECONDS = 10.0
+
+_INCLUDE_DEPTH_MAX = 8
+_KEYS = frozenset(
+    (
+        "clustername",
+        "messagetimeout",
+        "slurmctldaddr",
+        "slurmctldhost",
+        "slurmctldport",
+        "slurmuser",
+        "statesavelocation",
+    )
+)
+
+
+class ControllerConfig(Struct, frozen=True, kw_only=True):
+    """What a command must know to reach its controller. `hosts` has an address for each, in order of preference."""
+
+    path: str
+    cluster_name: str
+    hosts: tuple[str, ...]
+    port: int = DEFAULT_PORT
+    slurm_user: str = "root"
+    state_save_location: str = ""
+    message_timeout_seconds: float = DEFAULT_MESSAGE_TIMEOUT_SECONDS
+
+    @property
+    def socket_name(self) -> str:
+        """The controller's abstract Unix socket."""
+        return controller_socket_name(self.cluster_name, self.port)
+
+    def owners(self) -> frozenset[int]:
+        """uids that the controller may run as: root, or SlurmUser. Raises ClientError if that user does not exist."""
+        if self.slurm_user == "root":
+            return frozenset((0,))
+        if self.slurm_user.isdigit():
+            return frozenset((0, int(self.slurm_user)))
+        import pwd
+
+        try:
+            return frozenset((0, pwd.getpwnam(self.slurm_user).pw_uid))
+        except KeyError as error:
+            raise ClientError(
+                f"{self.path}: Invalid user for SlurmUser {self.slurm_user}", code="ESLURM_USER_ID_MISSING"
+            ) from error
+
+
+def controller_socket_name(cluster_name: str, port: int) -> str:
+    """Name of the abstract Unix socket that the controller of a cluster listens on. `port` is its first TCP port."""
+    return f"\0spritz/slurmctld/{cluster_name.lower()}/{port}"
+
+
+def state_home() -> str:
+    """Directory under which a user's clusters live: `$XDG_STATE_HOME/spritz`, else `~/.local/state/spritz`.
+
+    Works with an empty environment: the home directory then comes from the passwd database.
+    """
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not base.startswith("/"):
+        base = os.path.join(_home(), ".local/state")
+    return os.path.join(base, "spritz")
+
+
+def _home() -> str:
+    home = os.environ.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
+def candidates() -> list[str]:
+    """Paths at which slurm.conf is looked for, in order; SLURM_CONF alone if it is set."""
+    configured = os.environ.get("SLURM_CONF")
+    if configured:
+        return [configured]
+    return [
+        os.path.join(sys.prefix, "etc/slurm.conf"),
+        os.path.join(sys.prefix, "etc/slurm/slurm.conf"),
+        "/etc/slurm/slurm.conf",
+        os.path.join(state_home(), "default/etc/slurm.conf"),
+    ]
+
+
+def find_slurm_conf() -> str:
+    """Path of the slurm.conf in force. Raises ClientError, naming where it was looked for."""
+    paths = candidates()
+    for path in paths:
+        if os.path.exists(path):
+            return path
+    raise ClientError(
+        "Could not establish a configuration source",
+        code="ESLURM_CONFIG_NOT_FOUND",
+        hint=f"no slurm.conf at {', '.join(paths)}; `spritz up` starts a cluster on this machine",
+    )
+
+
+def locate_controller(path: str | None = None) -> ControllerConfig:
+    """What slurm.conf (at `path`, or where it is found) says of the controller.
+
+    Raises ClientError if there is none, it cannot be read, or one of these keys is wrong. Other keys are not looked at.
+    """
+    path = path or find_slurm_conf()
+    found: dict[str, list[str]] = {}
+    _scan(path, found, 0, _KEYS)
+    shared = _last(found, "slurmctldaddr", "")
+    hosts = (shared,) if shared else tuple(_host_address(value) for value in found.get("slurmctldhost", ()))
+    return ControllerConfig(
+        path=path,
+        cluster_name=_last(found, "clustername", "cluster").lower(),
+        hosts=hosts or ("localhost",),
+        port=_port(path, _last(found, "slurmctldport", str(DEFAULT_PORT))),
+        slurm_user=_slurm_user(_last(found, "slurmuser", "root")),
+        state_save_location=_last(found, "statesavelocation", "/var/spool"),
+        message_timeout_seconds=_seconds(path, _last(found, "messagetimeout", "")),
+    )
+
+
+def read_keys(names: frozenset[str], path: str | None = None) -> dict[str, str]:
+    """Values, as they stand there, of these keys (lower case) in slurm.conf; the last one counts.
+
+    For the few settings that are the commands' own (KillOnBadExit, SrunProlog). Raises ClientError as above.
+    """
+    found: dict[str, list[str]] = {}
+    _scan(path or find_slurm_conf(), found, 0, names | {"clustername"})
+    return {name: values[-1] for name, values in found.items() if name in names}
+
+
+def _last(found: dict[str, list[str]], key: str, default: str) -> str:
+    values = found.get(key)
+    return values[-1] if values else default
+
+
+def _host_address(value: str) -> str:
+    """`name(address)` or `name`: the address to connect to."""
+    name, bracket, rest = value.partition("(")
+    return rest.rstrip(")").strip() if bracket else name.strip()
+
+
+def _port(path: str, value: str) -> int:
+    first, dash, last = value.partition("-")
+    ports = (first, last) if dash else (first,)
+    if not all(port.isdigit() and 0 < int(port) < 65536 for port in ports):
+        raise ClientError(f"{path}: invalid SlurmctldPort {value} (a port, or a range such as 6817-6818)")
+    return int(first)
+
+
+def _slurm_user(value: str) -> str:
+    """`user` or `user(uid)`."""
+    name, _, _ = value.partition("(")
+    return name.strip() or "root"
+
+
+def _seconds(path: str, value: str) -> float:
+    if not value:
+        return DEFAULT_MESSAGE_TIMEOUT_SECONDS
+    if not value.isdigit() or int(value) == 0:
+        raise ClientError(f"{path}: invalid MessageTimeout {value} (seconds, at least 1)")
+    return float(value)
+
+
+def _scan(path: str, found: dict[str, list[str]], depth: int, keys: frozenset[str]) -> None:
+    """Collect the values of `keys` from a file and the files it includes."""
+    if depth > _INCLUDE_DEPTH_MAX:
+        raise ClientError(f"{path}: files include each other more than {_INCLUDE_DEPTH_MAX} deep")
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read()
+    except OSError as error:
+        raise ClientError(f"unable to read configuration file {path}: {error.strerror}") from error
+    for line in text.replace("\\\n", " ").split("\n"):
+        key, equals, value = line.partition("=")
+        name = key.strip().lower()
+        if equals and name in keys:
+            found.setdefault(name, []).append(_value(value))
+        elif name.startswith("include") and key[: len("include") + 1].strip().lower() == "include":
+            _scan_included(path, line.strip()[len("include") :], found, depth, keys)
+
+
+def _value(text: str) -> str:
+    """The first word of a value, or what stands in its quotes; without the comment behind it."""
+    text = text.strip()
+    if text[:1] == '"':
+        return text[1:].partition('"')[0]
+    text = text.partition("#")[0]
+    words = text.split(None, 1)
+    return words[0] if words else ""
+
+
+def _scan_included(path: str, words: str, found: dict[str, list[str]], depth: int, keys: frozenset[str]) -> None:
+    name = _value(words)
+    if "%c" in name:
+        name = name.replace("%c", _last(found, "clustername", "cluster"))
+    if name:
+        _scan(os.path.join(os.path.dirname(path), name), found, depth + 1, keys)

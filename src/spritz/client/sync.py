@@ -1,0 +1,366 @@
+"""Calling a daemon from a command: blocking, and quick to import (no asyncio, no logging, not even `socket`).
+
+    with connect_controller() as controller:
+        reply = controller.call(SubmitJob(…), JobSubmitted)
+
+Owns one connection of a short-lived process. Every wait has a deadline, so that a peer that accepts and says nothing,
+or speaks another protocol, costs MessageTimeout seconds at most. Long-lived callers use `client.aio`.
+
+Sources: slurm.conf(5) MessageTimeout, SlurmctldHost (order of failover).
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import sys
+from time import monotonic, sleep
+
+from msgspec import DecodeError
+from msgspec.msgpack import Decoder
+
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, unreachable
+from spritz.client.locate import ControllerConfig, locate_controller
+from spritz.wire.envelope import Hello, Response, decode_envelope, encode, encode_request
+from spritz.wire.frames import FrameDecoder, FrameError
+from spritz.wire.versions import IncompatiblePeer, hello, negotiate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import TypeVar
+
+    from msgspec import Struct
+
+    T = TypeVar("T")
+
+_RECEIVE_BYTES = 256 * 1024
+
+#: Seconds between attempts while waiting for a controller that restarts.
+_RETRY_SECONDS = 0.05
+
+#: Seconds between questions to the kernel about a server that has not accepted yet.
+_ASK_AGAIN_SECONDS = 0.001
+
+
+class Connection:
+    """One connection to a daemon. `timeout_seconds` bounds each call unless the call says otherwise."""
+
+    def __init__(self, connection: _socket.socket, *, timeout_seconds: float, role: str = "command") -> None:
+        self.timeout_seconds = timeout_seconds
+        #: The daemon's Hello, once its first answer has come.
+        self.peer: Hello | None = None
+        self._socket = connection
+        self._frames = FrameDecoder()
+        #: Frames that have come and were not looked at, the next one last.
+        self._received: list[bytes] = []
+        self._next_id = 1
+        self._unsent = encode(hello(role))
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection. What was asked and not answered may still be carried out."""
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """The socket, to wait for more of a stream together with other things."""
+        return self._socket.fileno()
+
+    def call(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
+        """The daemon's answer, which must be of `reply_type` (NoneType for none).
+
+        `timeout` is in seconds; the connection's if not given, None to wait for ever. Raises RemoteError if the daemon
+        refuses; CallTimeout, ConnectionLost or ClientError if it cannot be asked or understood.
+        """
+        return _body(Decoder(reply_type), self._exchange(request, timeout))
+
+    def call_raw(self, request: Struct, *, timeout: float | None = -1.0) -> bytes:
+        """As `call`, but the answer's msgpack as it came."""
+        return bytes(self._exchange(request, timeout).body)
+
+    def stream(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
+        """Items as the daemon sends them, until it ends the stream. `timeout` is for each item; None waits for ever."""
+        decoder = Decoder(item_type)
+        request_id = self.send(request)
+        while True:
+            response = self.receive(timeout=timeout)
+            _expect(request_id, response)
+            if not response.more:
+                return
+            yield _body(decoder, response)
+
+    def send(self, request: Struct) -> int:
+        """Send a request without waiting; its id. With `receive`, many can be on their way at once."""
+        return self.send_many([request])
+
+    def send_many(self, requests: list[Struct]) -> int:
+        """Send requests in one go; the id of the first, the others count up from it.
+
+        A daemon that is sent thousands without their answers being read stops reading: take answers in between.
+        """
+        first = self._next_id
+        frames = [self._unsent]
+        for request in requests:
+            frames.append(encode_request(self._next_id, request))
+            self._next_id += 1
+        self._unsent = b""
+        try:
+            self._socket.settimeout(self.timeout_seconds)
+            self._socket.sendall(b"".join(frames))
+        except TimeoutError as error:
+            raise _timed_out() from error
+        except OSError as error:
+            # The daemon may have said why before it closed.
+            self._raise_refusal()
+            raise ConnectionLost(
+                "Unable to contact slurm controller (send failure)",
+                code="SLURMCTLD_COMMUNICATIONS_SEND_ERROR",
+                hint=error.strerror or "",
+            ) from error
+        return first
+
+    def receive(self, *, timeout: float | None = -1.0) -> Response:
+        """The next response, whichever request it belongs to; a failure is not raised but returned in it.
+
+        Raises RemoteError only if the daemon refuses the connection as such.
+        """
+        limit = self.timeout_seconds if timeout == -1.0 else timeout
+        deadline = None if limit is None else monotonic() + limit
+        while True:
+            envelope = self._envelope(deadline)
+            if isinstance(envelope, Response):
+                if envelope.id == 0 and envelope.error is not None:
+                    raise RemoteError(envelope.error)
+                return envelope
+            if isinstance(envelope, Hello):
+                self.peer = envelope
+                try:
+                    negotiate(envelope)
+                except IncompatiblePeer as error:
+                    raise ClientError(error.message, code=error.code, hint=error.hint) from error
+            # Requests to us, and cancelled ones, are for callers that serve: those use client.aio.
+
+    def _exchange(self, request: Struct, timeout: float | None) -> Response:
+        request_id = self.send(request)
+        response = self.receive(timeout=timeout)
+        return _expect(request_id, response)
+
+    def _envelope(self, deadline: float | None) -> object:
+        while not self._received:
+            data = self._receive_bytes(deadline)
+            try:
+                self._received = self._frames.feed(data)[::-1]
+            except FrameError as error:
+                raise _not_understood(error) from error
+        try:
+            return decode_envelope(self._received.pop())
+        except FrameError as error:
+            raise _not_understood(error) from error
+
+    def _receive_bytes(self, deadline: float | None) -> bytes:
+        try:
+            if deadline is None:
+                self._socket.settimeout(None)
+            else:
+                self._socket.settimeout(max(0.001, deadline - monotonic()))
+            data = self._socket.recv(_RECEIVE_BYTES)
+        except TimeoutError as error:
+            raise _timed_out() from error
+        except OSError as error:
+            raise _closed(error.strerror or "") from error
+        if not data:
+            raise _closed("the daemon closed the connection")
+        return data
+
+    def _raise_refusal(self) -> None:
+        """Raise what the daemon said before it closed the connection, if it said anything."""
+        try:
+            self.receive(timeout=0.1)
+        except (CallTimeout, ConnectionLost):
+            return
+
+
+def connect_controller(
+    config: ControllerConfig | None = None, *, timeout: float | None = None, wait_seconds: float | None = None
+) -> Connection:
+    """A connection to the controller, over its Unix socket on this machine, else by TCP to each host in order.
+
+    `timeout` is in seconds and MessageTimeout by default: for connecting, and then for each call. While nobody
+    answers, attempts go on for `wait_seconds`. By default commands of a job do so for `timeout`, since a job must
+    survive a restart of the controller, as with Slurm; people are told at once.
+    Raises ClientError: "Unable to contact slurm controller (connect failure)", or "Protocol authentication error" if
+    what listens on this machine runs neither as root nor as SlurmUser.
+    """
+    in_job = config is None and "SLURM_JOB_ID" in os.environ
+    config = config or locate_controller()
+    timeout = config.message_timeout_seconds if timeout is None else timeout
+    if wait_seconds is None:
+        wait_seconds = timeout if in_job else 0.0
+    started = monotonic()
+    while True:
+        problems: list[str] = []
+        connection = _try_controller(config, started + timeout, problems)
+        if connection is not None:
+            return Connection(connection, timeout_seconds=timeout)
+        if monotonic() - started >= min(wait_seconds, timeout):
+            raise unreachable("; ".join(problems))
+        sleep(_RETRY_SECONDS)
+
+
+def connect_address(
+    address: str | tuple[str, int], *, timeout: float, owners: frozenset[int] | None = None
+) -> Connection:
+    """A connection to any daemon: a Unix socket's name (abstract ones start with NUL), or TCP host and port.
+
+    With `owners`, the server of a Unix socket must run as one of these uids. Raises ClientError.
+    """
+    try:
+        if isinstance(address, str):
+            return Connection(_open_unix(address, timeout, owners), timeout_seconds=timeout)
+        return Connection(_open_tcp(*address, timeout), timeout_seconds=timeout)
+    except OSError as error:
+        where = address.replace("\0", "@") if isinstance(address, str) else f"{address[0]}:{address[1]}"
+        raise ClientError(
+            "Communication connection failure",
+            code="SLURM_COMMUNICATIONS_CONNECTION_ERROR",
+            hint=f"{where}: {error.strerror or error}",
+        ) from error
+
+
+def _try_controller(config: ControllerConfig, deadline: float, problems: list[str]) -> _socket.socket | None:
+    owners = config.owners()
+    untrusted: ClientError | None = None
+    try:
+        return _open_unix(config.socket_name, _left(deadline), owners)
+    except OSError as error:
+        problems.append(f"local socket: {error.strerror or error}")
+    except ClientError as error:
+        untrusted = error  # anybody can take the name while the controller is away; its port may be its own yet
+    for host in config.hosts:
+        try:
+            connection = _open_tcp(host, config.port, _left(deadline))
+            _check_tcp_owner(connection, owners, deadline)
+            return connection
+        except OSError as error:
+            problems.append(f"{host}:{config.port}: {error.strerror or error}")
+        except ClientError as error:
+            untrusted = error
+    if untrusted is not None:
+        raise untrusted
+    return None
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - monotonic())
+
+
+def _open_unix(name: str, timeout: float, owners: frozenset[int] | None) -> _socket.socket:
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout)
+        connection.connect(name)
+        if owners is not None:
+            _check_owner(connection, owners)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_owner(connection: _socket.socket, owners: frozenset[int]) -> None:
+    """unix(7) SO_PEERCRED: three 32-bit numbers, pid, uid and gid of whoever listens."""
+    credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    _trust(int.from_bytes(credentials[4:8], sys.byteorder), owners, "local socket")
+
+
+def _check_tcp_owner(connection: _socket.socket, owners: frozenset[int], deadline: float) -> None:
+    """The same for a port of this machine; a controller elsewhere cannot be checked before there are tokens."""
+    try:
+        from socket import socket
+
+        from spritz.runtime.credentials import is_same_machine, tcp_peer_owner
+
+        view = socket(fileno=connection.fileno())
+        try:
+            if not is_same_machine(view):
+                return
+            while (uid := tcp_peer_owner(view)) is None:  # it has not accepted the connection yet
+                if monotonic() >= deadline:
+                    raise TimeoutError(110, "nobody accepts the connection")
+                sleep(_ASK_AGAIN_SECONDS)
+        finally:
+            view.detach()
+        _trust(uid, owners, "port")
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _trust(uid: int, owners: frozenset[int], what: str) -> None:
+    if uid not in owners:
+        raise ClientError(
+            "Protocol authentication error",
+            code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            hint=f"the {what} of the controller is served by uid {uid}, neither root nor SlurmUser",
+        )
+
+
+def _open_tcp(host: str, port: int, timeout: float) -> _socket.socket:
+    """A TCP connection to the first address of the host that answers. Raises OSError."""
+    problem: OSError = OSError(2, "host has no address", host)
+    started = monotonic()
+    for family, kind, protocol, _, address in _socket.getaddrinfo(host, port, 0, _socket.SOCK_STREAM):
+        connection = _socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(max(0.001, timeout - (monotonic() - started)))
+            connection.connect(address)
+            connection.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
+        except OSError as error:
+            connection.close()
+            problem = error
+            continue
+        return connection
+    raise problem
+
+
+def _expect(request_id: int, response: Response) -> Response:
+    if response.id != request_id:
+        raise _not_understood(FrameError(f"answer to request {response.id} in place of {request_id}"))
+    if response.error is not None:
+        raise RemoteError(response.error)
+    return response
+
+
+def _body(decoder: Decoder[T], response: Response) -> T:
+    try:
+        return decoder.decode(response.body)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise _not_understood(error) from error
+
+
+def _timed_out() -> CallTimeout:
+    return CallTimeout("Socket timed out on send/recv operation", code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT")
+
+
+def _closed(hint: str) -> ConnectionLost:
+    return ConnectionLost(
+        "Unable to contact slurm controller (receive failure)",
+        code="SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR",
+        hint=hint,
+    )
+
+
+def _not_understood(error: Exception) -> ClientError:
+    return ClientError(
+        f"Unexpected message received: {error}",
+        code="SLURM_UNEXPECTED_MSG_ERROR",
+        hint="is something else than slurmctld listening there?",
+    )

@@ -1,0 +1,26 @@
+"""slurm.conf, gres.conf and cgroup.conf: Slurm's grammar in, typed values out.
+
+Map
+---
+`grammar`      text -> lines -> tokens that remember file and line
+`kinds`        one value: text -> typed value -> text again
+`schema/`      the table of every key: kind, default, meaning; `schema/status.py` says which of them work
+`settings`     the single keys of slurm.conf, with their defaults; %n and %h
+`typed`        tokens -> `Settings`, `NodeLine`, `PartitionLine`, `GresLine` …
+`gres`         Gres= and gres.conf; what a node has according to both
+`geometry`     boards, sockets, cores, threads and CPUs from whichever of them are given
+`check`        what one line alone cannot tell: duplicates, unknown nodes, sizes that contradict each other
+`diagnostics`  all that is wrong, at once, each with file, line and what would be right
+`files`        reads files into lines, includes followed
+`load`         the whole configuration; with `files` the only module that is not pure
+`loaded`       a configuration that can be used
+`build`        parsed configuration -> the frozen records of `spritz.model`
+`render`       values -> text of a slurm.conf
+`show`         what `scontrol show config` prints
+`reference`    the tables as documentation
+
+Everything but `files` and `load` is pure. Units: seconds, minutes and MiB, as each key's kind says; `INFINITE` is "no
+limit".
+
+Source: slurm.conf(5), gres.conf(5), cgroup.conf(5).
+"""

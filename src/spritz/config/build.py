@@ -1,0 +1,264 @@
+"""A checked configuration as the records that core, scheduling and node machine read.
+
+Pure. Decides nothing that `check` has not named: contradictions are settled as `geometry` and `gres` settle them.
+
+Source: slurm.conf(5), gres.conf(5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.config.check import specs_of
+from spritz.config.geometry import geometry
+from spritz.config.gres import capacity
+from spritz.config.schema.status import HONOURED
+from spritz.model.cluster import ClusterSettings
+from spritz.model.node import NodeConfig
+from spritz.model.partition import Partition
+from spritz.model.resources import NodeCapacity
+from spritz.model.states import PartitionState
+from spritz.notation import hostlist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.config.gres import GresFile
+    from spritz.config.kinds import Value
+    from spritz.config.settings import Settings
+    from spritz.config.typed import NodeLine, Parsed, PartitionLine
+
+
+def cluster_settings(have: Settings) -> ClusterSettings:
+    """What decisions depend on."""
+    number, flag, text, words = have.integer, have.flag, have.text, have.words
+    consumable, memory = _consumables(have)
+    select = set(words("SelectTypeParameters"))
+    defaults = ClusterSettings()
+    return ClusterSettings(
+        cluster_name=have.cluster_name,
+        slurm_user=text("SlurmUser"),
+        first_job_id=number("FirstJobId"),
+        max_job_id=number("MaxJobId"),
+        max_job_count=number("MaxJobCount"),
+        max_array_size=number("MaxArraySize"),
+        max_step_count=number("MaxStepCount"),
+        max_tasks_per_node=number("MaxTasksPerNode"),
+        min_job_age_seconds=number("MinJobAge"),
+        kill_wait_seconds=number("KillWait"),
+        kill_on_bad_exit=flag("KillOnBadExit"),
+        wait_seconds=number("WaitTime"),
+        inactive_limit_seconds=number("InactiveLimit"),
+        over_time_minutes=number("OverTimeLimit"),
+        slurmd_timeout_seconds=number("SlurmdTimeout"),
+        return_to_service=number("ReturnToService"),
+        job_requeue=flag("JobRequeue"),
+        max_batch_requeue=number("MaxBatchRequeue"),
+        requeue_exit=exit_codes(words("RequeueExit")),
+        requeue_exit_hold=exit_codes(words("RequeueExitHold")),
+        enforce_part_limits=text("EnforcePartLimits"),
+        default_memory_mib_per_cpu=number("DefMemPerCPU"),
+        default_memory_mib_per_node=number("DefMemPerNode"),
+        default_memory_mib_per_gpu=number("DefMemPerGPU"),
+        default_cpus_per_gpu=number("DefCpuPerGPU"),
+        max_memory_mib_per_cpu=number("MaxMemPerCPU"),
+        max_memory_mib_per_node=number("MaxMemPerNode"),
+        gres_types=words("GresTypes"),
+        consumable=consumable,
+        memory_consumable=memory,
+        one_task_per_core="CR_ONE_TASK_PER_CORE" in select,
+        least_loaded="CR_LLN" in select,
+        select_linear=text("SelectType") == "select/linear",
+        scheduler_parameters=_pairs(words("SchedulerParameters")),
+        priority_multifactor=text("PriorityType") == "priority/multifactor",
+        priority_weight_age=number("PriorityWeightAge"),
+        priority_max_age_seconds=number("PriorityMaxAge"),
+        priority_weight_jobsize=number("PriorityWeightJobSize"),
+        priority_weight_partition=number("PriorityWeightPartition"),
+        job_file_append=flag("JobFileAppend"),
+        kill_invalid_dependency=have.has_option("DependencyParameters", "kill_invalid_depend"),
+        max_dependency_depth=_option(have, "DependencyParameters", "max_depend_depth", defaults.max_dependency_depth),
+        max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),
+        licenses=_licenses(words("Licenses")),
+        prolog_slurmctld=bool(text("PrologSlurmctld")),
+    )
+
+
+def _consumables(settings: Settings) -> tuple[str, bool]:
+    """What jobs share a node by ("core", "cpu", "socket"), and whether memory counts."""
+    words = settings.words("SelectTypeParameters")
+    if settings.text("SelectType") == "select/linear":
+        return "core", settings.given("SelectTypeParameters") and "CR_Memory" in words
+    for word in words:
+        base = word.lower().removeprefix("cr_").removesuffix("_memory")
+        if base in ("cpu", "core", "socket"):
+            return base, word.endswith("_Memory") or "CR_Memory" in words
+    return "core", True
+
+
+def _pairs(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Options as (name in lower case, value)."""
+    found = []
+    for word in words:
+        name, _, value = word.partition("=")
+        found.append((name.lower(), value))
+    return tuple(found)
+
+
+def _option(settings: Settings, key: str, option: str, default: int) -> int:
+    text = settings.option(key, option)
+    return int(text) if text else default
+
+
+def _licenses(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    found = []
+    for word in words:
+        name, _, count = word.replace("*", ":").partition(":")
+        found.append((name, int(count) if count.isdigit() else 1))
+    return tuple(found)
+
+
+def exit_codes(words: tuple[str, ...]) -> tuple[int, ...]:
+    """`("1-3", "18")` -> 1, 2, 3, 18."""
+    found: set[int] = set()
+    for word in words:
+        low, dash, high = word.partition("-")
+        found.update(range(int(low), int(high if dash else low) + 1))
+    return tuple(sorted(found))
+
+
+def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
+    """Every node, in the order of the file, DownNodes applied."""
+    default_port = parsed.settings.integer("SlurmdPort")
+    downs = {name: line for line in parsed.downs for name in line.names}
+    entries_of: dict[str, list[int]] = {}
+    everywhere = []
+    for position, entry in enumerate(gres.lines):
+        if not entry.nodes:
+            everywhere.append(position)
+        for name in entry.nodes:
+            entries_of.setdefault(name, []).append(position)
+    found = []
+    for line in parsed.nodes:
+        specs, shape = specs_of(line), _capacity(line)
+        made: dict[tuple[int, ...], NodeCapacity] = {}
+        common = _common(line)
+        for name, hostname, address, port in zip(line.names, line.hostnames, line.addresses, line.ports, strict=True):
+            positions = tuple(sorted([*everywhere, *entries_of.get(name, ())]))
+            whole = made.get(positions)
+            if whole is None:
+                lines = [gres.lines[position] for position in positions]
+                whole = made[positions] = replace(shape, gres=capacity(specs, lines))
+            state, reason = common.initial_state, common.reason
+            if name in downs:
+                state, reason = downs[name].state, downs[name].reason or reason
+            found.append(
+                NodeConfig(
+                    name=name,
+                    address=address,
+                    hostname=hostname,
+                    port=port or default_port,
+                    capacity=whole,
+                    features=common.features,
+                    weight=common.weight,
+                    initial_state="FAIL" if state == "FAILING" else state,
+                    reason=reason,
+                    gres_text=common.gres_text,
+                )
+            )
+    return tuple(found)
+
+
+def _common(line: NodeLine) -> NodeConfig:
+    """What all nodes of a line have alike."""
+    state = str(line["State"])
+    return NodeConfig(
+        name="",
+        features=_words(line["Features"]),
+        weight=_number(line["Weight"]),
+        initial_state=state if state in HONOURED["NodeName.State"] else "UNKNOWN",
+        reason=str(line["Reason"]),
+        gres_text=",".join(_words(line["Gres"])),
+    )
+
+
+def _capacity(line: NodeLine) -> NodeCapacity:
+    size = geometry(line)
+    memory = _number(line["RealMemory"]) or 1
+    reserved = _number(line["MemSpecLimit"])
+    return NodeCapacity(
+        cpus=size.cpus,
+        boards=size.boards,
+        sockets=size.sockets,
+        cores_per_socket=size.cores_per_socket,
+        threads_per_core=size.threads_per_core,
+        memory_mib=memory,
+        tmp_mib=_number(line["TmpDisk"]),
+        memory_reserved_mib=reserved if reserved < memory else 0,
+        cpus_reserved=size.cpus_reserved,
+    )
+
+
+def partitions(lines: Sequence[PartitionLine], settings: Settings) -> tuple[Partition, ...]:
+    """Every partition, in the order of the file; the last with Default=YES is the default."""
+    default = next((line.name for line in reversed(lines) if line["Default"] is True), "")
+    return tuple(_partition(line, line.name == default, settings) for line in lines)
+
+
+def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partition:
+    alloc = str(line["AllocNodes"] or "")
+    root = line["DisableRootJobs"]
+    default_time, longest = line["DefaultTime"], _number(line["MaxTime"])
+    return Partition(
+        name=line.name,
+        nodes=line.members,
+        nodes_text=str(line["Nodes"]),
+        default=default,
+        state=PartitionState(str(line["State"])),
+        max_time_minutes=longest,
+        default_time_minutes=min(default_time, longest) if isinstance(default_time, int) else None,
+        min_nodes=_number(line["MinNodes"]),
+        max_nodes=_number(line["MaxNodes"]),
+        max_cpus_per_node=_number(line["MaxCPUsPerNode"]),
+        max_cpus_per_socket=_number(line["MaxCPUsPerSocket"]),
+        default_memory_mib_per_cpu=_number(line["DefMemPerCPU"]),
+        default_memory_mib_per_node=_number(line["DefMemPerNode"]),
+        default_memory_mib_per_gpu=_number(line["DefMemPerGPU"]),
+        default_cpus_per_gpu=_number(line["DefCpuPerGPU"]),
+        max_memory_mib_per_cpu=_number(line["MaxMemPerCPU"]),
+        max_memory_mib_per_node=_number(line["MaxMemPerNode"]),
+        allow_accounts=_words(line["AllowAccounts"]),
+        deny_accounts=_words(line["DenyAccounts"]),
+        allow_groups=_words(line["AllowGroups"]),
+        allow_qos=_words(line["AllowQos"]),
+        deny_qos=_words(line["DenyQos"]),
+        allow_alloc_nodes=() if alloc.upper() in ("", "ALL") else tuple(hostlist.expand(alloc)),
+        alternate=str(line["Alternate"]),
+        oversubscribe=str(line["OverSubscribe"]),
+        exclusive_user=line["ExclusiveUser"] is True or line["Exclusive"] == "USER",
+        priority_tier=_number(line["PriorityTier"]),
+        priority_job_factor=_number(line["PriorityJobFactor"]),
+        preempt_mode=",".join(_words(line["PreemptMode"])),
+        grace_seconds=_number(line["GraceTime"]),
+        qos=str(line["QOS"]),
+        hidden=line["Hidden"] is True,
+        root_only=line["RootOnly"] is True,
+        require_reservation=line["ReqResv"] is True,
+        disable_root_jobs=settings.flag("DisableRootJobs") if root is None else root is True,
+        lln=line["LLN"] is True,
+        over_time_minutes=_optional(line["OverTimeLimit"]),
+    )
+
+
+def _number(value: Value) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _optional(value: Value) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _words(value: Value) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()

@@ -1,0 +1,389 @@
+"""What one line alone cannot tell: names used twice or nowhere defined, sizes that contradict each other.
+
+Reads `Parsed` and `GresFile`, adds to `Diagnostics`, and says which nodes each partition has. An error is what Slurm's
+daemons refuse to start with, or what the manual forbids; what Slurm mends and logs is a warning that says what is
+used.
+
+Source: slurm.conf(5), gres.conf(5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.config.diagnostics import PRINTED_MAX
+from spritz.config.geometry import geometry
+from spritz.config.gres import SHARED, GresFile, GresSpec, parse_spec
+from spritz.model.ids import INFINITE
+from spritz.notation import hostlist
+from spritz.notation.errors import shown
+from spritz.notation.names import nearest
+from spritz.notation.ranges import parse_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spritz.config.diagnostics import Diagnostics
+    from spritz.config.grammar import Place
+    from spritz.config.kinds import Value
+    from spritz.config.typed import NodeLine, Parsed, PartitionLine
+
+CLUSTER_NAME_MAX = 40
+#: Keys of which one alone may be given.
+_UNITS = ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU"), ("MaxMemPerCPU", "MaxMemPerNode")
+
+
+def check(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics, whole: Place) -> tuple[PartitionLine, ...]:
+    """Add every fault between lines; the partitions with their members filled in, in the order of the file.
+
+    `whole` is the place named for what is missing altogether.
+    """
+    _settings(parsed, diagnostics, whole)
+    nodes = _nodes(parsed.nodes, diagnostics)
+    _downs(parsed, nodes, diagnostics)
+    _gres_of_nodes(parsed, gres, nodes, diagnostics)
+    return _partitions(parsed, nodes, diagnostics, whole)
+
+
+def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
+    settings = parsed.settings
+    name = settings.text("ClusterName")
+    if not name:
+        diagnostics.error(whole, "ClusterName is missing", key="ClusterName", hint="write ClusterName=NAME")
+    elif len(name) > CLUSTER_NAME_MAX or any(character.isspace() or character in "/\\*" for character in name):
+        message = f"ClusterName={shown(name)}: expected at most {CLUSTER_NAME_MAX} characters without blanks or slashes"
+        diagnostics.error(settings.places.get("ClusterName"), message, key="ClusterName")
+    if not settings.hosts:
+        diagnostics.error(whole, "SlurmctldHost is missing", key="SlurmctldHost", hint="write SlurmctldHost=HOSTNAME")
+    if not parsed.nodes and settings.integer("MaxNodeCount") == 0:
+        diagnostics.error(whole, "No nodes are configured", key="NodeName", hint="write NodeName=… lines")
+    first, last = settings.integer("FirstJobId"), settings.integer("MaxJobId")
+    if first > last:
+        place = settings.places.get("FirstJobId") or settings.places.get("MaxJobId")
+        diagnostics.error(place, f"FirstJobId={first} is above MaxJobId={last}", key="FirstJobId")
+    _exclusive(settings.values, settings.places, diagnostics)
+    if settings.given("PropagateResourceLimits") and settings.given("PropagateResourceLimitsExcept"):
+        place = settings.places["PropagateResourceLimitsExcept"]
+        message = "PropagateResourceLimits and PropagateResourceLimitsExcept exclude each other"
+        diagnostics.error(place, message, key="PropagateResourceLimitsExcept")
+    _consumables(parsed, diagnostics)
+    _ports(parsed, diagnostics)
+
+
+def _exclusive(
+    values: Mapping[str, Value], places: Mapping[str, Place], diagnostics: Diagnostics, place: Place | None = None
+) -> None:
+    """Memory keys of which only one may be given."""
+    for group in _UNITS:
+        given = [key for key in group if values.get(key)]
+        if len(given) > 1:
+            where = place or places.get(given[-1])
+            diagnostics.error(where, f"{' and '.join(given)} exclude each other", key=given[-1], hint="keep one")
+
+
+def _consumables(parsed: Parsed, diagnostics: Diagnostics) -> None:
+    settings = parsed.settings
+    words = set(settings.words("SelectTypeParameters"))
+    bases = {"CR_CPU", "CR_CPU_Memory", "CR_Core", "CR_Core_Memory", "CR_Socket", "CR_Socket_Memory"} & words
+    place = settings.places.get("SelectTypeParameters")
+    if len(bases) > 1:
+        message = f"SelectTypeParameters: {' and '.join(sorted(bases))} exclude each other"
+        diagnostics.error(place, message, key="SelectTypeParameters", hint="keep one")
+    if words and not bases and settings.text("SelectType") != "select/linear":
+        message = "SelectTypeParameters names no CR_CPU, CR_Core or CR_Socket; Spritz acts as with CR_Core_Memory"
+        diagnostics.warning(place, message, key="SelectTypeParameters")
+    if "CR_ONE_TASK_PER_CORE" in words and bases & {"CR_CPU", "CR_CPU_Memory"}:
+        message = "SelectTypeParameters: CR_ONE_TASK_PER_CORE cannot be used with CR_CPU"
+        diagnostics.error(place, message, key="SelectTypeParameters")
+
+
+def _ports(parsed: Parsed, diagnostics: Diagnostics) -> None:
+    settings = parsed.settings
+    low, _, high = settings.text("SlurmctldPort").partition("-")
+    port = settings.integer("SlurmdPort")
+    if int(low) <= port <= int(high or low):
+        place = settings.places.get("SlurmdPort") or settings.places.get("SlurmctldPort")
+        message = f"SlurmdPort={port} is also SlurmctldPort; both cannot run on one host"
+        diagnostics.warning(place, message, key="SlurmdPort")
+
+
+def _nodes(lines: Iterable[NodeLine], diagnostics: Diagnostics) -> dict[str, NodeLine]:
+    """Every node's line, in the order of the file."""
+    found: dict[str, NodeLine] = {}
+    for line in lines:
+        twice = []
+        for name in line.names:
+            if name in found:
+                twice.append(name)
+            else:
+                found[name] = line
+        if twice:
+            message = f"Node {shown(hostlist.compress(twice))} is defined twice"
+            diagnostics.error(line.place, message, key="NodeName", hint=f"first at {found[twice[0]].place}")
+        for fault in geometry(line).faults:
+            diagnostics.warning(line.place, f"{_label(line)}: {fault}", key="CPUs")
+        memory, reserved = line.values.get("RealMemory"), line["MemSpecLimit"]
+        if isinstance(memory, int) and isinstance(reserved, int) and reserved and reserved >= memory:
+            message = f"{_label(line)}: MemSpecLimit={reserved} leaves nothing of RealMemory={memory}; it is ignored"
+            diagnostics.warning(line.place, message, key="MemSpecLimit")
+    return found
+
+
+def _label(line: NodeLine) -> str:
+    return f"NodeName={shown(hostlist.compress(line.names))}"
+
+
+def _downs(parsed: Parsed, nodes: dict[str, NodeLine], diagnostics: Diagnostics) -> None:
+    for line in parsed.downs:
+        _known(line.names, nodes, line.place, "DownNodes", diagnostics)
+
+
+def _known(
+    names: Iterable[str],
+    nodes: dict[str, NodeLine],
+    place: Place,
+    where: str,
+    diagnostics: Diagnostics,
+    extra: Iterable[str] = (),
+) -> None:
+    """One error for all names that are no node's."""
+    unknown = [name for name in names if name not in nodes]
+    if not unknown:
+        return
+    close = None
+    if len(diagnostics.items) < PRINTED_MAX:
+        close = nearest(unknown[0], [*extra, *_some(nodes)])
+        if close and _letters(close) == _letters(unknown[0]):
+            close = None  # another number is no hint
+    noun = "node" if len(unknown) == 1 else "nodes"
+    message = f"{where} names unknown {noun} {shown(hostlist.compress(unknown))}"
+    diagnostics.error(place, message, key="Nodes", hint=f"did you mean {close}?" if close else "")
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.lower() if not character.isdigit())
+
+
+def _some(nodes: dict[str, NodeLine]) -> list[str]:
+    """Candidates for a hint: not so many that finding one takes long."""
+    return list(nodes)[:2000]
+
+
+def specs_of(line: NodeLine) -> tuple[GresSpec, ...]:
+    """`Gres=` of a node line; items that are none are left out (`check` names them)."""
+    found = []
+    for item in _gres_items(line):
+        try:
+            found.append(parse_spec(item))
+        except ValueError:
+            continue
+    return tuple(found)
+
+
+def _gres_items(line: NodeLine) -> tuple[str, ...]:
+    value = line["Gres"]
+    items = value if isinstance(value, tuple) else ()
+    return tuple(item for item in items if item.lower() not in ("none", "(null)"))
+
+
+def _gres_of_nodes(parsed: Parsed, gres: GresFile, nodes: dict[str, NodeLine], diagnostics: Diagnostics) -> None:
+    types = parsed.settings.words("GresTypes")
+    for line in parsed.nodes:
+        for item in _gres_items(line):
+            try:
+                spec = parse_spec(item)
+            except ValueError:
+                message = f"{_label(line)}: Gres={shown(item)}: expected name[:type][:no_consume]:count"
+                diagnostics.error(line.place, message, key="Gres")
+                continue
+            _known_gres(spec.name, types, line.place, _label(line), diagnostics)
+        _typed_and_untyped(line, diagnostics)
+        if any(spec.name in SHARED for spec in specs_of(line)) and not any(
+            spec.name == "gpu" for spec in specs_of(line)
+        ):
+            diagnostics.error(
+                line.place, f"{_label(line)}: shard and mps are shares of gpu, which it has none of", key="Gres"
+            )
+    for entry in gres.lines:
+        if entry.name:
+            _known_gres(entry.name, types, entry.place, "gres.conf", diagnostics)
+        if nodes:
+            _known(entry.nodes, nodes, entry.place, "NodeName", diagnostics)
+        _cores_in_range(entry.cores, entry.nodes, nodes, entry.place, diagnostics)
+    _counts_agree(parsed, gres, diagnostics)
+
+
+def _known_gres(name: str, types: tuple[str, ...], place: Place, where: str, diagnostics: Diagnostics) -> None:
+    if name in types:
+        return
+    close = nearest(name, types)
+    hint = f"did you mean {close}?" if close else f"write GresTypes={','.join((*types, name))}"
+    diagnostics.error(place, f'{where}: Gres "{shown(name)}" is not in GresTypes', key="Gres", hint=hint)
+
+
+def _typed_and_untyped(line: NodeLine, diagnostics: Diagnostics) -> None:
+    kinds: dict[str, set[bool]] = {}
+    for spec in specs_of(line):
+        kinds.setdefault(spec.name, set()).add(bool(spec.type))
+    for name, found in kinds.items():
+        if len(found) > 1:
+            message = f"{_label(line)}: Gres {shown(name)} is given with and without a type"
+            diagnostics.error(line.place, message, key="Gres")
+
+
+def _cores_in_range(
+    cores: str, names: tuple[str, ...], nodes: dict[str, NodeLine], place: Place, diagnostics: Diagnostics
+) -> None:
+    if not cores:
+        return
+    for line in {id(nodes[name]): nodes[name] for name in names or tuple(nodes) if name in nodes}.values():
+        size = geometry(line)
+        total = size.sockets * size.cores_per_socket
+        try:
+            mask = parse_ids(cores)
+        except ValueError:
+            return  # named when the line was read
+        if mask.bit_length() > total:
+            message = f"Cores={shown(cores)}: {_label(line)} has cores 0 to {total - 1}"
+            diagnostics.error(place, message, key="Cores")
+            return
+
+
+def _counts_agree(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics) -> None:
+    """Warn where gres.conf has fewer devices than `Gres=` promises; nodes that find their devices themselves are left
+    alone."""
+    if not gres.lines:
+        return
+    by_node: dict[str, list[int]] = {}
+    for position, entry in enumerate(gres.lines):
+        for name in entry.nodes:
+            by_node.setdefault(name, []).append(position)
+    everywhere = [entry for entry in gres.lines if not entry.nodes and entry.name]
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    for line in parsed.nodes:
+        for name in line.names:
+            positions = tuple(by_node.get(name, ()))
+            if (id(line), positions) in seen:
+                continue
+            seen.add((id(line), positions))
+            if gres.autodetect_of(name):
+                continue
+            entries = [*everywhere, *(gres.lines[position] for position in positions)]
+            for spec in specs_of(line):
+                have = sum(
+                    entry.count
+                    for entry in entries
+                    if entry.name == spec.name and entry.type in ("", spec.type or entry.type)
+                )
+                if have and have != spec.count and spec.name not in SHARED:
+                    label = f"{spec.name}:{spec.type}" if spec.type else spec.name
+                    message = f"Node {name}: gres.conf describes {have} of {label}, Gres= says {spec.count}"
+                    diagnostics.warning(line.place, message, key="Gres")
+
+
+def _partitions(
+    parsed: Parsed, nodes: dict[str, NodeLine], diagnostics: Diagnostics, whole: Place
+) -> tuple[PartitionLine, ...]:
+    sets = _nodesets(parsed, nodes, diagnostics)
+    order = {name: position for position, name in enumerate(nodes)}
+    found: dict[str, PartitionLine] = {}
+    default: PartitionLine | None = None
+    for line in parsed.partitions:
+        if line.name in found:
+            hint = f"first at {found[line.name].place}"
+            diagnostics.error(
+                line.place, f"Partition {shown(line.name)} is defined twice", key="PartitionName", hint=hint
+            )
+            continue
+        _check_partition(line, parsed, diagnostics)
+        found[line.name] = replace(line, members=_members(line, nodes, sets, order, diagnostics))
+        if line["Default"] is True:
+            if default is not None:
+                message = (
+                    f"Default=YES is given for {shown(default.name)} and {shown(line.name)}; {shown(line.name)} is used"
+                )
+                diagnostics.warning(line.place, message, key="Default")
+            default = line
+    if not found:
+        diagnostics.error(
+            whole, "No partitions are configured", key="PartitionName", hint="write PartitionName=… lines"
+        )
+    for line in found.values():
+        alternate = line["Alternate"]
+        if alternate and alternate not in found:
+            close = nearest(str(alternate), found)
+            hint = f"did you mean {close}?" if close else ""
+            message = f"Partition {shown(line.name)}: Alternate={shown(str(alternate))} is no partition"
+            diagnostics.error(line.place, message, key="Alternate", hint=hint)
+    return tuple(found.values())
+
+
+def _nodesets(parsed: Parsed, nodes: dict[str, NodeLine], diagnostics: Diagnostics) -> dict[str, frozenset[str]]:
+    sets: dict[str, frozenset[str]] = {}
+    for line in parsed.nodesets:
+        if line.name in sets:
+            diagnostics.error(line.place, f"NodeSet {shown(line.name)} is defined twice", key="NodeSet")
+            continue
+        if line.name in nodes or line.name.upper() == "ALL":
+            message = f"NodeSet {shown(line.name)} has the name of a node"
+            diagnostics.error(line.place, message, key="NodeSet")
+        _known(line.nodes, nodes, line.place, f"NodeSet {shown(line.name)}", diagnostics)
+        members = {name for name in line.nodes if name in nodes}
+        if line.feature:
+            for entry in parsed.nodes:
+                features = entry["Features"]
+                if isinstance(features, tuple) and line.feature in features:
+                    members.update(entry.names)
+        sets[line.name] = frozenset(members)
+    return sets
+
+
+def _members(
+    line: PartitionLine,
+    nodes: dict[str, NodeLine],
+    sets: dict[str, frozenset[str]],
+    order: dict[str, int],
+    diagnostics: Diagnostics,
+) -> tuple[str, ...]:
+    text = str(line["Nodes"])
+    if text.upper() == "ALL":
+        return tuple(nodes)
+    try:
+        names = hostlist.expand(text)
+    except ValueError as error:
+        diagnostics.error(line.place, f"Partition {shown(line.name)}: Nodes: {error}", key="Nodes")
+        return ()
+    members: set[str] = set()
+    plain = []
+    for name in names:
+        if name in sets:
+            members |= sets[name]
+        elif name.upper() == "ALL":
+            members.update(nodes)
+        else:
+            plain.append(name)
+    _known(plain, nodes, line.place, f"Partition {shown(line.name)}", diagnostics, sets)
+    members.update(name for name in plain if name in nodes)
+    return tuple(sorted(members, key=order.__getitem__))
+
+
+def _check_partition(line: PartitionLine, parsed: Parsed, diagnostics: Diagnostics) -> None:
+    label = f"Partition {shown(line.name)}"
+    _exclusive(line.values, {}, diagnostics, line.place)
+    try:
+        hostlist.expand(str(line["AllocNodes"] or ""))
+    except ValueError as error:
+        diagnostics.error(line.place, f"{label}: AllocNodes: {error}", key="AllocNodes")
+    low, high = line["MinNodes"], line["MaxNodes"]
+    if isinstance(low, int) and isinstance(high, int) and high != INFINITE and low > high:
+        diagnostics.error(line.place, f"{label}: MinNodes={low} is above MaxNodes={high}", key="MinNodes")
+    default, longest = line["DefaultTime"], line["MaxTime"]
+    if isinstance(default, int) and isinstance(longest, int) and longest != INFINITE and default > longest:
+        diagnostics.warning(
+            line.place, f"{label}: DefaultTime is longer than MaxTime, which is used", key="DefaultTime"
+        )
+    for allow, deny in (("AllowAccounts", "DenyAccounts"), ("AllowQos", "DenyQos"), ("AllowGroups", "DenyGroups")):
+        if line.values.get(allow) and line.values.get(deny):
+            diagnostics.warning(line.place, f"{label}: {allow} is given, so {deny} has no effect", key=deny)

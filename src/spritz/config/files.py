@@ -1,0 +1,112 @@
+"""Reading configuration files into logical lines, includes followed.
+
+Knows no key but ClusterName, which the names of included files may hold.
+
+Source: slurm.conf(5) INCLUDE MODIFIERS.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from spritz.config.grammar import Line, Place, Token, include_target, lines, tokens
+from spritz.notation.errors import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.config.diagnostics import Diagnostics
+
+#: A chain of includes longer than this is taken for a mistake.
+INCLUDE_DEPTH_MAX = 32
+#: A file larger than this is none of ours.
+FILE_BYTES_MAX = 256 * 1024 * 1024
+
+#: A path is shown whole in messages up to the length that Linux takes.
+PATH_CHARACTERS_MAX = 4096
+
+
+class Files:
+    """Reads files into logical lines, following includes; remembers what was read."""
+
+    def __init__(self, directory: str, diagnostics: Diagnostics) -> None:
+        self.directory = directory
+        self.diagnostics = diagnostics
+        self.read: list[str] = []
+        self.contents: list[bytes] = []
+        self.cluster = ""
+
+    def lines(self, path: str, origin: Place | None = None, chain: tuple[str, ...] = ()) -> Iterator[Line]:
+        """Lines of a file and, in their place, of the files it includes."""
+        real = os.path.realpath(path)
+        if real in chain:
+            self.diagnostics.error(origin, f"Include {shown(path)}: the file includes itself", key="Include")
+            return
+        if len(chain) >= INCLUDE_DEPTH_MAX:
+            message = f"Include {shown(path)}: more than {INCLUDE_DEPTH_MAX} files deep"
+            self.diagnostics.error(origin, message, key="Include")
+            return
+        text = self._text(path, origin)
+        if text is None:
+            return
+        for line in lines(text, path):
+            target = include_target(line)
+            if target is None:
+                if not self.cluster and "clustername" in line.text.lower():
+                    self._note_cluster(line)
+                yield line
+            elif not target:
+                self.diagnostics.error(line.place, "Include names no file", key="Include", hint="write Include FILE")
+            else:
+                yield from self.lines(self._included(target), line.place, (*chain, real))
+
+    def _included(self, target: str) -> str:
+        # The manual: relative names lie beside slurm.conf, also those in an included file.
+        name = target.replace("%c", self.cluster)
+        return os.path.normpath(os.path.join(self.directory, name))
+
+    def _note_cluster(self, line: Line) -> None:
+        for token in tokens(line):
+            if isinstance(token, Token) and token.key.lower() == "clustername":
+                self.cluster = token.value
+
+    def _text(self, path: str, origin: Place | None) -> str | None:
+        place = origin or Place(path, 0)
+        prefix = f"Include {shown(path, PATH_CHARACTERS_MAX)}: " if origin else ""
+        try:
+            with open(path, "rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
+        except OSError as error:
+            self.diagnostics.error(
+                place, f"{prefix}cannot be read: {error.strerror or error}", key="Include" if origin else ""
+            )
+            return None
+        except ValueError:
+            self.diagnostics.error(place, f"{prefix}not the name of a file")
+            return None
+        self.read.append(path)
+        self.contents.append(content)
+        if len(content) > FILE_BYTES_MAX:
+            self.diagnostics.error(Place(path, 0), f"larger than {FILE_BYTES_MAX >> 20} MiB")
+            return None
+        if b"\0" in content:
+            line = content.count(b"\n", 0, content.index(b"\0")) + 1
+            self.diagnostics.error(Place(path, line), "not a text file: it holds a NUL byte")
+            return None
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            self.diagnostics.error(Place(path, line), "not UTF-8 text")
+            return None
+
+    def digest(self) -> str:
+        """Fingerprint of all that was read, in order."""
+        from hashlib import sha256
+
+        total = sha256()
+        for content in self.contents:
+            total.update(len(content).to_bytes(8, "big"))
+            total.update(content)
+        return total.hexdigest()

@@ -1,0 +1,59 @@
+"""A configuration that was read and found usable: what `load` returns and `show`, `render` and the daemons take.
+
+Pure: holds what the files said, typed, and where it came from.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.config.diagnostics import Diagnostic
+from spritz.config.gres import GresFile
+from spritz.config.kinds import Value
+from spritz.config.schema import cgroup_keys
+from spritz.config.settings import Settings
+from spritz.config.typed import Parsed
+from spritz.model.cluster import ClusterSettings
+from spritz.model.node import NodeConfig
+from spritz.model.partition import Partition
+
+
+class CgroupSettings(Struct, frozen=True):
+    """cgroup.conf's keys; ask by the manual's spelling."""
+
+    values: dict[str, Value]
+
+    def __getitem__(self, name: str) -> Value:
+        value = self.values.get(name)
+        return cgroup_keys()[name.lower()].default if value is None else value
+
+    def flag(self, name: str) -> bool:
+        """A yes or no."""
+        return bool(self[name])
+
+    def number(self, name: str) -> float:
+        """A percentage or size; 0 if not set."""
+        value = self[name]
+        return float(value) if isinstance(value, int | float) else 0.0
+
+
+class LoadedConfig(Struct, frozen=True, kw_only=True):
+    """A configuration that can be used. `digest` changes with any byte of any file; `warnings` are for the log.
+
+    `settings` has every single key, `cluster` those that decisions depend on. `nodes` and `partitions` are in the order
+    of the file. `parsed` is slurm.conf line by line.
+    """
+
+    path: str
+    settings: Settings
+    cluster: ClusterSettings
+    nodes: tuple[NodeConfig, ...]
+    partitions: tuple[Partition, ...]
+    parsed: Parsed
+    gres: GresFile
+    cgroup: CgroupSettings
+    warnings: tuple[Diagnostic, ...]
+    files_read: tuple[str, ...]
+    digest: str
+    #: whether there is a cgroup.conf
+    cgroup_given: bool = False

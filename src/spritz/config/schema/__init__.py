@@ -1,0 +1,54 @@
+"""The tables of every key that slurm.conf, gres.conf and cgroup.conf know, built when first asked for.
+
+`status` says which work; `removed` which are gone; `options` what the option lists know.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.config.schema.key import Key
+
+
+@cache
+def slurm_keys() -> dict[str, Key]:
+    """Keys of slurm.conf that stand alone, by lower-case name."""
+    from spritz.config.schema import accounting, controller, execution, facilities, scheduling
+    from spritz.config.schema.key import table
+
+    return table(accounting.KEYS, controller.KEYS, execution.KEYS, facilities.KEYS, scheduling.KEYS)
+
+
+@cache
+def record_keys() -> dict[str, dict[str, Key]]:
+    """Keys inside records: `nodename`, `downnodes`, `nodeset`, `partitionname` -> keys by lower-case name."""
+    from spritz.config.schema.key import table
+    from spritz.config.schema.nodes import DOWN_KEYS, NODE_KEYS, NODESET_KEYS
+    from spritz.config.schema.partitions import PARTITION_KEYS
+
+    return {
+        "nodename": table(NODE_KEYS),
+        "downnodes": table(DOWN_KEYS),
+        "nodeset": table(NODESET_KEYS),
+        "partitionname": table(PARTITION_KEYS),
+    }
+
+
+@cache
+def gres_keys() -> dict[str, Key]:
+    """Keys of gres.conf."""
+    from spritz.config.schema.devices import GRES_KEYS
+    from spritz.config.schema.key import table
+
+    return table(GRES_KEYS)
+
+
+@cache
+def cgroup_keys() -> dict[str, Key]:
+    """Keys of cgroup.conf."""
+    from spritz.config.schema.cgroups import CGROUP_KEYS
+    from spritz.config.schema.key import table
+
+    return table(CGROUP_KEYS)

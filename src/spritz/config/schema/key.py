@@ -1,0 +1,36 @@
+"""One row of a configuration table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.config.kinds import Kind, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Key(Struct, frozen=True):
+    """A key that a file may hold: spelling, kind of value, value when absent, meaning.
+
+    `aliases` are older spellings.
+    """
+
+    name: str
+    kind: Kind
+    default: Value
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+def table(*groups: Iterable[Key]) -> dict[str, Key]:
+    """Keys by lower-case name and alias, in table order. A name may stand in it once."""
+    found: dict[str, Key] = {}
+    for group in groups:
+        for key in group:
+            for name in (key.name, *key.aliases):
+                assert name.lower() not in found, name
+                found[name.lower()] = key
+    return found

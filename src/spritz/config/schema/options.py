@@ -1,0 +1,73 @@
+"""Names that option lists know (SchedulerParameters, SlurmctldParameters …), for hints and warnings.
+
+Slurm passes over an unknown option in silence; here it is warned of with the nearest name. Values of known ones are
+checked where used. `private_hosts` is ours: nodes that share a machine see only their own name.
+Source: slurm.conf(5) and newer releases.
+"""
+
+from __future__ import annotations
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    name: tuple(words.split())
+    for name, words in {
+        "SchedulerParameters": """
+            allow_zero_lic assoc_limit_stop batch_sched_delay bb_array_stage_cnt bf_allow_magnetic_slot bf_busy_nodes
+            bf_continue bf_hetjob_immediate bf_hetjob_prio bf_interval bf_job_part_count_reserve bf_licenses
+            bf_max_job_array_resv bf_max_job_assoc bf_max_job_part bf_max_job_start bf_max_job_test bf_max_job_user
+            bf_max_job_user_part bf_max_time bf_min_age_reserve bf_min_prio_reserve bf_node_space_size
+            bf_one_resv_per_job bf_resolution bf_running_job_reserve bf_topopt_enable bf_topopt_iterations bf_window
+            bf_window_linear bf_yield_interval bf_yield_rpc_cnt bf_yield_sleep build_queue_timeout
+            correspond_after_task_cnt default_gbytes default_queue_depth defer defer_batch delay_boot
+            disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
+            extra_constraints ignore_constraint_validation Ignore_NUMA ignore_prefer_validation max_array_tasks
+            max_rpc_cnt max_sched_time max_script_size max_submit_line_size max_switch_wait no_backup_scheduling
+            no_env_cache nohold_on_prolog_fail pack_serial_at_end partition_job_depth preempt_reorder_count
+            preempt_strict_order preempt_youngest_first reduce_completing_frag requeue_delay requeue_setup_env_fail
+            salloc_wait_nodes sbatch_wait_nodes sched_interval sched_max_job_start sched_min_interval
+            spec_cores_first step_retry_count step_retry_time time_min_as_soft_limit whole_hetjob whole_pack""",
+        "SlurmctldParameters": """
+            allow_user_triggers cloud_dns cloud_reg_addrs conmgr_connections_max conmgr_max_connections
+            conmgr_quiesce_timeout conmgr_read_timeout conmgr_threads conmgr_use_poll conmgr_wait_write_delay
+            conmgr_write_timeout disable_triggers enable_async_reply enable_configless enable_expedited_requeue
+            enable_job_state_cache enable_rpc_queue enable_stepmgr idle_on_node_suspend max_dbd_msg_action
+            max_powered_nodes no_backup_scheduling no_quick_restart node_reg_mem_percent power_save_interval
+            power_save_min_interval preempt_send_user_signal reboot_from_controller rl_bucket_size rl_enable
+            rl_log_freq rl_refill_period rl_refill_rate rl_table_size user_resv_delete validate_nodeaddr_threads""",
+        "SlurmdParameters": """
+            allow_ecores config_overrides conmgr_threads conmgr_use_poll contain_spank l3cache_as_socket
+            numa_node_as_socket
+            private_hosts shutdown_on_reboot""",
+        "CommunicationParameters": """
+            block_null_hash CheckGhalQuiesce disable_http DisableIPv4 EnableIPv6 getnameinfo_cache_timeout
+            host_unreach_retry_count
+            keepaliveinterval keepaliveprobes keepalivetime NoAddrCache NoCtldInAddrAny NoInAddrAny""",
+        "DependencyParameters": "disable_remote_singleton kill_invalid_depend max_depend_depth",
+        "LaunchParameters": """
+            batch_step_set_cpu_freq cray_net_exclusive disable_send_gids enable_nss_slurm lustre_no_flush mem_sort
+            mpir_use_nodeaddr
+            send_gids slurmstepd_memlock slurmstepd_memlock_all test_exec ulimit_pam_adopt use_interactive_step""",
+        "PreemptParameters": """
+            min_exempt_priority reclaim_licenses reorder_count send_user_signal strict_order suspend_grace_time
+            youngest_first""",
+        "TaskPluginParam": "Autobind Cores None OOMKillStep SlurmdOffSpec SlurmdSpecOverride Sockets Threads Verbose v",
+        "BcastParameters": "Compression DestDir send_libs",
+        "SbcastParameters": "Compression DestDir send_libs",
+        "X11Parameters": "home_xauthority",
+        "MpiParams": "ports disable_slurm_hydra_bootstrap",
+        "AuthInfo": "cred_expire disable_sssd socket ttl use_client_ids",
+        "AuthAltParameters": """
+            disable_token_creation jwks jwt_key max_token_lifespan userclaimfield""",
+        "JobAcctGatherFrequency": "task energy network filesystem",
+    }.items()
+}
+
+#: Options that are honoured and take a number: lowest, highest.
+INTEGERS: dict[str, tuple[int, int]] = {
+    "bf_interval": (1, 43_200),
+    "bf_window": (1, 43_200),
+    "bf_max_job_test": (1, 1_000_000),
+    "default_queue_depth": (0, 2**31 - 1),
+    "max_array_tasks": (1, 4_000_001),
+    "max_script_size": (1, 512 * 1024 * 1024),
+    "max_depend_depth": (0, 2**31 - 1),
+}

@@ -1,0 +1,121 @@
+"""Which keys work. The one place to change when something is built.
+
+`DONE`: the value has its effect. `HONOURED`: only these values have. `MOOT`: the key has no meaning in Spritz, and
+why. Every other key of Slurm's is "later": its value is checked, and where it differs from what Spritz does anyway a
+warning names it. Node, partition, device and cgroup keys are named `NodeName.Weight`, `PartitionName.Nodes`,
+`gres.conf.File`, `cgroup.conf.ConstrainCores`; options in lists `SchedulerParameters.bf_window`.
+"""
+
+from __future__ import annotations
+
+_SETTINGS = """
+ClusterName SlurmctldHost SlurmctldAddr SlurmUser SlurmdUser SlurmctldPort SlurmdPort StateSaveLocation SlurmdSpoolDir
+SlurmctldLogFile SlurmdLogFile SlurmctldPidFile SlurmdPidFile SlurmctldDebug SlurmdDebug LogTimeFormat
+MailProg MailDomain GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
+PrologSlurmctld EpilogSlurmctld
+DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxMemPerCPU MaxMemPerNode
+FirstJobId MaxJobId MaxJobCount MaxArraySize MaxStepCount MaxTasksPerNode MinJobAge MaxBatchRequeue
+KillWait KillOnBadExit WaitTime InactiveLimit OverTimeLimit EnforcePartLimits
+ReturnToService SlurmdTimeout MessageTimeout JobRequeue RequeueExit RequeueExitHold JobFileAppend
+JobAcctGatherFrequency Prolog Epilog TaskProlog TaskEpilog PrologEpilogTimeout PrologTimeout EpilogTimeout
+SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResourceLimits PropagateResourceLimitsExcept
+TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheckInterval Licenses
+PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition
+"""
+
+_NODE = """
+NodeName Boards CoreSpecCount CoresPerSocket CPUs CPUSpecList Features Gres MemSpecLimit NodeAddr NodeHostname Port
+RealMemory Reason Sockets SocketsPerBoard ThreadsPerCore TmpDisk Weight
+"""
+
+_PARTITION = """
+PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
+DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
+MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
+RootOnly State
+"""
+
+_OPTIONS = """
+SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerParameters.default_queue_depth
+SchedulerParameters.enable_user_top SchedulerParameters.nohold_on_prolog_fail
+SchedulerParameters.max_array_tasks SchedulerParameters.max_script_size
+DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
+LaunchParameters.use_interactive_step
+SlurmdParameters.config_overrides SlurmdParameters.private_hosts
+"""
+
+_SELECT = """
+CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_ONE_TASK_PER_CORE CR_LLN
+"""
+
+
+def _prefixed(prefix: str, names: str) -> frozenset[str]:
+    return frozenset(f"{prefix}.{name}" for name in names.split())
+
+
+DONE: frozenset[str] = (
+    frozenset(_SETTINGS.split())
+    | _prefixed("NodeName", _NODE)
+    | _prefixed("PartitionName", _PARTITION)
+    | _prefixed("DownNodes", "DownNodes Reason State")
+    | _prefixed("NodeSet", "NodeSet Feature Nodes")
+    | _prefixed("gres.conf", "Cores Count File Flags MultipleFiles Name NodeName Type")
+    | _prefixed("cgroup.conf", "ConstrainCores ConstrainRAMSpace ConstrainSwapSpace")
+    | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
+    | frozenset(_OPTIONS.split())
+)
+
+#: key -> values that have their effect; any other is warned of.
+HONOURED: dict[str, frozenset[str]] = {
+    "AccountingStorageType": frozenset({"accounting_storage/none"}),
+    "JobCompType": frozenset({"jobcomp/none"}),
+    "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
+    "MpiDefault": frozenset({"none"}),
+    "PreemptType": frozenset({"preempt/none"}),
+    "PriorityType": frozenset({"priority/basic", "priority/multifactor"}),
+    "ProctrackType": frozenset({"proctrack/cgroup", "proctrack/linuxproc", "proctrack/pgid"}),
+    "SchedulerType": frozenset({"sched/backfill"}),
+    "SelectType": frozenset({"select/cons_tres", "select/cons_res", "select/linear"}),
+    "TaskPlugin": frozenset({"task/none", "task/affinity", "task/cgroup"}),
+    "TopologyPlugin": frozenset({"topology/flat", "topology/default", "topology/none"}),
+    "PrEpPlugins": frozenset({"prep/script"}),
+    "LaunchType": frozenset({"launch/slurm"}),
+    "JobContainerType": frozenset({"job_container/none"}),
+    "NamespaceType": frozenset({"namespace/none"}),
+    "BurstBufferType": frozenset({"burst_buffer/none"}),
+    "CoreSpecPlugin": frozenset({"core_spec/none"}),
+    "PowerPlugin": frozenset({"power/none"}),
+    "SwitchType": frozenset({"switch/none"}),
+    "TLSType": frozenset({"tls/none"}),
+    "RoutePlugin": frozenset({"route/default"}),
+    "AuthType": frozenset({"auth/slurm"}),
+    "CredType": frozenset({"cred/slurm"}),
+    "SelectTypeParameters": frozenset(_SELECT.split()),
+    "HealthCheckNodeState": frozenset({"ANY", "IDLE", "START_ONLY"}),
+    "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE"}),
+    "gres.conf.AutoDetect": frozenset({"off"}),
+    "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),
+}
+
+#: key -> what Spritz does instead. A value given is warned of once.
+MOOT: dict[str, str] = {
+    "AuthInfo": "Spritz authenticates by itself",
+    "AuthType": "Spritz authenticates by itself and needs no munge",
+    "CredType": "Spritz signs nothing with munge",
+    "PluginDir": "Spritz loads none of Slurm's C plugins",
+    "PlugStackConfig": "Spritz runs no SPANK plugins",
+    "SlurmctldPlugstack": "Spritz loads none of Slurm's C plugins",
+    "TreeWidth": "the controller speaks to every node directly",
+    "RoutePlugin": "the controller speaks to every node directly",
+    "BatchStartTimeout": "launches are acknowledged, and compared with what runs when a node registers",
+    "EpilogMsgTime": "reports are not held back",
+    "HashPlugin": "messages are framed otherwise",
+    "GetEnvTimeout": "environments come with the job",
+    "cgroup.conf.CgroupMountpoint": "mounted cgroups are found in /proc/self/mountinfo",
+    "cgroup.conf.CgroupAutomount": "Spritz mounts nothing",
+}
+
+
+def is_done(name: str) -> bool:
+    """Whether a key, or all its values listed in `HONOURED`, have their effect."""
+    return name in DONE or name in HONOURED

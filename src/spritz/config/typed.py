@@ -1,0 +1,427 @@
+"""Tokens to typed values: the single keys, and the records NodeName, PartitionName, DownNodes and NodeSet.
+
+Applies the tables of `schema`, DEFAULT records and the old spellings; names every unknown key and bad value in
+`Diagnostics` and goes on. What only shows between lines is `check`'s.
+
+Source: slurm.conf(5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.config.diagnostics import PRINTED_MAX, Diagnostics
+from spritz.config.grammar import Line, Malformed, Place, Token, tokens
+from spritz.config.kinds import OPTIONS as OPTIONS_KIND
+from spritz.config.kinds import Value, amount
+from spritz.config.schema import record_keys, slurm_keys, status
+from spritz.config.schema.options import INTEGERS, OPTIONS
+from spritz.config.schema.removed import GONE, OLD_HOSTS, RENAMED
+from spritz.config.settings import ControllerHost, Settings
+from spritz.notation import hostlist
+from spritz.notation.errors import shown, unsigned
+from spritz.notation.names import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spritz.config.schema.key import Key
+
+#: First keys of records, by lower-case name.
+_RECORDS = {
+    "nodename": "NodeName",
+    "partitionname": "PartitionName",
+    "downnodes": "DownNodes",
+    "nodeset": "NodeSet",
+}
+#: Keys that cannot have one value for all nodes.
+_NOT_IN_DEFAULT = ("NodeAddr", "NodeHostname", "BcastAddr")
+
+
+class NodeLine(Struct, frozen=True, kw_only=True):
+    """One NodeName line, DEFAULT values merged in. The four lists are as long as `names`; port 0 means SlurmdPort."""
+
+    names: tuple[str, ...]
+    hostnames: tuple[str, ...]
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+    values: dict[str, Value]
+    place: Place
+
+    def __getitem__(self, name: str) -> Value:
+        value = self.values.get(name)
+        return record_keys()["nodename"][name.lower()].default if value is None else value
+
+
+class PartitionLine(Struct, frozen=True, kw_only=True):
+    """One PartitionName line, DEFAULT values merged in.
+
+    `members` are its nodes in the order of the file, set by `check`.
+    """
+
+    name: str
+    values: dict[str, Value]
+    place: Place
+    members: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Value:
+        value = self.values.get(name)
+        return record_keys()["partitionname"][name.lower()].default if value is None else value
+
+
+class DownLine(Struct, frozen=True, kw_only=True):
+    """One DownNodes line."""
+
+    names: tuple[str, ...]
+    state: str
+    reason: str
+    place: Place
+
+
+class NodeSetLine(Struct, frozen=True, kw_only=True):
+    """One NodeSet line: nodes listed, plus those with the feature."""
+
+    name: str
+    nodes: tuple[str, ...]
+    feature: str
+    place: Place
+
+
+class Parsed(Struct, frozen=True, kw_only=True):
+    """All of slurm.conf, line by line."""
+
+    settings: Settings
+    nodes: tuple[NodeLine, ...] = ()
+    partitions: tuple[PartitionLine, ...] = ()
+    downs: tuple[DownLine, ...] = ()
+    nodesets: tuple[NodeSetLine, ...] = ()
+
+
+class Fields:
+    """Typed values of one record or of the single keys, being filled.
+
+    `scope` names them in `schema.status` ("" for single keys).
+    """
+
+    def __init__(self, scope: str, table: dict[str, Key], diagnostics: Diagnostics) -> None:
+        self.scope = scope
+        self.table = table
+        self.diagnostics = diagnostics
+        self.values: dict[str, Value] = {}
+        self.places: dict[str, Place] = {}
+
+    def add(self, token: Token) -> Key | None:
+        """Take one token; the key if it was understood."""
+        key = self.table.get(token.key.lower())
+        if key is None:
+            self._unknown(token)
+            return None
+        if token.operator:
+            message = f"{token.key}{token.operator}=: only = may be used here"
+            self.diagnostics.error(token.place, message, key=key.name)
+            return None
+        try:
+            value = key.kind.parse(token.value)
+        except (ValueError, OverflowError):
+            self._bad_value(token, key)
+            return None
+        if key.name in self.values and key.name != "SlurmctldHost":
+            self.diagnostics.warning(
+                token.place, f"{key.name} is given more than once; the last value is used", key=key.name
+            )
+        self.values[key.name] = value
+        self.places[key.name] = token.place
+        self._warn_if_later(key, value, token.place)
+        return key
+
+    def _unknown(self, token: Token) -> None:
+        kind = (
+            f" on a {self.scope} line" if self.scope in _RECORDS.values() else f" in {self.scope}" if self.scope else ""
+        )
+        hint = ""
+        home = _home_of(token.key)
+        if home and home != self.scope and not self.scope.endswith(".conf"):
+            hint = f"it belongs on a line {home}" if home != "alone" else "it stands on a line of its own"
+        elif len(self.diagnostics.items) < PRINTED_MAX:
+            close = nearest(token.key, [key.name for key in self.table.values()])
+            hint = f"did you mean {close}?" if close else ""
+        self.diagnostics.error(token.place, f'Unknown key "{shown(token.key)}"{kind}', key=token.key, hint=hint)
+
+    def _bad_value(self, token: Token, key: Key) -> None:
+        message = f"{key.name}={shown(token.value)}: expected {key.kind.accepted}"
+        hint = ""
+        if len(self.diagnostics.items) < PRINTED_MAX:
+            hint = _value_hint(token.value, key)
+        self.diagnostics.error(token.place, message, key=key.name, hint=hint)
+
+    def _warn_if_later(self, key: Key, value: Value, place: Place) -> None:
+        name = f"{self.scope}.{key.name}" if self.scope else key.name
+        label = f"{key.name} of {self.scope}" if self.scope else key.name
+        honoured = status.HONOURED.get(name)
+        given = value if isinstance(value, tuple) else (value,)
+        if honoured is not None and all(item in honoured for item in given):
+            return
+        if name in status.MOOT:
+            message = f"{label} has no effect: {status.MOOT[name]}"
+        elif honoured is not None:
+            missing = ",".join(str(item) for item in given if item not in honoured)
+            best = f"with {key.kind.show(key.default)}" if key.default else "without it"
+            message = f"{key.name}={missing} is not implemented yet; Spritz acts as {best}"
+        elif key.kind is OPTIONS_KIND and key.name in OPTIONS:
+            self._check_options(key, given, place)
+            return
+        elif name in status.DONE or value == key.default:
+            return
+        else:
+            message = f"{label} is not implemented yet and has no effect"
+        self.diagnostics.warning(place, message, key=key.name, once=name)
+
+    def _check_options(self, key: Key, given: tuple[Value, ...], place: Place) -> None:
+        known = {name.lower(): name for name in OPTIONS.get(key.name, ())}
+        for word in given:
+            option = str(word).partition("=")[0]
+            name = known.get(option.lower())
+            if name is None and not (key.name == "JobAcctGatherFrequency" and option.isdigit()):
+                close = nearest(option, list(known.values()))
+                hint = f"did you mean {close}?" if close else ""
+                message = f'{key.name}: unknown option "{shown(option)}" has no effect'
+                self.diagnostics.warning(place, message, key=key.name, hint=hint, once=f"{key.name}.{option}")
+            elif name in INTEGERS:
+                self._check_number(key, name, str(word).partition("=")[2], place)
+            elif name is not None and f"{key.name}.{name}" not in status.DONE and key.name != "JobAcctGatherFrequency":
+                message = f"{key.name}={name} is not implemented yet and has no effect"
+                self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")
+
+    def _check_number(self, key: Key, name: str, text: str, place: Place) -> None:
+        low, high = INTEGERS[name]
+        number = unsigned(text, high)
+        if number is None or number < low:
+            message = f"{key.name}: {name}={shown(text)}: expected a whole number from {low} to {high}"
+            self.diagnostics.error(place, message, key=key.name)
+
+
+def _home_of(key: str) -> str:
+    """Where a key belongs: a record's name, "alone", or "" if no table knows it."""
+    name = key.lower()
+    if name in slurm_keys():
+        return "alone"
+    homes = [record for record in _RECORDS if name in record_keys()[record]]
+    return " or ".join(_RECORDS[record] for record in homes[:2])
+
+
+def _value_hint(text: str, key: Key) -> str:
+    if key.kind.name == "MiB":
+        try:
+            return f"write {amount(text) // 2**20} for {text}"
+        except ValueError:
+            return ""
+    if not key.kind.words:
+        return ""
+    known = {word.lower() for word in key.kind.words}
+    for part in text.split(","):
+        if part.strip().lower() not in known:
+            close = nearest(part.strip(), list(key.kind.words))
+            return f"did you mean {close}?" if close else ""
+    return ""
+
+
+def read(lines: Iterable[Line], diagnostics: Diagnostics) -> Parsed:
+    """slurm.conf from its logical lines (includes already followed). Never raises for what a file holds."""
+    return _Reader(diagnostics).read(lines)
+
+
+class _Reader:
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.diagnostics = diagnostics
+        self.single = Fields("", slurm_keys(), diagnostics)
+        self.hosts: list[ControllerHost] = []
+        self.old_hosts: dict[str, Token] = {}
+        self.defaults: dict[str, dict[str, Value]] = {"NodeName": {}, "PartitionName": {}, "DownNodes": {}}
+        self.nodes: list[NodeLine] = []
+        self.partitions: list[PartitionLine] = []
+        self.downs: list[DownLine] = []
+        self.nodesets: list[NodeSetLine] = []
+
+    def read(self, lines: Iterable[Line]) -> Parsed:
+        for line in lines:
+            found = tokens(line)
+            for token in found:
+                if isinstance(token, Malformed):
+                    malformed(token, self.diagnostics)
+                elif token.key.lower() in _RECORDS:
+                    self._record(_RECORDS[token.key.lower()], token, found)
+                else:
+                    self._single(token)
+        self._old_hosts()
+        return Parsed(
+            settings=Settings(self.single.values, self.single.places, tuple(self.hosts)),
+            nodes=tuple(self.nodes),
+            partitions=tuple(self.partitions),
+            downs=tuple(self.downs),
+            nodesets=tuple(self.nodesets),
+        )
+
+    def _single(self, token: Token) -> None:
+        name = token.key.lower()
+        if name in RENAMED:
+            old, new = RENAMED[name]
+            self.diagnostics.warning(token.place, f"{old} is an old name of {new}", key=old, once=old)
+            token = Token(new, token.value, token.place, token.operator)
+        elif name in GONE:
+            old, advice = GONE[name]
+            hint = "it can be left out" if advice == "nothing" else f"use {advice}"
+            self.diagnostics.warning(
+                token.place, f"{old} was removed from Slurm and has no effect", key=old, hint=hint, once=old
+            )
+            return
+        elif name in OLD_HOSTS:
+            old = OLD_HOSTS[name]
+            self.diagnostics.warning(token.place, f"{old} is an old form of SlurmctldHost", key=old, once=old)
+            self.old_hosts[name] = token
+            return
+        elif name == "frontendname":
+            message = "FrontendName: front end nodes are no longer in Slurm"
+            self.diagnostics.error(token.place, message, key="FrontendName", hint="describe the nodes with NodeName")
+            return
+        key = self.single.add(token)
+        if key is not None and key.name == "SlurmctldHost":
+            self.hosts.append(_controller_host(token.value))
+
+    def _old_hosts(self) -> None:
+        if self.hosts:
+            return
+        for name_key, address_key in (("controlmachine", "controladdr"), ("backupcontroller", "backupaddr")):
+            token = self.old_hosts.get(name_key)
+            if token is None or not token.value:
+                continue
+            address = self.old_hosts.get(address_key)
+            # ControlMachine may list several hosts; the address is what they share.
+            name = token.value.split(",")[0]
+            self.hosts.append(ControllerHost(name, address.value if address else name))
+        if self.hosts:
+            self.single.values["SlurmctldHost"] = self.hosts[0].name
+
+    def _record(self, kind: str, first: Token, rest: Iterator[Token | Malformed]) -> None:
+        fields = Fields(kind, record_keys()[kind.lower()], self.diagnostics)
+        fields.add(first)
+        for token in rest:
+            if isinstance(token, Malformed):
+                malformed(token, self.diagnostics)
+            elif kind == "PartitionName" and token.key.lower() == "priority":
+                self._old_priority(fields, token)
+            else:
+                fields.add(token)
+        fields.values.pop(kind, None)
+        if kind in self.defaults and first.value.upper() == "DEFAULT":
+            self._default(kind, fields, first)
+            return
+        values = {**self.defaults[kind], **fields.values} if kind in self.defaults else fields.values
+        getattr(self, f"_{kind.lower()}")(first, values)
+
+    def _old_priority(self, fields: Fields, token: Token) -> None:
+        message = "Priority of a partition is an old form of PriorityTier and PriorityJobFactor"
+        self.diagnostics.warning(token.place, message, key="Priority", once="PartitionName.Priority")
+        for name in ("PriorityTier", "PriorityJobFactor"):
+            fields.add(Token(name, token.value, token.place, token.operator))
+
+    def _default(self, kind: str, fields: Fields, first: Token) -> None:
+        for name in _NOT_IN_DEFAULT:
+            if kind == "NodeName" and name in fields.values:
+                del fields.values[name]
+                self.diagnostics.error(first.place, f"{name} is not allowed with NodeName=DEFAULT", key=name)
+        self.defaults[kind].update(fields.values)
+
+    def _nodename(self, first: Token, values: dict[str, Value]) -> None:
+        names = self.hosts_of(first, first.value)
+        if not names:
+            self._need_name(first)
+            return
+        for name in names:
+            if name.upper() in ("ALL", "DEFAULT") or "/" in name or "=" in name:
+                self.diagnostics.error(first.place, f'"{shown(name)}" cannot be the name of a node', key="NodeName")
+                return
+        hostnames = self._as_many(first, values, "NodeHostname", names) or names
+        addresses = self._as_many(first, values, "NodeAddr", names) or hostnames
+        self._as_many(first, values, "BcastAddr", names)
+        self.nodes.append(
+            NodeLine(
+                names=names,
+                hostnames=hostnames,
+                addresses=addresses,
+                ports=self._ports(first, values, len(names)),
+                values=values,
+                place=first.place,
+            )
+        )
+
+    def _partitionname(self, first: Token, values: dict[str, Value]) -> None:
+        names = self.hosts_of(first, first.value)
+        if not names:
+            self._need_name(first)
+        for name in names:
+            self.partitions.append(PartitionLine(name=name, values=values, place=first.place))
+
+    def _downnodes(self, first: Token, values: dict[str, Value]) -> None:
+        names = self.hosts_of(first, first.value)
+        state, reason = str(values.get("State", "DOWN")), str(values.get("Reason", ""))
+        self.downs.append(DownLine(names=names, state=state, reason=reason, place=first.place))
+
+    def _nodeset(self, first: Token, values: dict[str, Value]) -> None:
+        nodes = self.hosts_of(first, str(values.get("Nodes", "")))
+        feature = str(values.get("Feature", ""))
+        if not first.value:
+            self._need_name(first)
+        elif not nodes and not feature:
+            message = f'NodeSet "{shown(first.value)}" has neither Nodes nor Feature'
+            self.diagnostics.error(first.place, message, key="NodeSet")
+        self.nodesets.append(NodeSetLine(name=first.value, nodes=nodes, feature=feature, place=first.place))
+
+    def _need_name(self, first: Token) -> None:
+        self.diagnostics.error(first.place, f"{first.key} needs a name", key=first.key)
+
+    def hosts_of(self, token: Token, text: str) -> tuple[str, ...]:
+        """Names of a hostlist; none, and an error, if it is none."""
+        try:
+            return tuple(hostlist.expand(text))
+        except ValueError as error:
+            self.diagnostics.error(token.place, f"{token.key}: {error}", key=token.key)
+            return ()
+
+    def _as_many(self, first: Token, values: dict[str, Value], key: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Expansion of a key that goes along with the names: as many of them, or one for all."""
+        text = values.get(key)
+        if not isinstance(text, str):
+            return ()
+        found = self.hosts_of(Token(key, text, first.place), text)
+        if len(found) == 1:
+            return found * len(names)
+        if found and len(found) != len(names):
+            message = f"{key}={shown(text)} names {len(found)}, NodeName={shown(first.value)} names {len(names)}"
+            self.diagnostics.error(first.place, message, key=key, hint="give as many, or one for all")
+            return ()
+        return found
+
+    def _ports(self, first: Token, values: dict[str, Value], count: int) -> tuple[int, ...]:
+        given = values.get("Port")
+        if not isinstance(given, tuple):
+            return (0,) * count
+        ports = tuple(int(port) for port in given)
+        if len(ports) == 1:
+            return ports * count
+        if len(ports) != count:
+            message = f"Port names {len(ports)} ports, NodeName={shown(first.value)} names {count} nodes"
+            self.diagnostics.error(first.place, message, key="Port", hint="give as many, or one for all")
+            return (0,) * count
+        return ports
+
+
+def malformed(part: Malformed, diagnostics: Diagnostics) -> None:
+    """Name a part of a line that is no `key=value`."""
+    diagnostics.error(part.place, f'Parse error: "{shown(part.text)}"', hint="expected key=value")
+
+
+def _controller_host(text: str) -> ControllerHost:
+    name, _, rest = text.partition("(")
+    return ControllerHost(name, rest.removesuffix(")") or name)

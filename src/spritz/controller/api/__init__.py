@@ -1,0 +1,14 @@
+"""What may be asked of `slurmctld`: authenticate, authorise, stamp, decide or read, answer.
+
+All that is not certain is settled here, before the core sees a command: who asks, which groups they are in, what time
+it is, under which key a script is kept. Policy is not settled here: that is the core's.
+
+`identity`   whose word we take for who asks
+`table`      every request that is taken, and by which function
+`commands`   requests that change state: handed to the single writer, answered when durable
+`submit`     SubmitJob: stamped, script and environment stored beside it
+`jobs`, `steps`, `nodes`, `partitions`, `cluster`, `events`   the reads of `model.queries`, one file per noun
+`filters`    which jobs a `JobFilter` means
+`waiting`    requests that are answered when something happens
+`reports`    what node daemons tell
+"""

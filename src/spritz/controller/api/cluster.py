@@ -1,0 +1,146 @@
+"""About the daemon and the configuration: ping, show config, reconfigure, shutdown, setdebug, statistics.
+
+Source: scontrol(1).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from spritz import SLURM_VERSION, __version__
+from spritz.config.show import show_config
+from spritz.controller.configuration import Configuration, read_configuration
+from spritz.model.commands.job import Done
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.queries import (
+    ConfigText,
+    Counters,
+    PauseScheduling,
+    Ping,
+    Pong,
+    Reconfigure,
+    SetDebug,
+    ShowConfig,
+    Shutdown,
+    Statistics,
+)
+from spritz.runtime.log import set_levels
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+
+#: Keys that take a restart: the daemon has bound, opened or become what they name.
+FIXED_KEYS = ("ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation", "SlurmctldPidFile", "AuthType")
+
+
+class ClusterQueries:
+    """Answers requests about the daemon itself."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._host = socket.gethostname()
+
+    def ping(self, request: Ping, call: Call) -> Pong:
+        """Answered to anybody, authenticated or not: it tells nothing that the port does not."""
+        context = self._context
+        return Pong(
+            host=self._host,
+            pid=os.getpid(),
+            version=SLURM_VERSION,
+            software=f"spritz {__version__}",
+            started_at=context.started_at,
+            now=context.clock.now(),
+        )
+
+    def show_config(self, request: ShowConfig, call: Call) -> ConfigText:
+        """Every key as it is in force."""
+        context = self._context
+        context.identity.caller(call)
+        configuration = context.configuration
+        return ConfigText(
+            now=context.clock.now(),
+            pairs=show_config(configuration.loaded),
+            settings=configuration.settings,
+            controllers=configuration.addresses,
+        )
+
+    async def reconfigure(self, request: Reconfigure, call: Call) -> Done:
+        """Read the files again; a broken one leaves everything as it is and is told in full."""
+        self.administrators_only(call)
+        messages = self.reread()
+        await self._context.writer.durable()
+        return Done(messages=messages)
+
+    def reread(self) -> tuple[str, ...]:
+        """Replace the configuration. Returns what the administrator should know. Raises SpritzError, and changes
+        nothing."""
+        context = self._context
+        fresh = read_configuration(context.configuration.path)
+        fixed = changed_fixed_keys(context.configuration, fresh)
+        if fixed:
+            raise SpritzError(
+                f"{fresh.path}: {', '.join(fixed)} cannot change while slurmctld runs; the old configuration stays",
+                code="ESLURM_DISABLED",
+                hint="change it back, or restart slurmctld",
+            )
+        reply = context.writer.handle_own(fresh.command())
+        if isinstance(reply, Rejection):
+            raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
+        context.configuration = fresh
+        context.identity.forget()
+        context.nodes.reload()
+        warnings = tuple(item.text for item in fresh.loaded.warnings)
+        for text in warnings:
+            context.log.warning("config.questionable", detail=text)
+        context.log.info("config.reread", path=fresh.path, nodes=len(fresh.nodes), partitions=len(fresh.partitions))
+        return warnings
+
+    def shutdown(self, request: Shutdown, call: Call) -> Done:
+        """Stop; the connection closes when everything is on disk."""
+        self.administrators_only(call)
+        self._context.log.info("daemon.shutdown_requested", uid=call.caller.uid if call.caller else -1)
+        self._context.request_stop(not request.controller_only)
+        return Done()
+
+    def pause_scheduling(self, request: PauseScheduling, call: Call) -> Done:
+        """Start no jobs, or start them again."""
+        self.administrators_only(call)
+        self._context.scheduling_paused = request.paused
+        self._context.log.info("scheduler.paused" if request.paused else "scheduler.resumed")
+        self._context.writer.turn()
+        return Done()
+
+    def set_debug(self, request: SetDebug, call: Call) -> Done:
+        """Another log level until the next restart or re-reading of it."""
+        self.administrators_only(call)
+        try:
+            set_levels(file_level=request.level, stderr_level=request.level)
+        except ValueError as error:
+            raise SpritzError(str(error), code="ESLURM_NOT_SUPPORTED") from error
+        self._context.log.info("log.level_set", level=request.level)
+        return Done()
+
+    def statistics(self, request: Statistics, call: Call) -> Counters:
+        """Counters since the start."""
+        context = self._context
+        context.identity.caller(call)
+        values = {f"request.{kind}_count": float(count) for kind, count in context.requests.items()}
+        values["journal.durable_sequence"] = float(context.writer.durable_sequence)
+        values["journal.groups_count"] = float(context.writer.groups)
+        values["writer.commands_count"] = float(context.writer.commands)
+        for source in context.counters:
+            values.update(source())
+        return Counters(values=values)
+
+    def administrators_only(self, call: Call) -> None:
+        """Raises SpritzError for anybody else: Slurm says "Invalid user id" here."""
+        if not self._context.identity.caller(call).admin:
+            raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
+
+
+def changed_fixed_keys(old: Configuration, new: Configuration) -> list[str]:
+    """Keys of FIXED_KEYS whose values differ."""
+    return [key for key in FIXED_KEYS if old.loaded.settings[key] != new.loaded.settings[key]]

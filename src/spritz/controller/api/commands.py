@@ -1,0 +1,50 @@
+"""Requests that change state, as users send them: who asks is settled, then the single writer has them.
+
+Policy (whose job may be cancelled by whom, what may be updated) is the core's. Source: `model.commands`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.model.commands import cluster, job, step
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+
+#: Commands that go to the core as they are.
+PLAIN_COMMANDS: tuple[type[Struct], ...] = (
+    job.CancelJobs,
+    job.UpdateJob,
+    job.HoldJob,
+    job.ReleaseJob,
+    job.RequeueJob,
+    job.SuspendJob,
+    job.ResumeJob,
+    job.TopJob,
+    job.NotifyJob,
+    job.FinishAllocation,
+    step.SignalStep,
+    step.AttachStep,
+    cluster.UpdateNode,
+    cluster.CreatePartition,
+    cluster.UpdatePartition,
+    cluster.DeletePartition,
+)
+
+
+class Commands:
+    """Hands commands over."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def plain(self, command: Struct, call: Call) -> Deferred:
+        """Decide now, answer when durable."""
+        context = self._context
+        context.writer.handle(command, context.identity.caller(call), call.reply)
+        return DEFERRED

@@ -1,0 +1,168 @@
+"""Which jobs a `JobFilter` means, without looking at more of them than it must.
+
+Everything given must match; what is empty does not restrict. Finished jobs stay in the state for MinJobAge, tens of
+thousands of them on a busy cluster, so a listing of live jobs goes by the indexes and never meets them.
+
+Source: squeue(1), scancel(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import Rejection
+from spritz.model.resources import mask_of
+from spritz.model.states import JobFlag, JobState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.commands.job import JobFilter, JobTarget
+    from spritz.model.job import Job
+
+
+def matching_jobs(state: State, job_filter: JobFilter) -> list[Job] | Rejection:
+    """Records that match, by number. A single target whose job never was is refused with Slurm's error."""
+    if job_filter.targets:
+        found: dict[int, Job] = {}
+        for target in job_filter.targets:
+            found.update((job.id, job) for job in target_jobs(state, target))
+        if not found and len(job_filter.targets) == 1:
+            number = job_filter.targets[0].job_id
+            # A task that the array does not have is no error: it simply is not there.
+            if number not in state.jobs and number not in state.arrays:
+                return Rejection(code="ESLURM_INVALID_JOB_ID")
+        candidates: Iterable[Job] = found.values()
+    else:
+        candidates = _candidates(state, job_filter)
+    accepts = _Predicate(job_filter)
+    if accepts.takes_all:
+        chosen = list(candidates)
+    else:
+        chosen = [job for job in candidates if accepts(job)]
+    chosen.sort(key=_job_id)
+    return chosen
+
+
+def target_jobs(state: State, target: JobTarget) -> list[Job]:
+    """Records of one target: a job, a whole array, or some of its tasks (which may still be in the array's record)."""
+    job = state.jobs.get(target.job_id)
+    tasks = state.arrays.get(target.job_id)
+    if not target.tasks:
+        found = [] if job is None else [job]
+        if tasks:
+            found += [state.jobs[number] for number in tasks.values() if number != target.job_id]
+        return found
+    wanted = mask_of(target.tasks)
+    found = [state.jobs[number] for task, number in (tasks or {}).items() if wanted >> task & 1]
+    if job is not None and job.array is not None and wanted & mask_of(job.array.pending):
+        found.append(job)
+    return found
+
+
+def _job_id(job: Job) -> int:
+    return job.id
+
+
+_LIVE_STATES = frozenset({JobState.PENDING.value, JobState.RUNNING.value, JobState.SUSPENDED.value})
+_FLAGS = {flag.name: int(flag) for flag in JobFlag if flag.name is not None}
+
+
+def _candidates(state: State, job_filter: JobFilter) -> Iterable[Job]:
+    """The smallest index that holds every match."""
+    wanted = {text.upper() for text in job_filter.states}
+    jobs = state.jobs
+    if not wanted or not wanted <= _LIVE_STATES | _FLAGS.keys():
+        return jobs.values()
+    if job_filter.users:
+        return [jobs[number] for uid in job_filter.users for number in state.live_by_user.get(uid, ())]
+    numbers: dict[int, None] = {}
+    with_flags = not wanted <= _LIVE_STATES
+    if with_flags or "PENDING" in wanted:
+        numbers.update(state.pending)
+    if with_flags or wanted & {"RUNNING", "SUSPENDED"}:
+        numbers.update(state.running)
+    # A job that is still being cleared away counts as ended, and as COMPLETING.
+    if with_flags:
+        numbers.update(state.completing)
+    return [jobs[number] for number in numbers]
+
+
+class _Predicate:
+    """All conditions but the targets, prepared once."""
+
+    __slots__ = (
+        "accounts",
+        "flags",
+        "licenses",
+        "names",
+        "nodes",
+        "partitions",
+        "qos",
+        "reservation",
+        "states",
+        "takes_all",
+        "users",
+        "wckeys",
+    )
+
+    def __init__(self, job_filter: JobFilter) -> None:
+        wanted = {text.upper() for text in job_filter.states}
+        self.states = frozenset(wanted - _FLAGS.keys())
+        self.flags = sum(_FLAGS[text] for text in wanted & _FLAGS.keys())
+        self.users = frozenset(job_filter.users)
+        self.accounts = frozenset(job_filter.accounts)
+        self.names = frozenset(job_filter.names)
+        self.partitions = frozenset(job_filter.partitions)
+        self.qos = frozenset(job_filter.qos)
+        self.nodes = frozenset(job_filter.nodes)
+        self.reservation = job_filter.reservation
+        self.wckeys = frozenset(job_filter.wckeys)
+        self.licenses = frozenset(job_filter.licenses)
+        self.takes_all = not wanted and not any(
+            (
+                self.users,
+                self.accounts,
+                self.names,
+                self.partitions,
+                self.qos,
+                self.nodes,
+                self.reservation,
+                self.wckeys,
+                self.licenses,
+            )
+        )
+
+    def __call__(self, job: Job) -> bool:
+        return self._state_fits(job) and self._request_fits(job) and self._place_fits(job)
+
+    def _state_fits(self, job: Job) -> bool:
+        if not self.states and not self.flags:
+            return True
+        return job.state.value in self.states or bool(job.flags & self.flags)
+
+    def _request_fits(self, job: Job) -> bool:
+        spec = job.spec
+        return not (
+            (self.users and spec.uid not in self.users)
+            or (self.names and spec.name not in self.names)
+            or (self.accounts and spec.account not in self.accounts)
+            or (self.qos and spec.qos not in self.qos)
+            or (self.wckeys and spec.wckey not in self.wckeys)
+            or (self.reservation and spec.reservation != self.reservation)
+            or (self.licenses and self.licenses.isdisjoint(_license_names(spec.licenses)))
+        )
+
+    def _place_fits(self, job: Job) -> bool:
+        if self.partitions:
+            # A pending job stands in each partition that it asks for.
+            there = job.spec.partitions if job.state is JobState.PENDING and job.spec.partitions else (job.partition,)
+            if self.partitions.isdisjoint(there):
+                return False
+        if self.nodes:
+            return job.allocation is not None and not self.nodes.isdisjoint(job.allocation.names)
+        return True
+
+
+def _license_names(text: str) -> list[str]:
+    return [part.partition(":")[0].strip() for part in text.replace("|", ",").split(",") if part.strip()]

@@ -1,0 +1,105 @@
+"""Listing nodes, with what runs on them. MIXED and ALLOCATED are derived here.
+
+Source: scontrol(1) show node, sinfo(1) NODE STATE CODES.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.queries import ListNodes, Nodes, NodeView
+from spritz.model.resources import mask_text
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.core.holdings import NodeUse
+    from spritz.core.state import State
+    from spritz.model.node import Node
+    from spritz.model.resources import NodeCapacity
+
+#: Flags in the order in which Slurm prints them after the base state.
+_FLAG_NAMES = (
+    (NodeFlag.CLOUD, "CLOUD"),
+    (NodeFlag.COMPLETING, "COMPLETING"),
+    (NodeFlag.DRAIN, "DRAIN"),
+    (NodeFlag.DYNAMIC_NORM, "DYNAMIC_NORM"),
+    (NodeFlag.INVALID_REG, "INVALID_REG"),
+    (NodeFlag.FAIL, "FAIL"),
+    (NodeFlag.MAINTENANCE, "MAINTENANCE"),
+    (NodeFlag.POWERED_DOWN, "POWERED_DOWN"),
+    (NodeFlag.REBOOT_REQUESTED, "REBOOT_REQUESTED"),
+    (NodeFlag.REBOOT_ISSUED, "REBOOT_ISSUED"),
+    (NodeFlag.RESERVED, "RESERVED"),
+    (NodeFlag.NOT_RESPONDING, "NOT_RESPONDING"),
+    (NodeFlag.POWERING_DOWN, "POWERING_DOWN"),
+    (NodeFlag.POWERING_UP, "POWERING_UP"),
+    (NodeFlag.PLANNED, "PLANNED"),
+    (NodeFlag.BLOCKED, "BLOCKED"),
+)
+
+
+class NodeQueries:
+    """Answers ListNodes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def list_nodes(self, request: ListNodes, call: Call) -> Nodes:
+        """Nodes in the order of the configuration; a name that is not there is refused."""
+        context = self._context
+        context.identity.caller(call)
+        state = context.machine.state
+        for name in request.names:
+            if name not in state.nodes:
+                raise SpritzError(Rejection(code="ESLURM_INVALID_NODE_NAME").text, code="ESLURM_INVALID_NODE_NAME")
+        wanted = set(request.names)
+        views = [self._view(state, node) for name, node in state.nodes.items() if not wanted or name in wanted]
+        now = context.clock.now()
+        await context.writer.durable()
+        return Nodes(now=now, nodes=views)
+
+    def _view(self, state: State, node: Node) -> NodeView:
+        use = state.uses[node.name]
+        flags = node.flags
+        if use.completing:
+            flags |= NodeFlag.COMPLETING
+        return NodeView(
+            node=node,
+            state_names=(base_state(node, use).value, *(name for flag, name in _FLAG_NAMES if flags & flag)),
+            cpus_allocated=min(use.cpu_claims, node.config.capacity.cpus),
+            memory_allocated_mib=use.memory_mib,
+            gres_used=gres_used(node.config.capacity, use),
+            partitions=state.node_partitions.get(node.name, ()),
+            jobs=tuple(use.jobs),
+            sample=self._context.nodes.samples.get(node.name),
+        )
+
+
+def base_state(node: Node, use: NodeUse) -> NodeState:
+    """The state that people see: a node that is up is IDLE, MIXED or ALLOCATED by what runs there.
+
+    Jobs that are only being cleared away do not count: their node is IDLE with the flag COMPLETING.
+    """
+    if node.state is not NodeState.IDLE:
+        return node.state
+    if len(use.jobs) <= len(use.completing):
+        return NodeState.IDLE
+    return NodeState.ALLOCATED if use.cpu_claims >= node.config.capacity.cpus else NodeState.MIXED
+
+
+def gres_used(capacity: NodeCapacity, use: NodeUse) -> tuple[tuple[str, str, int, str], ...]:
+    """(name, type, count, mask) in use, a line for each line of the capacity."""
+    lines: list[tuple[str, str, int, str]] = []
+    for gres in capacity.gres:
+        if gres.per_device:
+            last = gres.first_index + gres.count
+            count = sum(shares for (name, index), shares in use.shards.items() if name == gres.name and index < last)
+            lines.append((gres.name, gres.type, count, "0"))
+            continue
+        mask = use.devices.get(gres.name, 0) & (((1 << gres.count) - 1) << gres.first_index)
+        count = mask.bit_count() + use.uncounted.get((gres.name, gres.type), 0)
+        lines.append((gres.name, gres.type, count, mask_text(mask)))
+    return tuple(lines)

@@ -1,0 +1,51 @@
+"""Listing partitions. Source: scontrol(1) show partition, sinfo(1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.queries import ListPartitions, Partitions
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.model.cluster import Caller
+    from spritz.model.partition import Partition
+
+
+class PartitionQueries:
+    """Answers ListPartitions."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def list_partitions(self, request: ListPartitions, call: Call) -> Partitions:
+        """Partitions in the order of the configuration; a name that is not there is refused."""
+        context = self._context
+        caller = context.identity.caller(call)
+        known = context.machine.state.partitions
+        for name in request.names:
+            if name not in known:
+                raise SpritzError(
+                    Rejection(code="ESLURM_INVALID_PARTITION_NAME").text, code="ESLURM_INVALID_PARTITION_NAME"
+                )
+        show_all = request.all or caller.admin or bool(request.names)
+        partitions = [
+            partition
+            for partition in known.values()
+            if (not request.names or partition.name in request.names) and (show_all or is_visible(partition, caller))
+        ]
+        now = context.clock.now()
+        await context.writer.durable()
+        return Partitions(now=now, partitions=partitions)
+
+
+def is_visible(partition: Partition, caller: Caller) -> bool:
+    """Whether a listing without `-a` shows it: not hidden, and open to one of the caller's groups.
+
+    Source: slurm.conf(5) Hidden, AllowGroups; squeue(1) --all.
+    """
+    if partition.hidden:
+        return False
+    return not partition.allow_groups or not set(partition.allow_groups).isdisjoint(caller.group_names)

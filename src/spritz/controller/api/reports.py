@@ -1,0 +1,57 @@
+"""What node daemons tell: accepted from root, SlurmUser and the controller's own user only.
+
+Source: `model.reports`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.model.cluster import SYSTEM
+from spritz.model.commands.job import Done
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.reports import JobGone, NodeSamples, NodeTrouble, RegisterNode, StepFinished, StepStarted
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+
+#: Reports that go to the core as they are.
+PLAIN_REPORTS: tuple[type[Struct], ...] = (StepStarted, StepFinished, JobGone, NodeTrouble)
+
+
+class Reports:
+    """Takes reports of node daemons."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def plain(self, report: Struct, call: Call) -> Deferred:
+        """Decide now; acknowledged when durable, so that a lost answer means that it is sent again."""
+        self._need_daemon(call)
+        self._context.nodes.heard(call.channel)
+        self._context.writer.handle(report, SYSTEM, call.reply)
+        return DEFERRED
+
+    def register(self, report: RegisterNode, call: Call) -> Deferred:
+        """A node daemon is there: from now on this connection leads to its node."""
+        self._need_daemon(call)
+        self._context.nodes.register(report, call)
+        return DEFERRED
+
+    def samples(self, report: NodeSamples, call: Call) -> Done:
+        """A heartbeat, kept in memory."""
+        self._need_daemon(call)
+        self._context.nodes.take_samples(report, call.channel)
+        return Done()
+
+    def _need_daemon(self, call: Call) -> None:
+        if not self._context.identity.caller(call).admin:
+            raise SpritzError(
+                Rejection(code="ESLURM_ACCESS_DENIED").text,
+                code="ESLURM_ACCESS_DENIED",
+                hint="node daemons run as root, as SlurmUser, or as the controller's own user",
+            )

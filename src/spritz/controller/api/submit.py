@@ -1,0 +1,135 @@
+"""SubmitJob: whose it is, where its script is kept, and whether it would run.
+
+Everything that is looked up (user, groups) is looked up here, so that the command that reaches the core says it all
+and can be decided again in a replay. Script and environment become blobs; the core sees their keys.
+
+Source: sbatch(1); slurm.conf(5) SchedulerParameters=max_script_size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+from msgspec.msgpack import Decoder, Encoder
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.will_run import Estimates
+from spritz.model.errors import Rejection
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.model.cluster import Caller
+    from spritz.model.commands.job import SubmitJob
+    from spritz.model.job import JobSpec
+
+#: Bytes of environment that one job may bring: as much as the kernel lets a program start with, and some.
+ENVIRONMENT_BYTES_MAX = 8 * 1024 * 1024
+
+_encode = Encoder().encode
+_decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])
+
+
+def environment_blob(environment: tuple[bytes, ...]) -> bytes:
+    """`NAME=value` each, as one blob; nothing for none."""
+    return _encode(environment) if environment else b""
+
+
+def environment_of(blob: bytes) -> tuple[bytes, ...]:
+    """Inverse of `environment_blob`."""
+    return _decode.decode(blob) if blob else ()
+
+
+class Submissions:
+    """Answers SubmitJob."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._estimates = Estimates(context)
+
+    def submit(self, command: SubmitJob, call: Call) -> Struct | Deferred:
+        """Stamp, store, decide; answered when durable."""
+        context = self._context
+        caller = context.identity.caller(call)
+        if command.spec.uid not in (-1, caller.uid) and not caller.admin:
+            return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
+        refusal = self._cannot_run_as(command.spec.uid if command.spec.uid >= 0 else caller.uid)
+        refusal = refusal or self._too_large(command)
+        if refusal is not None:
+            return refusal
+        stamped = structs.replace(command, spec=self._stamped(command, caller), script=b"", environment=())
+        if command.test_only:
+            self._estimates.answer(stamped, caller, call)
+            return DEFERRED
+        impossible = self._impossible(stamped, caller)
+        if impossible is not None:
+            return impossible
+        context.writer.handle(stamped, caller, call.reply)
+        return DEFERRED
+
+    def _impossible(self, command: SubmitJob, caller: Caller) -> Rejection | None:
+        """What the core would take but placement could never serve, were the cluster empty and every node up."""
+        context = self._context
+        try:
+            found = context.check_request(command.spec)
+        except ValueError:  # an expression that cannot be read: the core refuses it
+            return None
+        if found is None:
+            return None
+        tried = context.machine.handle(structs.replace(command, test_only=True), context.clock.now(), caller)
+        if tried.rejection is not None:
+            return None  # the core says it in better words
+        code, words = found
+        return Rejection(code=code, hint=words)
+
+    def _cannot_run_as(self, uid: int) -> Rejection | None:
+        """No job is run for users whom no database knows, unless slurmd is that user (as in containers); nor for
+        others by slurmds that are not root."""
+        context = self._context
+        runner = context.configuration.slurmd_user
+        runner_uid = context.identity.uid_of(runner)
+        if uid != runner_uid and not context.identity.person(uid).known:
+            return Rejection(code="ESLURM_USER_ID_MISSING", hint=f"uid {uid} is no user of the controller's machine")
+        if runner_uid not in (0, uid):
+            return Rejection(
+                code="ESLURM_USER_ID_MISSING",
+                hint=f"slurmd runs as {runner} (SlurmdUser), and so do all jobs of this cluster",
+            )
+        return None
+
+    def _too_large(self, command: SubmitJob) -> Rejection | None:
+        limit = self._context.configuration.settings.max_script_bytes
+        if len(command.script) > limit:
+            return Rejection(
+                code="ESLURM_PATHNAME_TOO_LONG",
+                hint=f"the script has {len(command.script)} bytes; SchedulerParameters=max_script_size is {limit}",
+            )
+        if sum(map(len, command.environment)) > ENVIRONMENT_BYTES_MAX:
+            return Rejection(
+                code="ESLURM_PATHNAME_TOO_LONG",
+                hint=f"the environment is larger than {ENVIRONMENT_BYTES_MAX} bytes; --export=NONE leaves it out",
+            )
+        return None
+
+    def _stamped(self, command: SubmitJob, caller: Caller) -> JobSpec:
+        """The request with its owner by the kernel's word; administrators may name another."""
+        context = self._context
+        spec = command.spec
+        uid = spec.uid if spec.uid >= 0 else caller.uid
+        person = context.identity.person(uid)
+        gid, group = person.gid, person.group
+        if spec.gid >= 0 and spec.gid != gid and (caller.admin or spec.gid in person.groups):
+            gid, group = spec.gid, context.identity.group_name(spec.gid)
+        blobs = context.blobs
+        store = not command.test_only
+        return structs.replace(
+            spec,
+            uid=uid,
+            gid=gid,
+            user=person.user,
+            group=group,
+            groups=person.groups,
+            script_key=blobs.put(command.script) if store else "",
+            environment_key=blobs.put(environment_blob(command.environment)) if store else "",
+        )

@@ -1,0 +1,66 @@
+"""Every request that `slurmctld` takes, and the function that answers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.controller.api.cluster import ClusterQueries
+from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
+from spritz.controller.api.events import EventStream
+from spritz.controller.api.jobs import JobQueries
+from spritz.controller.api.nodes import NodeQueries
+from spritz.controller.api.partitions import PartitionQueries
+from spritz.controller.api.reports import PLAIN_REPORTS, Reports
+from spritz.controller.api.steps import StepQueries
+from spritz.controller.api.submit import Submissions
+from spritz.controller.api.waiting import Waiting
+from spritz.model import queries, reports
+from spritz.model.commands.job import SubmitJob
+from spritz.model.commands.step import CreateStep
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.client.handling import Call, Handler, Result
+    from spritz.controller.context import Context
+
+
+def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Handler]:
+    """The table for `client.server.Server`. Each request is counted."""
+    commands, submissions, taken = Commands(context), Submissions(context), Reports(context)
+    jobs, waiting = JobQueries(context), Waiting(context)
+    table: dict[type[Struct], Handler] = {
+        SubmitJob: submissions.submit,
+        CreateStep: waiting.create_step,
+        **dict.fromkeys(PLAIN_COMMANDS, commands.plain),
+        reports.RegisterNode: taken.register,
+        reports.NodeSamples: taken.samples,
+        **dict.fromkeys(PLAIN_REPORTS, taken.plain),
+        queries.ListJobs: jobs.list_jobs,
+        queries.GetScript: jobs.get_script,
+        queries.ListSteps: StepQueries(context).list_steps,
+        queries.ListNodes: NodeQueries(context).list_nodes,
+        queries.ListPartitions: PartitionQueries(context).list_partitions,
+        queries.AwaitAllocation: waiting.await_allocation,
+        queries.AwaitEnd: waiting.await_end,
+        queries.WatchEvents: EventStream(context).watch,
+        queries.Ping: cluster.ping,
+        queries.ShowConfig: cluster.show_config,
+        queries.Reconfigure: cluster.reconfigure,
+        queries.Shutdown: cluster.shutdown,
+        queries.PauseScheduling: cluster.pause_scheduling,
+        queries.SetDebug: cluster.set_debug,
+        queries.Statistics: cluster.statistics,
+    }
+    return {kind: _counted(context, kind.__name__, handler) for kind, handler in table.items()}
+
+
+def _counted(context: Context, name: str, handler: Handler) -> Handler:
+    counts = context.requests
+    counts[name] = 0
+
+    def counting(request: Struct, call: Call) -> Result:
+        counts[name] += 1
+        return handler(request, call)
+
+    return counting

@@ -1,0 +1,315 @@
+"""Requests that are answered when something happens: a job starts, a job ends, a step fits.
+
+Owns the parked requests and what follows when their callers go away. The core never waits; this does, and asks again.
+
+- `AwaitAllocation`: answered when the job runs or has ended. If the caller goes away before, an interactive job is
+  cancelled: nobody is left to use it.
+- After the grant an interactive job is held by whoever was told of it. When the last of their connections closes, they
+  have `GRACE_SECONDS` to come back with another AwaitAllocation; after that the job is cancelled once their processes
+  (known by the kernel's word on a local socket) are gone. Who merely closed the connection and lives on keeps the job.
+- An interactive job that nobody has asked for, because its client died as soon as it was queued or while the controller
+  was away, is cancelled as well; running steps vouch for their client, with whom they end.
+- `AwaitEnd`: answered when the job, or every task of the array, has ended.
+- `CreateStep(wait=True)`: asked again, first come first served, whenever a step of that job ends.
+
+Source: salloc(1), srun(1), sbatch(1) --wait; slurm.conf(5) InactiveLimit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.model.cluster import SYSTEM
+from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.commands.step import CreateStep
+from spritz.model.errors import Rejection
+from spritz.model.events.job import JobQueued
+from spritz.model.queries import AllocationGranted, AwaitAllocation, AwaitEnd, JobEndedReply
+from spritz.model.states import JobFlag, JobState
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+
+#: Seconds that the caller of a granted interactive job has to connect again, and between looks at its process, unless
+#: InactiveLimit says otherwise.
+GRACE_SECONDS = 10.0
+
+#: Seconds that clients have to come back after a restart, with the same proviso; they try every few seconds.
+RETURN_SECONDS = 30.0
+
+#: Parked steps of one job that are tried each time one of its steps ends.
+RETRIES_MAX = 16
+
+
+class Waiting:
+    """Answers AwaitAllocation, AwaitEnd and CreateStep."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        #: job number -> what to do when an event about it has come; True when done with
+        self._parked: dict[int, list[Callable[[], bool]]] = {}
+        self._steps: dict[int, list[tuple[CreateStep, Call]]] = {}
+        self._touched: dict[int, None] = {}
+        #: interactive job -> who was told of its grant
+        self._holders: dict[int, list[_Holder]] = {}
+        #: interactive jobs none of whose holders may be left
+        self._expected: set[int] = set()
+        context.writer.listeners.append(self._listen)
+        context.writer.hooks.append(self._look)
+        for job in context.machine.state.jobs.values():
+            if job.spec.interactive and not job.state.ended:
+                self._expect(job.id, context.configuration.settings.inactive_limit_seconds or RETURN_SECONDS)
+        context.counters.append(lambda: {"waiting.requests_count": float(sum(map(len, self._parked.values())))})
+
+    # -- jobs
+
+    def await_allocation(self, request: AwaitAllocation, call: Call) -> Struct | Deferred:
+        """Park until the job is no longer pending."""
+        context = self._context
+        caller = context.identity.caller(call)
+        job = context.machine.state.jobs.get(request.job_id)
+        if job is None:
+            return Rejection(code="ESLURM_INVALID_JOB_ID")
+        if not caller.admin and caller.uid != job.spec.uid:
+            return Rejection(code="ESLURM_ACCESS_DENIED")
+        if self._answer_allocation(job.id, call):
+            return DEFERRED
+        if job.spec.interactive:
+            call.on_abandon(lambda: self._cancel(job.id, "its client went away while it was waiting"))
+        self._park(job.id, lambda: self._answer_allocation(job.id, call))
+        if request.timeout_seconds is not None:
+            context.tasks.spawn_contained(
+                self._give_up(job.id, call, request.timeout_seconds), name="await-allocation.timeout"
+            )
+        return DEFERRED
+
+    def await_end(self, request: AwaitEnd, call: Call) -> Struct | Deferred:
+        """Park until the job, or the whole array, has ended."""
+        self._context.identity.caller(call)
+        if request.job_id not in self._context.machine.state.jobs:
+            return Rejection(code="ESLURM_INVALID_JOB_ID")
+        if not self._answer_end(request.job_id, call):
+            self._park(request.job_id, lambda: self._answer_end(request.job_id, call))
+        return DEFERRED
+
+    def _answer_allocation(self, job_id: int, call: Call) -> bool:
+        if call.abandoned or call.answered:
+            return True
+        job = self._context.machine.state.jobs.get(job_id)
+        if job is not None and (job.state is JobState.PENDING or job.flags & JobFlag.CONFIGURING):
+            return False
+        self._context.writer.when_durable(lambda: self._grant(job_id, call))
+        return True
+
+    def _grant(self, job_id: int, call: Call) -> None:
+        """The job as it is now: it may have moved on while its events went to disk."""
+        context = self._context
+        state = context.machine.state
+        job = state.jobs.get(job_id)
+        if job is None:
+            call.fail(Rejection(code="ESLURM_INVALID_JOB_ID"))
+            return
+        names = job.allocation.names if job.allocation is not None else ()
+        addresses = tuple(state.nodes[name].config.address or name if name in state.nodes else name for name in names)
+        if call.abandoned:
+            if job.spec.interactive and job.state.active:
+                self._cancel(job_id, "its client went away before it was told of the grant")
+            return
+        call.reply(AllocationGranted(job=job, settings=state.settings, node_addresses=addresses))
+        if job.spec.interactive and job.state.active:
+            self._hold(job_id, call)
+
+    async def _give_up(self, job_id: int, call: Call, seconds: float) -> None:
+        await self._context.clock.sleep(seconds)
+        if not call.answered and not call.abandoned:
+            self._grant(job_id, call)
+
+    def _answer_end(self, job_id: int, call: Call) -> bool:
+        if call.abandoned:
+            return True
+        state = self._context.machine.state
+        job = state.jobs.get(job_id)
+        if job is None:
+            call.fail(Rejection(code="ESLURM_INVALID_JOB_ID"))
+            return True
+        tasks = [state.jobs[number] for number in state.arrays.get(job_id, {}).values() if number in state.jobs]
+        if not job.state.ended or (job.array_job_id == job_id and state.arrays_live.get(job_id)):
+            return False
+        worst = max((job, *tasks), key=_exit_code)
+        reply = JobEndedReply(job_id=job_id, state=worst.state.value, exit_status=worst.exit_status)
+        self._context.writer.when_durable(lambda: call.reply(reply))
+        return True
+
+    # -- who holds an interactive job
+
+    def _hold(self, job_id: int, call: Call) -> None:
+        """Note who was told of the grant: salloc, but also every srun below it."""
+        holders = self._holders.setdefault(job_id, [])
+        holders[:] = [holder for holder in holders if holder.is_there()]
+        holders.append(_Holder(call))
+        call.channel.on_close(lambda: self._holder_left(job_id))
+
+    def _holder_left(self, job_id: int) -> None:
+        job = self._context.machine.state.jobs.get(job_id)
+        if job is not None and job.state.active:
+            self._expect(job_id, self._grace())
+        else:
+            self._holders.pop(job_id, None)
+
+    def _grace(self) -> float:
+        return self._context.configuration.settings.inactive_limit_seconds or GRACE_SECONDS
+
+    def _expect(self, job_id: int, seconds: float) -> None:
+        """Have the job cancelled unless somebody asks for it."""
+        if job_id not in self._expected:
+            self._expected.add(job_id)
+            self._context.tasks.spawn_contained(self._expect_back(job_id, seconds), name="interactive.grace")
+
+    async def _expect_back(self, job_id: int, seconds: float) -> None:
+        """Look now and then until somebody is connected again, or nobody is left."""
+        state = self._context.machine.state
+        try:
+            while True:
+                await self._context.clock.sleep(seconds)
+                seconds = self._grace()
+                job = state.jobs.get(job_id)
+                if job is None or job.state.ended:
+                    self._holders.pop(job_id, None)
+                    return
+                holders = self._holders.get(job_id, [])
+                awaited = job.state is JobState.PENDING and job_id in self._parked
+                if awaited or any(holder.is_connected for holder in holders):
+                    return
+                if not state.steps.get(job_id) and not any(holder.is_there() for holder in holders):
+                    self._cancel(job_id, "its client is gone")
+                    return
+        finally:
+            self._expected.discard(job_id)
+
+    def _cancel(self, job_id: int, cause: str) -> None:
+        self._context.log.info("job.abandoned", job_id=job_id, cause=cause)
+        job_filter = JobFilter(targets=(JobTarget(job_id),))
+        self._context.writer.handle(CancelJobs(filter=job_filter, comment=cause), SYSTEM)
+
+    # -- steps
+
+    def create_step(self, command: CreateStep, call: Call) -> Deferred:
+        """Lay the step out now; with `wait`, park it while other steps hold the resources."""
+        parked = self._steps.get(command.job_id)
+        if command.wait and parked:
+            parked.append((command, call))
+        else:
+            self._try_step(command, call)
+        return DEFERRED
+
+    def _try_step(self, command: CreateStep, call: Call) -> bool:
+        """Whether the request is settled, one way or the other."""
+        context = self._context
+        caller = context.identity.caller(call)
+        held: list[Struct | None] = []
+        reply = context.writer.handle(command, caller, lambda reply: None if held else call.reply(reply))
+        if command.wait and isinstance(reply, Rejection) and reply.code == "ESLURM_NODES_BUSY":
+            held.append(reply)
+            self._park_step(command, call)
+            return False
+        return True
+
+    def _park_step(self, command: CreateStep, call: Call) -> None:
+        self._steps.setdefault(command.job_id, []).append((command, call))
+
+    def _retry_steps(self, job_id: int) -> None:
+        parked = self._steps.pop(job_id, [])
+        for place, (command, call) in enumerate(parked[:RETRIES_MAX]):
+            if call.abandoned:
+                continue
+            if not self._try_step(command, call):
+                # First come, first served: whoever is behind waits too. This one stands in front again.
+                rest = parked[place + 1 :]
+                self._steps[job_id] += rest
+                return
+        rest = parked[RETRIES_MAX:]
+        if rest:
+            self._steps[job_id] = rest
+            self._touched[job_id] = None
+
+    # -- what happened
+
+    def _park(self, job_id: int, check: Callable[[], bool]) -> None:
+        self._parked.setdefault(job_id, []).append(check)
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        """Note which jobs with parked requests an event is about, and new jobs that somebody must ask for."""
+        for event in events:
+            if type(event) is JobQueued and event.job.spec.interactive:
+                self._expect(event.job.id, self._grace())
+        if not self._parked and not self._steps:
+            return
+        jobs = self._context.machine.state.jobs
+        for event in events:
+            job_id = getattr(event, "job_id", None)
+            if job_id is None:
+                continue
+            if job_id in self._parked or job_id in self._steps:
+                self._touched[job_id] = None
+            job = jobs.get(job_id)
+            if job is not None and job.array_job_id in self._parked:
+                self._touched[job.array_job_id] = None
+
+    def _look(self) -> None:
+        """At the end of a turn: answer what can be answered now."""
+        if not self._touched:
+            return
+        touched, self._touched = self._touched, {}
+        for job_id in touched:
+            checks = self._parked.pop(job_id, None)
+            if checks:
+                left = [check for check in checks if not check()]
+                if left:
+                    self._parked[job_id] = left
+            if job_id in self._steps:
+                self._retry_steps(job_id)
+
+
+class _Holder:
+    """Somebody who was told of a grant: a connection, and the process behind it where the kernel names it."""
+
+    __slots__ = ("_began", "_channel", "_pid")
+
+    def __init__(self, call: Call) -> None:
+        credentials = call.caller
+        self._channel = call.channel
+        self._pid = credentials.pid if credentials is not None else 0
+        self._began = _process_began(self._pid)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._channel.is_open
+
+    def is_there(self) -> bool:
+        """Connected, or a living process that has merely closed its connection."""
+        return self.is_connected or (self._began != "" and _process_began(self._pid) == self._began)
+
+
+def _exit_code(job: Job) -> int:
+    """What `sbatch --wait` exits with for this job: its code, or 1 if a signal ended it."""
+    return 1 if job.exit_status & 0x7F else job.exit_status >> 8
+
+
+def _process_began(pid: int) -> str:
+    """Start time of a process in ticks, which tells it from a later one of the same number; "" if it is gone."""
+    if not pid:
+        return ""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] in ("Z", "X") else fields[19]

@@ -1,0 +1,100 @@
+"""Group commit: the thread that waits for the disk, so that the loop never does.
+
+Owns the order of what is done to the journal: one job at a time, first come first served. While one group syncs, the
+loop gathers the next. A journal that fails is told once, by `on_failure`; nothing is done after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+from spritz.controller.journal import JournalError, JournalFailed
+
+#: Work on the journal, run in the thread; what it returns goes to its `done`.
+Work = Callable[[], None]
+
+
+class Committer(Protocol):
+    """Runs work on the journal in order and reports back in the loop."""
+
+    def put(self, work: Work, done: Callable[[], None]) -> None:
+        """Run `work` after what was put before it; then `done()` in the loop, unless it failed."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was put, then end. Blocks."""
+        ...
+
+
+class CommitThread:
+    """`Committer` as a thread of its own: a sync holds up whoever waits for it, and nobody else."""
+
+    def __init__(self, on_failure: Callable[[JournalError], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_failure = on_failure
+        self._queue: SimpleQueue[tuple[Work, Callable[[], None]] | None] = SimpleQueue()
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def put(self, work: Work, done: Callable[[], None]) -> None:
+        """See `Committer.put`."""
+        self._queue.put((work, done))
+
+    def close(self) -> None:
+        """See `Committer.close`."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._failed:
+                continue
+            work, done = item
+            try:
+                work()
+            except JournalError as error:
+                self._fail(error)
+            except Exception as error:
+                failure = JournalFailed(f"the journal failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                self._fail(failure)
+            else:
+                self._tell(done)
+
+    def _fail(self, error: JournalError) -> None:
+        self._failed = True
+        self._tell(lambda: self._on_failure(error))
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            pass  # the loop has ended: nobody is left to be told
+
+
+class InlineCommitter:
+    """`Committer` without a thread: for journals that never wait, and for the moment before the loop runs."""
+
+    def __init__(self, on_failure: Callable[[JournalError], None]) -> None:
+        self._on_failure = on_failure
+        self._failed = False
+
+    def put(self, work: Work, done: Callable[[], None]) -> None:
+        """See `Committer.put`."""
+        if self._failed:
+            return
+        try:
+            work()
+        except JournalError as error:
+            self._failed = True
+            self._on_failure(error)
+        else:
+            done()
+
+    def close(self) -> None:
+        """See `Committer.close`."""

@@ -1,0 +1,89 @@
+"""The configuration in force: read whole, checked whole, and replaced whole or not at all.
+
+Owns what the shell needs of slurm.conf (paths, ports, users, log levels); what decisions need goes to the core as a
+`Configure` command. A file that is not usable changes nothing.
+
+Source: slurm.conf(5); scontrol(1) reconfigure.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from spritz.config.load import load
+from spritz.config.loaded import LoadedConfig
+from spritz.config.settings import substitute
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.cluster import Configure
+from spritz.model.node import NodeConfig
+from spritz.model.partition import Partition
+
+
+class Configuration(Struct, frozen=True, kw_only=True):
+    """One reading of the files."""
+
+    loaded: LoadedConfig
+    settings: ClusterSettings
+    nodes: tuple[NodeConfig, ...]
+    partitions: tuple[Partition, ...]
+
+    @property
+    def path(self) -> str:
+        """The slurm.conf that was read."""
+        return self.loaded.path
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """SlurmctldPort: the ports to listen on; the first one also names the Unix socket."""
+        first, _, last = str(self.loaded.settings["SlurmctldPort"]).partition("-")
+        return tuple(range(int(first), int(last or first) + 1))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses of all SlurmctldHost lines, the primary's first."""
+        return tuple(host.address for host in self.loaded.settings.hosts)
+
+    @property
+    def state_directory(self) -> Path:
+        """StateSaveLocation."""
+        return Path(self._path("StateSaveLocation"))
+
+    @property
+    def log_file(self) -> str:
+        """SlurmctldLogFile; empty if there is none."""
+        return self._path("SlurmctldLogFile")
+
+    @property
+    def pid_file(self) -> str:
+        """SlurmctldPidFile."""
+        return self._path("SlurmctldPidFile")
+
+    @property
+    def slurmd_user(self) -> str:
+        """SlurmdUser: whom node daemons run as; jobs of others run only under root's."""
+        return self.loaded.settings.text("SlurmdUser").partition("(")[0]
+
+    @property
+    def log_level(self) -> str:
+        """SlurmctldDebug."""
+        return self.loaded.settings.text("SlurmctldDebug")
+
+    def command(self) -> Configure:
+        """What the core is told."""
+        return Configure(settings=self.settings, nodes=self.nodes, partitions=self.partitions)
+
+    def _path(self, key: str) -> str:
+        return substitute(self.loaded.settings.text(key), clustername=self.settings.cluster_name)
+
+
+def read_configuration(path: str) -> Configuration:
+    """Read the files. Raises ConfigError with every fault in all of them."""
+    loaded = load(path)
+    return Configuration(
+        loaded=loaded,
+        settings=loaded.cluster,
+        nodes=loaded.nodes,
+        partitions=loaded.partitions,
+    )

@@ -1,0 +1,46 @@
+"""The parts of a running controller, as the api and the drivers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.controller.api.identity import Identity
+    from spritz.controller.blobs import BlobStore
+    from spritz.controller.configuration import Configuration
+    from spritz.controller.journal import Journal
+    from spritz.controller.loop import SingleWriter
+    from spritz.controller.nodes import NodeLinks
+    from spritz.core.machine import Machine
+    from spritz.model.job import JobSpec
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+    from spritz.runtime.tasks import Supervisor
+
+
+class Context:
+    """Set once, by `controller.daemon`. Parts refer to each other through it, so that none needs to be made first."""
+
+    machine: Machine
+    journal: Journal
+    blobs: BlobStore
+    writer: SingleWriter
+    identity: Identity
+    nodes: NodeLinks
+    configuration: Configuration
+    clock: Clock
+    log: Logger
+    tasks: Supervisor
+    #: When the daemon began to serve, epoch seconds.
+    started_at: float
+    #: Stop the daemon; True: node daemons are told to stop first.
+    request_stop: Callable[[bool], None]
+    #: Could placement ever serve this request? (ESLURM name, words) if not.
+    check_request: Callable[[JobSpec], tuple[str, str] | None]
+    #: No job is started while this is set (`PauseScheduling`).
+    scheduling_paused: bool = False
+    #: Requests by kind, since the start.
+    requests: dict[str, int]
+    #: More counters for `Statistics`: each returns name -> value.
+    counters: list[Callable[[], dict[str, float]]]

@@ -1,0 +1,289 @@
+"""The controller, assembled: opens the journal, recovers, listens, runs, and stops in order.
+
+The order of stopping is the promise of `scontrol shutdown`: no new connections; what was handed in is made durable and
+answered; an image; the journal's lock is given back; only then are the connections closed. Who sees its connection
+close knows that the daemon has stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from spritz.client.locate import controller_socket_name
+from spritz.client.server import Server
+from spritz.controller.api.cluster import ClusterQueries
+from spritz.controller.api.identity import Identity
+from spritz.controller.api.table import handlers
+from spritz.controller.blobs import BlobStore
+from spritz.controller.commit import CommitThread
+from spritz.controller.context import Context
+from spritz.controller.images import ImageKeeper
+from spritz.controller.journal import JournalError
+from spritz.controller.launch import Letters
+from spritz.controller.loop import SingleWriter
+from spritz.controller.mail import Mailer
+from spritz.controller.main import log_level
+from spritz.controller.nodes import NodeLinks
+from spritz.controller.recovery import Recovered
+from spritz.controller.scheduler import SchedulerDriver
+from spritz.controller.site_programs import SitePrograms
+from spritz.controller.state_directory import open_state
+from spritz.controller.timers import DeadlineTimer
+from spritz.model.errors import Rejection, SpritzError
+from spritz.runtime import log as runtime_log
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.credentials import peer_credentials
+from spritz.runtime.sockets import AddressInUse
+from spritz.runtime.stalls import StallWatch
+from spritz.runtime.tasks import Supervisor
+
+if TYPE_CHECKING:
+    from spritz.controller.configuration import Configuration
+    from spritz.controller.options import Options
+    from spritz.model.commands.cluster import Configure
+    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.log import Logger
+    from spritz.runtime.pidfile import PidFile
+
+#: Seconds that node daemons get to acknowledge `scontrol shutdown`.
+STOP_DAEMONS_SECONDS = 5.0
+
+#: The journal's thread gets the interpreter within this time of asking: its wait is every submitter's wait.
+SWITCH_SECONDS = 0.001
+
+_IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
+
+
+async def serve(
+    options: Options, configuration: Configuration, startup: Startup, log: Logger, slurm_uid: int, pid_file: PidFile
+) -> int:
+    """Serve until told to stop. Returns the exit status: 0 after a clean stop."""
+    daemon = _Daemon(options, configuration, log, slurm_uid)
+    try:
+        return await daemon.run(startup, pid_file)
+    except SpritzError as error:
+        log.fatal("daemon.failed", error=error.message, hint=error.hint)
+        if daemon.served:
+            return 1
+        raise
+
+
+class _Daemon:
+    def __init__(self, options: Options, configuration: Configuration, log: Logger, slurm_uid: int) -> None:
+        self._options = options
+        self._configuration = configuration
+        self._log = log
+        self._slurm_uid = slurm_uid
+        self._stopping = asyncio.Event()
+        self._stop_nodes = False
+        self._failure: SpritzError | None = None
+        #: Whether it got as far as serving.
+        self.served = False
+
+    async def run(self, startup: Startup, pid_file: PidFile) -> int:
+        sys.setswitchinterval(SWITCH_SECONDS)
+        context = self._context()
+        journal, recovered = open_state(self._options, self._configuration, self._log)
+        context.journal, context.machine = journal, recovered.machine
+        try:
+            async with Supervisor(self._contained_failure) as tasks:
+                context.tasks = tasks
+                committer = CommitThread(self._journal_failed)
+                cluster = self._assemble(context, committer, recovered)
+                watch = StallWatch(self._log) if self._log.enabled("debug") else nullcontext()
+                server = Server(handlers(context, cluster), role="slurmctld", log=self._log)
+                async with server:
+                    await self._listen(server)
+                    self._begin(context, cluster, recovered)
+                    startup.serves()
+                    self.served = True
+                    with watch:
+                        await self._stopping.wait()
+                    server.stop_listening()
+                    await self._wind_down(context, committer)
+                    pid_file.release()
+                tasks.cancel_all()
+        finally:
+            journal.close()
+        if self._failure is not None:
+            raise self._failure
+        self._log.info("daemon.stopped", last_sequence=context.writer.last_sequence)
+        return 0
+
+    # -- parts
+
+    def _context(self) -> Context:
+        context = Context()
+        context.clock = SystemClock()
+        context.log = self._log
+        context.configuration = self._configuration
+        context.identity = Identity(self._slurm_uid, context.clock)
+        context.started_at = context.clock.now()
+        context.requests = {}
+        context.counters = []
+        context.request_stop = self._request_stop
+        return context
+
+    def _assemble(self, context: Context, committer: CommitThread, recovered: Recovered) -> ClusterQueries:
+        context.blobs = BlobStore(context.journal)
+        letters = Letters(lambda: context.machine.state, context.blobs, context.journal.term)
+        context.nodes = NodeLinks(context, letters)
+        context.writer = SingleWriter(
+            context.machine,
+            context.journal,
+            context.blobs,
+            committer,
+            context.clock,
+            self._log,
+            on_effects=context.nodes.carry_out,
+            on_broken=self._core_failed,
+        )
+        # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
+        self._scheduler = SchedulerDriver(context)
+        self._timer = DeadlineTimer(context)
+        self._images = ImageKeeper(context, recovered.image_sequence)
+        Mailer(context)
+        return ClusterQueries(context)
+
+    async def _listen(self, server: Server) -> None:
+        configuration = self._configuration
+        ports = configuration.ports
+        name = controller_socket_name(configuration.settings.cluster_name, ports[0])
+        try:
+            try:
+                await server.listen_unix(name)
+            except AddressInUse:
+                stranger = self._stranger_at(name)
+                if stranger is None:
+                    raise
+                # Whoever holds the name is believed by nobody. Our own port is as good: the kernel vouches there too.
+                self._log.error(
+                    "socket.taken", name=name.replace("\0", "@"), uid=stranger, action="serving by TCP alone"
+                )
+            for port in ports:
+                await server.listen_tcp("", port)
+        except OSError as error:
+            raise SpritzError(
+                f"cannot listen on SlurmctldPort {ports[0]}: {error.strerror}",
+                hint="another slurmctld may be running; SlurmctldPort sets another port",
+            ) from error
+
+    def _stranger_at(self, name: str) -> int | None:
+        """uid of whoever listens at a Unix socket, unless it is one of those who may be the controller."""
+        probe = socket.socket(socket.AF_UNIX)
+        try:
+            probe.settimeout(1.0)
+            probe.connect(name)
+            holder = peer_credentials(probe)
+        except OSError:
+            return None
+        finally:
+            probe.close()
+        return holder.uid if holder and holder.uid not in (0, self._slurm_uid, os.geteuid()) else None
+
+    def _begin(self, context: Context, cluster: ClusterQueries, recovered: Recovered) -> None:
+        """Tell the core the configuration, and start what runs beside the requests."""
+        reply = context.writer.handle_own(self._first_configure(context))
+        if isinstance(reply, Rejection):
+            raise SpritzError(f"{self._configuration.path}: {reply.text}", code=reply.code, hint=reply.hint)
+        for item in self._configuration.loaded.warnings:
+            self._log.warning("config.questionable", detail=item.text)
+        SitePrograms(context)
+        context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
+        self._watch_signals(context, cluster)
+        self._log.info(
+            "daemon.started",
+            cluster=self._configuration.settings.cluster_name,
+            term=context.journal.term,
+            jobs=len(context.machine.state.jobs),
+            nodes=len(context.machine.state.nodes),
+            replayed_events=recovered.replayed,
+            start_seconds=context.clock.now() - context.started_at,
+        )
+
+    def _first_configure(self, context: Context) -> Configure:
+        command = self._configuration.command()
+        if not self._options.recover_partitions:
+            return command
+        from msgspec import structs
+
+        kept = context.machine.state.partitions
+        configured = {partition.name: partition for partition in command.partitions}
+        return structs.replace(command, partitions=tuple({**configured, **kept}.values()))
+
+    # -- the end
+
+    def _request_stop(self, stop_nodes: bool) -> None:
+        self._stop_nodes = self._stop_nodes or stop_nodes
+        self._stopping.set()
+
+    def _journal_failed(self, error: JournalError) -> None:
+        """Nothing that was not durable has been told to anybody, and nothing more will be."""
+        self._failure = error
+        self._log.error("journal.failed", error=error.message)
+        self._stopping.set()
+
+    def _core_failed(self, error: Exception) -> None:
+        """The state in memory has facts that the journal will never have: end, and start again from the journal."""
+        self._failure = SpritzError(
+            f"the core failed half-way through a command: {error!r}; what was acknowledged is in the journal",
+            hint="this is a fault of Spritz; the log has its traceback",
+        )
+        self._stopping.set()
+
+    async def _wind_down(self, context: Context, committer: CommitThread) -> None:
+        self._timer.cancel()
+        self._scheduler.stop()
+        if self._failure is None and self._stop_nodes:
+            await context.nodes.stop_daemons(STOP_DAEMONS_SECONDS)
+        if self._failure is None:
+            await context.writer.drain()
+        context.writer.stop()
+        committer.close()
+        if self._failure is None:
+            try:
+                self._images.write_now()
+            except JournalError as error:
+                # Nothing is lost: the events are all there, and the next start replays them.
+                self._log.error("image.failed", error=error.message)
+        context.journal.close()
+
+    def _contained_failure(self, name: str, error: Exception) -> None:
+        self._log.error("task.failed", exception=error, task=name)
+
+    # -- signals
+
+    def _watch_signals(self, context: Context, cluster: ClusterQueries) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._terminated, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reread, cluster)
+        loop.add_signal_handler(signal.SIGUSR2, self._reopen_log, context)
+        for number in _IGNORED_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _terminated(self, number: int) -> None:
+        self._log.info("daemon.terminating", signal=signal.Signals(number).name)
+        self._request_stop(False)
+
+    def _reread(self, cluster: ClusterQueries) -> None:
+        try:
+            cluster.reread()
+        except SpritzError as error:
+            self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
+
+    def _reopen_log(self, context: Context) -> None:
+        try:
+            runtime_log.reopen()
+            level = log_level(self._options, context.configuration)
+            runtime_log.set_levels(file_level=level)
+        except (OSError, ValueError) as error:
+            self._log.error("log.reopen_failed", error=error)
+        else:
+            self._log.info("log.reopened")

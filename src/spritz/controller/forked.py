@@ -1,0 +1,126 @@
+"""Long work on the state as it is now, in a forked child: the child has a frozen copy for the price of a fork.
+
+Owns fork, the pipe that brings the result back, and reaping. The child must do pure work and touch nothing that the
+parent has open (journal, loop, sockets): its descriptors are closed first. It never returns into the caller's code.
+
+A fork in a process with a second thread (the journal's) is safe here because the child needs none of the locks that
+the thread may hold: it computes, writes to its own descriptors, and leaves by `os._exit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.runtime.log import Logger
+
+#: What the child yields: its result as bytes.
+Work = Callable[[], bytes]
+
+
+class Child:
+    """One piece of work under way. `done(result)` is called in the loop; None if the child failed."""
+
+    def __init__(self, name: str, work: Work, done: Callable[[bytes | None], None], log: Logger, *, nice: int) -> None:
+        self._name = name
+        self._done = done
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._received = bytearray()
+        self._result, theirs = os.pipe()
+        gate, self._gate = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run_child(work, gate, theirs, nice)
+        os.close(theirs)
+        os.close(gate)
+        os.set_blocking(self._result, False)
+        self._loop.add_reader(self._result, self._read)
+
+    def go(self) -> None:
+        """Let the child's `wait_for_go` return True. Without this, the end of the parent makes it return False."""
+        if self._gate >= 0:
+            try:
+                os.write(self._gate, b"1")
+            except OSError:
+                pass  # the child is gone; its end is told by the other pipe
+            self._close_gate()
+
+    def kill(self) -> None:
+        """End it without a result; `done(None)` follows."""
+        self._close_gate()
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def _close_gate(self) -> None:
+        if self._gate >= 0:
+            os.close(self._gate)
+            self._gate = -1
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._result, 1 << 20)
+        except BlockingIOError:
+            return
+        if data:
+            self._received += data
+            return
+        self._loop.remove_reader(self._result)
+        os.close(self._result)
+        self._close_gate()
+        _, status = os.waitpid(self.pid, 0)
+        if status:
+            detail = self._received[-500:].decode("utf-8", "replace")
+            self._log.error("child.failed", work=self._name, status=os.waitstatus_to_exitcode(status), detail=detail)
+        self._done(None if status else bytes(self._received))
+
+
+#: In the child: the read end of the parent's gate.
+_gate_of_child = -1
+
+
+def wait_for_go() -> bool:
+    """In the child: wait for the parent's `go()`. False if the parent ended instead."""
+    return os.read(_gate_of_child, 1) == b"1"
+
+
+def _run_child(work: Work, gate: int, result: int, nice: int) -> None:
+    """Everything the child does. Never returns."""
+    status = 1
+    try:
+        global _gate_of_child
+        _gate_of_child = gate
+        gc.disable()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_DFL)
+        _close_others({2, gate, result})
+        if nice:
+            os.nice(nice)
+        view = memoryview(work())
+        while view:
+            view = view[os.write(result, view) :]
+        status = 0
+    except BaseException as error:
+        try:
+            os.write(result, f"{type(error).__name__}: {error}".encode()[:400])
+        except OSError:
+            pass
+    finally:
+        os._exit(status)
+
+
+def _close_others(keep: set[int]) -> None:
+    """Close every descriptor but these: a child must not hold the parent's lock, connections or listeners."""
+    low = 0
+    for descriptor in sorted(keep):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, os.sysconf("SC_OPEN_MAX"))

@@ -1,0 +1,90 @@
+"""Images: the state as a whole, written now and then, so that a restart replays only what came after.
+
+Owns when an image is due, and forgetting what it makes superfluous: older events beyond `EVENTS_KEPT`, and scripts that
+no job names. The image is encoded and written by a forked child, so the loop pays for the fork alone. It becomes
+visible only when every event in it is durable: the child waits for the parent's word.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.controller.forked import Child, wait_for_go
+from spritz.controller.journal import Image
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+
+#: Events after the last image at which the next one is due, at least; half as many as that image held jobs, if that is
+#: more, so that large states are not written over and over, and a replay stays shorter than reading the image.
+EVENTS_BETWEEN = 5_000
+
+#: Events that stay readable for watchers after an image has made them superfluous for restarts.
+EVENTS_KEPT = 100_000
+
+
+class ImageKeeper:
+    """Watches the journal grow. `last` is the number of the newest image's last event."""
+
+    def __init__(self, context: Context, last: int) -> None:
+        self._context = context
+        self._last = last
+        self._jobs_in_last = len(context.machine.state.jobs)
+        self._child: Child | None = None
+        self._written = 0
+        context.writer.hooks.append(self.look)
+        context.counters.append(lambda: {"image.written_count": float(self._written)})
+
+    def look(self) -> None:
+        """Begin an image if one is due and none is under way."""
+        context = self._context
+        grown = context.writer.last_sequence - self._last
+        if self._child is None and grown >= max(EVENTS_BETWEEN, self._jobs_in_last // 2):
+            self._begin()
+
+    def write_now(self) -> None:
+        """Write an image of the state and wait for it: for a clean end, when everything is durable."""
+        context = self._context
+        if self._child is not None:
+            self._child.kill()
+        sequence = context.writer.last_sequence
+        if sequence > self._last:
+            context.journal.write_image(Image(sequence=sequence, payload=context.machine.image()))
+            context.journal.prune(sequence - EVENTS_KEPT)
+            self._last = sequence
+
+    def _begin(self) -> None:
+        context = self._context
+        sequence, machine, journal = context.writer.last_sequence, context.machine, context.journal
+
+        def work() -> bytes:
+            image = Image(sequence=sequence, payload=machine.image())
+            if not wait_for_go():
+                return b"0"
+            journal.write_image(image)
+            return b"%d" % len(image.payload)
+
+        self._jobs_in_last = len(machine.state.jobs)
+        before = context.clock.monotonic()
+        child = Child("image", work, lambda result: self._written_by_child(sequence, result), context.log, nice=5)
+        self._child = child
+        context.log.verbose("image.begun", sequence=sequence, fork_seconds=context.clock.monotonic() - before)
+        context.writer.when_durable(child.go)
+
+    def _written_by_child(self, sequence: int, result: bytes | None) -> None:
+        self._child = None
+        # A failed one is due again only after as many events: a full disk must not make us fork for ever.
+        self._last = sequence
+        if not result or result == b"0":
+            return
+        self._written += 1
+        context = self._context
+        context.log.verbose("image.written", sequence=sequence, size_bytes=int(result))
+        context.writer.maintain(lambda: context.journal.prune(sequence - EVENTS_KEPT))
+        live: set[str] = set()
+        for job in context.machine.state.jobs.values():
+            live.add(job.spec.script_key)
+            live.add(job.spec.environment_key)
+        garbage = context.blobs.collect(live)
+        if garbage:
+            context.writer.maintain(lambda: context.journal.remove_blobs(garbage))

@@ -1,0 +1,120 @@
+"""A journal in memory, for tests and simulation: "durable" is what the `MemoryStore` holds when its journal is gone.
+
+Passes the same conformance suite as the real ones. Never offered to a site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from spritz.controller.journal import (
+    Group,
+    Image,
+    JournalBusy,
+    JournalCorrupt,
+    JournalError,
+    JournalFenced,
+    content_key,
+)
+
+
+class MemoryStore:
+    """The "disk": survives the journals that use it, one after the other."""
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.groups: list[Group] = []
+        self.checksums: dict[int, int] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.images: dict[int, bytes] = {}
+        self.locked = False
+
+
+class MemoryJournal:
+    """`Journal` on a MemoryStore."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        if store.locked:
+            raise JournalBusy("another slurmctld uses this store")
+        store.locked = True
+        store.term += 1
+        self._store = store
+        self._open = True
+        self.term = store.term
+
+    @property
+    def last_sequence(self) -> int:
+        """See `Journal.last_sequence`."""
+        return self._store.groups[-1].last if self._store.groups else 0
+
+    @property
+    def oldest_sequence(self) -> int:
+        """See `Journal.oldest_sequence`."""
+        return self._store.groups[0].first if self._store.groups else 0
+
+    def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
+        """See `Journal.append`."""
+        self._check_term()
+        if group.first != self.last_sequence + 1 or group.last < group.first:
+            raise JournalError(f"events {group.first} to {group.last} do not follow event {self.last_sequence}")
+        self._store.blobs.update(blobs)
+        self._store.groups.append(group)
+        self._store.checksums[group.last] = group.checksum
+
+    def groups(self, after: int) -> Iterator[Group]:
+        """See `Journal.groups`."""
+        expected: int | None = None
+        for group in list(self._store.groups):
+            if group.last <= after:
+                continue
+            if group.checksum != self._store.checksums[group.last]:
+                raise JournalCorrupt(f"events {group.first} to {group.last} of the journal are damaged")
+            if expected is not None and group.first != expected:
+                raise JournalCorrupt(f"events {expected} to {group.first - 1} are missing")
+            expected = group.last + 1
+            yield group
+
+    def blob(self, key: str) -> bytes | None:
+        """See `Journal.blob`."""
+        body = self._store.blobs.get(key)
+        if body is not None and content_key(body) != key:
+            raise JournalCorrupt(f"blob {key} is damaged")
+        return body
+
+    def blob_keys(self) -> set[str]:
+        """See `Journal.blob_keys`."""
+        return set(self._store.blobs)
+
+    def remove_blobs(self, keys: set[str]) -> None:
+        """See `Journal.remove_blobs`."""
+        self._check_term()
+        for key in keys:
+            self._store.blobs.pop(key, None)
+
+    def write_image(self, image: Image) -> None:
+        """See `Journal.write_image`."""
+        self._store.images[image.sequence] = image.payload
+
+    def images(self) -> Iterator[Image]:
+        """See `Journal.images`."""
+        for sequence in sorted(self._store.images, reverse=True):
+            yield Image(sequence=sequence, payload=self._store.images[sequence])
+
+    def prune(self, keep_after: int) -> None:
+        """See `Journal.prune`."""
+        self._check_term()
+        kept = sorted(self._store.images, reverse=True)[:2]
+        self._store.images = {sequence: self._store.images[sequence] for sequence in kept}
+        if len(kept) == 2:
+            limit = min(keep_after, kept[1])
+            self._store.groups = [group for group in self._store.groups if group.last > limit]
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        if self._open:
+            self._open = False
+            self._store.locked = False
+
+    def _check_term(self) -> None:
+        if self._store.term != self.term:
+            raise JournalFenced(f"the store belongs to term {self._store.term}, ours is {self.term}")

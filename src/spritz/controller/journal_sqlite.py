@@ -1,0 +1,346 @@
+"""The journal in one SQLite database (WAL, synchronous=FULL), images in files beside it.
+
+Layout of the state directory: `journal.db` (tables `meta`, `groups`, `blobs`), `image.SEQUENCE` (whole states), `term`
+(the last term, which must go on rising when the rest is cleared), `slurmctld.lock` (flock, held while open).
+One row holds a whole group: committing a thousand events costs one insert and one sync, and the thread that does it
+needs the interpreter lock for microseconds.
+
+Source: https://www.sqlite.org/wal.html; `controller.journal` for the contract.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from zlib import crc32
+
+from spritz.controller.journal import (
+    Group,
+    Image,
+    JournalBusy,
+    JournalCorrupt,
+    JournalError,
+    JournalFailed,
+    JournalFenced,
+    content_key,
+)
+from spritz.runtime.disk import sync_directory, write_atomically
+
+#: "SPRZ": tells our database from any other file of that name.
+_APPLICATION_ID = 0x5350525A
+_FORMAT = 1
+_IMAGE_MAGIC = b"spritz image 1\n"
+
+_SCHEMA = f"""
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE groups (last INTEGER PRIMARY KEY, first INTEGER NOT NULL, at REAL NOT NULL, checksum INTEGER NOT NULL,
+                         payload BLOB NOT NULL);
+    CREATE TABLE blobs (key TEXT PRIMARY KEY, body BLOB NOT NULL);
+    INSERT INTO meta VALUES ('term', 0), ('base', 0);
+    PRAGMA application_id = {_APPLICATION_ID};
+    PRAGMA user_version = {_FORMAT};
+"""
+
+
+class SqliteJournal:
+    """`Journal` in a directory of its own. Opening raises JournalBusy, JournalCorrupt or JournalFailed."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self._directory = Path(directory)
+        self._path = self._directory / "journal.db"
+        self._reading = Lock()
+        self._lock = take_lock(self._directory)
+        try:
+            self._refuse_a_missing_database()
+            with self._told():
+                self._writer = _connect(self._path)
+                self._reader = _connect(self._path)
+                self.term = self._begin_term()
+                last = self._writer.execute("SELECT max(last) FROM groups").fetchone()
+                base = self._writer.execute("SELECT value FROM meta WHERE key = 'base'").fetchone()
+                self.oldest_sequence = _oldest(self._writer)
+            self.last_sequence: int = last[0] or base[0]
+        except BaseException:
+            os.close(self._lock)
+            self._lock = -1
+            raise
+
+    # -- writing
+
+    def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
+        """See `Journal.append`."""
+        if group.first != self.last_sequence + 1 or group.last < group.first:
+            raise JournalError(
+                f"events {group.first} to {group.last} do not follow event {self.last_sequence} of the journal"
+            )
+        row = (group.last, group.first, group.at, group.checksum, group.payload)
+        with self._told(), self._transaction() as database:
+            self._check_term(database)
+            if blobs:
+                database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
+            database.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?)", row)
+        self.last_sequence = group.last
+        self.oldest_sequence = self.oldest_sequence or group.first
+
+    def seed(self, sequence: int, blobs: Mapping[str, bytes]) -> None:
+        """Begin an empty journal after event `sequence`, with these blobs: for a state that was saved from a damaged
+        one. An image of that number must follow."""
+        if self.last_sequence:
+            raise JournalError(f"{self._path} holds events already")
+        with self._told(), self._transaction() as database:
+            database.execute("UPDATE meta SET value = ? WHERE key = 'base'", (sequence,))
+            database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
+        self.last_sequence = sequence
+
+    def remove_blobs(self, keys: set[str]) -> None:
+        """See `Journal.remove_blobs`."""
+        with self._told(), self._transaction() as database:
+            self._check_term(database)
+            database.executemany("DELETE FROM blobs WHERE key = ?", [(key,) for key in sorted(keys)])
+
+    def write_image(self, image: Image) -> None:
+        """See `Journal.write_image`."""
+        target = self._directory / f"image.{image.sequence:016d}"
+        part = target.with_suffix(".part")
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                head = _IMAGE_MAGIC + b"%d %d\n" % (crc32(image.payload), len(image.payload))
+                for piece in (head, image.payload):
+                    view = memoryview(piece)
+                    while view:
+                        view = view[os.write(descriptor, view) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            part.rename(target)
+            sync_directory(self._directory)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise JournalFailed(f"cannot write {target}: {error.strerror}") from error
+
+    def prune(self, keep_after: int) -> None:
+        """See `Journal.prune`."""
+        paths = _image_paths(self._directory)
+        kept = paths[:2]
+        for path in paths[2:]:
+            path.unlink(missing_ok=True)
+        if len(kept) < 2:
+            return
+        limit = min(keep_after, _sequence_of(kept[1]))
+        with self._told(), self._transaction() as database:
+            self._check_term(database)
+            database.execute("DELETE FROM groups WHERE last <= ?", (limit,))
+            self.oldest_sequence = _oldest(database)
+
+    # -- reading
+
+    def groups(self, after: int) -> Iterator[Group]:
+        """See `Journal.groups`."""
+        expected: int | None = None
+        with self._reading, self._told():
+            rows = self._reader.execute(
+                "SELECT first, last, at, checksum, payload FROM groups WHERE last > ? ORDER BY last", (after,)
+            )
+            rows.arraysize = 64
+            batch = rows.fetchmany()
+        while batch:
+            for first, last, at, checksum, payload in batch:
+                group = _checked_group(first, last, at, checksum, payload)
+                if expected is not None and first != expected:
+                    raise JournalCorrupt(f"{self._path}: events {expected} to {first - 1} are missing")
+                expected = last + 1
+                yield group
+            with self._reading, self._told():
+                batch = rows.fetchmany()
+
+    def blob(self, key: str) -> bytes | None:
+        """See `Journal.blob`."""
+        with self._reading, self._told():
+            row = self._reader.execute("SELECT body FROM blobs WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        body: bytes = row[0]
+        if content_key(body) != key:
+            raise JournalCorrupt(f"{self._path}: blob {key} is damaged")
+        return body
+
+    def blob_keys(self) -> set[str]:
+        """See `Journal.blob_keys`."""
+        with self._reading, self._told():
+            return {key for (key,) in self._reader.execute("SELECT key FROM blobs")}
+
+    def images(self) -> Iterator[Image]:
+        """See `Journal.images`."""
+        yield from read_images(self._directory)
+
+    def close(self) -> None:
+        """See `Journal.close`. The last connection's close folds the WAL into the database."""
+        if self._lock < 0:
+            return
+        with self._reading:
+            self._reader.close()
+        self._writer.close()
+        os.close(self._lock)
+        self._lock = -1
+
+    # -- parts
+
+    def _begin_term(self) -> int:
+        path = self._directory / "term"
+        with self._transaction() as database:
+            term = max(_stored_term(database), _term_in(path)) + 1
+            database.execute("UPDATE meta SET value = ? WHERE key = 'term'", (term,))
+        try:
+            write_atomically(path, b"%d\n" % term)
+        except OSError as error:
+            raise JournalFailed(f"cannot write {path}: {error.strerror}") from error
+        return term
+
+    def _check_term(self, database: sqlite3.Connection) -> None:
+        stored = _stored_term(database)
+        if stored != self.term:
+            raise JournalFenced(
+                f"{self._path} belongs to a later controller (term {stored}, ours is {self.term}): stopping"
+            )
+
+    def _refuse_a_missing_database(self) -> None:
+        """Images without their database mean lost events; starting empty would hide that."""
+        if not self._path.exists() and _image_paths(self._directory):
+            raise JournalCorrupt(
+                f"{self._path} is missing although images of the state are there",
+                hint=f"restore it from a backup, or remove {self._directory}/image.* to start without any state",
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        database = self._writer
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """SQLite's errors as ours, with the path."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise JournalFailed(f"cannot use {self._path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise JournalCorrupt(
+                f"{self._path} is damaged: {error}", hint="restore it from a backup; `-i` saves what can be read"
+            ) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Explicit transactions only; connections are used by one thread at a time, which SQLite is told to trust.
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application not in (0, _APPLICATION_ID) or (tables and application != _APPLICATION_ID):
+        raise JournalCorrupt(f"{path} is not a journal of Spritz")
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("PRAGMA cache_size = -2000")
+    if not tables:
+        path.chmod(0o600)
+        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version != _FORMAT:
+        raise JournalCorrupt(f"{path} has format {version}; this release reads {_FORMAT}")
+    return database
+
+
+def _oldest(database: sqlite3.Connection) -> int:
+    # By the key, not min(first): that would read every row.
+    row = database.execute("SELECT first FROM groups ORDER BY last LIMIT 1").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _stored_term(database: sqlite3.Connection) -> int:
+    row = database.execute("SELECT value FROM meta WHERE key = 'term'").fetchone()
+    if row is None:
+        raise JournalCorrupt("the journal has no term")
+    return int(row[0])
+
+
+def _checked_group(first: int, last: int, at: float, checksum: int, payload: bytes) -> Group:
+    group = Group(first=first, last=last, at=at, payload=payload)
+    if group.checksum != checksum:
+        raise JournalCorrupt(f"events {first} to {last} of the journal are damaged")
+    return group
+
+
+def _sequence_of(path: Path) -> int:
+    return int(path.suffix[1:])
+
+
+def _term_in(path: Path) -> int:
+    try:
+        return int(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def _image_paths(directory: Path) -> list[Path]:
+    """Files of images, newest first."""
+    found = [path for path in directory.glob("image.*") if path.suffix[1:].isdigit()]
+    return sorted(found, key=_sequence_of, reverse=True)
+
+
+def read_images(directory: Path) -> Iterator[Image]:
+    """Images that can be read, newest first; needs no journal."""
+    for path in _image_paths(directory):
+        image = _read_image(path)
+        if image is not None:
+            yield image
+
+
+def _read_image(path: Path) -> Image | None:
+    try:
+        content = path.read_bytes()
+        if not content.startswith(_IMAGE_MAGIC):
+            return None
+        end = content.index(b"\n", len(_IMAGE_MAGIC))
+        checksum, size = map(int, content[len(_IMAGE_MAGIC) : end].split())
+    except (OSError, ValueError):
+        return None
+    payload = content[end + 1 :]
+    if len(payload) != size or crc32(payload) != checksum:
+        return None
+    return Image(sequence=_sequence_of(path), payload=payload)
+
+
+def take_lock(directory: Path) -> int:
+    """An open, locked descriptor of the state directory's lock. Raises JournalBusy if another process has it."""
+    path = directory / "slurmctld.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalFailed(f"cannot use state directory {path.parent}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise JournalFailed(f"cannot lock {path}: {error.strerror}") from error
+        raise JournalBusy(
+            f"another slurmctld (pid {holder or 'unknown'}) uses the state directory {path.parent}",
+            hint="stop it first, or give this cluster a StateSaveLocation of its own",
+        ) from None
+    os.truncate(descriptor, 0)
+    os.write(descriptor, b"%d\n" % os.getpid())
+    return descriptor

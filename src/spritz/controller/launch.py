@@ -1,0 +1,180 @@
+"""Effects as messages: what `core` wants done, worded for a node daemon from the state of the moment it is sent.
+
+Pure but for reading scripts from the blob store. An effect whose job has moved on (requeued, ended, forgotten) makes no
+message: the state of now would derive another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from spritz.controller.api.submit import environment_of
+from spritz.core import effects as core_effects
+from spritz.core.decide.ending import life_ended_at
+from spritz.model import launch
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.controller.blobs import BlobStore
+    from spritz.core.effects import Effect
+    from spritz.core.state import State
+    from spritz.model.job import Job
+
+
+class Letters:
+    """Writes the message for an effect. `term` is this controller's."""
+
+    def __init__(self, state: Callable[[], State], blobs: BlobStore, term: int) -> None:
+        self._state = state
+        self._blobs = blobs
+        self._term = term
+        self._writers: dict[type[Effect], Callable[..., Struct | None]] = {
+            core_effects.LaunchBatchOn: self._launch_batch,
+            core_effects.LaunchStepOn: self._launch_step,
+            core_effects.TerminateJobOn: self._terminate_job,
+            core_effects.TerminateStepOn: self._terminate_step,
+            core_effects.SignalOn: self._signal,
+            core_effects.SuspendOn: self._suspend,
+            core_effects.AttachOn: self._attach,
+            core_effects.NotifyOn: self._notify,
+            core_effects.ReloadNode: self._reload,
+        }
+
+    def message(self, effect: Effect) -> Struct | None:
+        """What to send to `effect.node`; None if it is out of date. Raises JournalCorrupt if a script is missing."""
+        return self._writers[type(effect)](effect)
+
+    def _running(self, job_id: int, restart_count: int) -> Job | None:
+        job = self._state().jobs.get(job_id)
+        if job is None or job.restart_count != restart_count or not job.state.active:
+            return None
+        return job
+
+    def _addresses(self, job: Job) -> tuple[str, ...]:
+        nodes = self._state().nodes
+        names = job.allocation.names if job.allocation is not None else ()
+        return tuple(nodes[name].config.address or name if name in nodes else name for name in names)
+
+    def _launch_batch(self, effect: core_effects.LaunchBatchOn) -> Struct | None:
+        job = self._running(effect.job_id, effect.restart_count)
+        if job is None:
+            return None
+        return launch.LaunchBatch(
+            term=self._term,
+            node=effect.node,
+            job=job,
+            script=self._blobs.get(job.spec.script_key),
+            environment=environment_of(self._blobs.get(job.spec.environment_key)),
+            task_counts=job_task_counts(job),
+            cluster_name=self._state().settings.cluster_name,
+            node_addresses=self._addresses(job),
+        )
+
+    def _launch_step(self, effect: core_effects.LaunchStepOn) -> Struct | None:
+        job = self._running(effect.job_id, effect.restart_count)
+        step = self._state().steps.get(effect.job_id, {}).get(effect.step_id)
+        if job is None or step is None:
+            return None
+        return launch.LaunchStep(
+            term=self._term,
+            node=effect.node,
+            job=job,
+            step=step,
+            task_counts=tuple(len(node.task_ids) for node in step.nodes),
+            cluster_name=self._state().settings.cluster_name,
+            node_addresses=self._addresses(job),
+        )
+
+    def _terminate_job(self, effect: core_effects.TerminateJobOn) -> Struct | None:
+        job = self._state().jobs.get(effect.job_id)
+        if job is None or effect.node not in job.completing:
+            return None
+        # A requeued job's record is of its next life already; the node must end the one that it knows.
+        return launch.TerminateJob(
+            term=self._term,
+            node=effect.node,
+            job=structs.replace(job, restart_count=effect.restart_count),
+            cause=effect.cause,
+            at=life_ended_at(job, self._state().settings.kill_wait_seconds),
+            kill_wait_seconds=self._state().settings.kill_wait_seconds,
+            kill_now=effect.kill_now,
+        )
+
+    def _terminate_step(self, effect: core_effects.TerminateStepOn) -> Struct | None:
+        return launch.TerminateStep(
+            term=self._term,
+            node=effect.node,
+            job_id=effect.job_id,
+            restart_count=effect.restart_count,
+            step_id=effect.step_id,
+            cause=effect.cause,
+            at=effect.at,
+            kill_wait_seconds=0 if effect.kill_now else self._state().settings.kill_wait_seconds,
+        )
+
+    def _signal(self, effect: core_effects.SignalOn) -> Struct | None:
+        return launch.SignalTasks(
+            term=self._term,
+            node=effect.node,
+            job_id=effect.job_id,
+            restart_count=effect.restart_count,
+            step_id=effect.step_id,
+            signal=effect.signal,
+            batch=effect.batch,
+            full=effect.full,
+        )
+
+    def _suspend(self, effect: core_effects.SuspendOn) -> Struct | None:
+        job = self._running(effect.job_id, effect.restart_count)
+        if job is None or (job.state is JobState.SUSPENDED) is effect.resume:
+            return None
+        return launch.SuspendTasks(
+            term=self._term,
+            node=effect.node,
+            job_id=effect.job_id,
+            restart_count=effect.restart_count,
+            resume=effect.resume,
+        )
+
+    def _attach(self, effect: core_effects.AttachOn) -> Struct | None:
+        return launch.AttachClient(
+            term=self._term,
+            node=effect.node,
+            job_id=effect.job_id,
+            step_id=effect.step_id,
+            io_address=effect.io_address,
+            io_key=effect.io_key,
+        )
+
+    def _notify(self, effect: core_effects.NotifyOn) -> Struct | None:
+        return launch.NotifyTasks(term=self._term, node=effect.node, job_id=effect.job_id, message=effect.message)
+
+    def _reload(self, effect: core_effects.ReloadNode) -> Struct | None:
+        return launch.ReloadNode(term=self._term)
+
+
+def job_task_counts(job: Job) -> tuple[int, ...]:
+    """Tasks a node, as SLURM_TASKS_PER_NODE shows them: as the scheduler laid them out, else by the request.
+
+    Without a layout every node gets --ntasks-per-node, or its CPUs' worth of tasks until all are placed.
+    Source: sbatch(1) SLURM_TASKS_PER_NODE.
+    """
+    allocation, spec = job.allocation, job.spec
+    if allocation is None:
+        return ()
+    if allocation.tasks:
+        return allocation.tasks
+    if spec.tasks_per_node:
+        return (spec.tasks_per_node,) * len(allocation.nodes)
+    left = spec.tasks
+    counts: list[int] = []
+    for place, node in enumerate(allocation.nodes):
+        others = len(allocation.nodes) - place - 1
+        room = max(1, node.cpu_count // (spec.cpus_per_task or 1))
+        count = max(1, min(room, left - others)) if others else max(1, left)
+        counts.append(count)
+        left -= count
+    return tuple(counts)

@@ -1,0 +1,252 @@
+"""The single writer: commands one after the other, and nothing observable before it is durable.
+
+Owns the order of the daemon. A command changes the state in memory at once (`Machine.handle`, no `await` in between);
+its events join the group that is being gathered; its reply and its effects are released when that group is on disk.
+At the end of each turn of the loop the hooks run (a scheduling pass, parked requests), then the group is handed to the
+committer, unless an earlier one is still on its way: then it goes on gathering. So one command alone waits for one
+sync, and a thousand at once for the same one.
+
+Must not do I/O itself. Source: the caller's duties of a replicated log, in the same order: persist, then send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from spritz.controller.blobs import BlobStore
+from spritz.controller.commit import Committer
+from spritz.controller.events import encode_events
+from spritz.controller.journal import Group, Journal
+from spritz.model.cluster import SYSTEM, Caller
+
+if TYPE_CHECKING:
+    from spritz.core.effects import Effect
+    from spritz.model.events import Event
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+
+#: What a command is answered: a Struct (a Rejection too), or None.
+Reply = Struct | None
+
+
+class OutcomeLike(Protocol):
+    """What `core.Machine.handle` returns."""
+
+    @property
+    def reply(self) -> Reply: ...
+
+    @property
+    def events(self) -> Sequence[Event]: ...
+
+    @property
+    def effects(self) -> Sequence[Effect]: ...
+
+
+class StateLike(Protocol):
+    """What the writer looks at in the machine's state."""
+
+    @property
+    def version(self) -> int: ...
+
+
+class MachineLike(Protocol):
+    """What the writer needs of `core.Machine`."""
+
+    @property
+    def state(self) -> StateLike: ...
+
+    def handle(self, command: Struct, now: float, caller: Caller) -> OutcomeLike: ...
+
+
+class _Gathering:
+    """Events that will be one group, and what waits for them."""
+
+    __slots__ = ("effects", "events", "released")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.effects: list[Effect] = []
+        self.released: list[Callable[[], None]] = []
+
+
+class SingleWriter:
+    """Hands commands to the machine and events to the journal. Everything here runs in the loop's thread.
+
+    `listeners` get the events of each command at once, before they are durable: projections of the same memory.
+    `hooks` run at the end of every turn in which something happened, and may hand in commands themselves.
+    `on_effects` gets effects once durable. `on_broken` is told when the state in memory can no longer be trusted: the
+    daemon must end, and take up again what the journal says.
+    """
+
+    def __init__(
+        self,
+        machine: MachineLike,
+        journal: Journal,
+        blobs: BlobStore,
+        committer: Committer,
+        clock: Clock,
+        log: Logger,
+        *,
+        on_effects: Callable[[list[Effect]], None],
+        on_broken: Callable[[Exception], None],
+    ) -> None:
+        self._machine = machine
+        self._journal = journal
+        self._blobs = blobs
+        self._committer = committer
+        self._clock = clock
+        self._log = log
+        self._on_effects = on_effects
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._gathering = _Gathering()
+        self._in_flight: _Gathering | None = None
+        self._turn_due = False
+        self._stopped = False
+        self.listeners: list[Callable[[Sequence[Event]], None]] = []
+        self.hooks: list[Callable[[], None]] = []
+        #: Number of the last event in memory, and of the last one on disk.
+        self.last_sequence = journal.last_sequence
+        self.durable_sequence = journal.last_sequence
+        #: Counters for `Statistics`.
+        self.commands = 0
+        self.groups = 0
+
+    def handle(self, command: Struct, caller: Caller, then: Callable[[Reply], None] | None = None) -> Reply:
+        """Decide a command now. `then(reply)` is called when all that the reply tells is durable.
+
+        The returned reply is for whoever needs no durability: the controller's own commands.
+        """
+        outcome = self._decide(command, caller)
+        self.commands += 1
+        gathering = self._gathering
+        events = outcome.events
+        if events:
+            gathering.events.extend(events)
+            self.last_sequence += len(events)
+            for listener in self.listeners:
+                listener(events)
+        gathering.effects.extend(outcome.effects)
+        reply = outcome.reply
+        if then is not None:
+            gathering.released.append(lambda: then(reply))
+        self.turn()
+        return reply
+
+    def _decide(self, command: Struct, caller: Caller) -> OutcomeLike:
+        machine = self._machine
+        before = machine.state.version
+        try:
+            return machine.handle(command, self._clock.now(), caller)
+        except Exception as error:
+            # A fault of the core that has changed nothing is this request's misfortune. One that has left events in
+            # memory which nobody will journal must not be built upon.
+            if machine.state.version != before:
+                self._log.fatal("core.failed", exception=error, command=type(command).__name__)
+                self.stop()
+                self._on_broken(error)
+            raise
+
+    def handle_own(self, command: Struct) -> Reply:
+        """Decide a command of the controller itself."""
+        return self.handle(command, SYSTEM)
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back when everything that is in memory now is on disk; at once if it is."""
+        if self._gathering.events:
+            self._gathering.released.append(callback)
+        elif self._in_flight is not None:
+            self._in_flight.released.append(callback)
+        else:
+            callback()
+
+    def maintain(self, work: Callable[[], None]) -> None:
+        """Have the journal tidied in its own thread, after the groups that are on their way."""
+        self._committer.put(work, lambda: None)
+
+    def turn(self) -> None:
+        """Have the hooks run, and what was gathered committed, at the end of this turn of the loop."""
+        if not self._turn_due and not self._stopped:
+            self._turn_due = True
+            self._loop.call_soon(self._end_turn)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is gathered or on its way to the disk."""
+        return self._in_flight is None and not self._gathering.events and not self._turn_due
+
+    async def durable(self) -> None:
+        """Return when everything that is in memory now is on disk; without giving way if it is."""
+        if self._gathering.events or self._in_flight is not None:
+            reached: asyncio.Future[None] = self._loop.create_future()
+            self.when_durable(lambda: None if reached.done() else reached.set_result(None))
+            await reached
+
+    async def drain(self) -> None:
+        """Return when all that was handed in so far is durable and released."""
+        while not self.idle and not self._stopped:
+            reached: asyncio.Future[None] = self._loop.create_future()
+            self._gathering.released.append(lambda future=reached: future.done() or future.set_result(None))  # type: ignore[misc]
+            self.turn()
+            await reached
+
+    def stop(self) -> None:
+        """Release nothing any more: the journal has failed, or the daemon ends."""
+        self._stopped = True
+
+    def _end_turn(self) -> None:
+        if not self._stopped:
+            # What hooks hand in joins this very turn, and so this very group.
+            for hook in self.hooks:
+                self._contained(hook)
+        self._turn_due = False
+        if self._in_flight is None and not self._stopped:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Send the gathered group to the disk; one without events is released at once."""
+        group, self._gathering = self._gathering, _Gathering()
+        if not group.events:
+            self._release(group)
+            return
+        self._in_flight = group
+        blobs = self._blobs.take_unsent()
+        record = Group(
+            first=self.last_sequence - len(group.events) + 1,
+            last=self.last_sequence,
+            at=self._clock.now(),
+            payload=encode_events(group.events),
+        )
+        self._committer.put(lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last))
+
+    def _committed(self, group: _Gathering, last: int) -> None:
+        self._in_flight = None
+        self.durable_sequence = last
+        self.groups += 1
+        self._blobs.committed()
+        if self._stopped:
+            return
+        # The next group leaves first: the disk works while the answers of this one are sent.
+        if self._gathering.events and not self._turn_due:
+            self._commit()
+        self._release(group)
+        if self._gathering.released:
+            self.turn()
+
+    def _release(self, group: _Gathering) -> None:
+        """Answers first: a registration's answer opens the way for the effects that it caused."""
+        for callback in group.released:
+            self._contained(callback)
+        if group.effects:
+            self._contained(lambda: self._on_effects(group.effects))
+
+    def _contained(self, callback: Callable[[], None]) -> None:
+        """One answer that cannot be given must not keep the others back."""
+        try:
+            callback()
+        except Exception as error:
+            self._log.error("release.failed", exception=error, error=repr(error))

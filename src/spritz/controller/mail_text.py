@@ -1,0 +1,131 @@
+"""What a mail about a job says: which kinds are due for an event, subject line, and environment of the mail program.
+
+Pure. Source: sbatch(1) --mail-type; slurm.conf(5) MailProg; wording as slurmctld's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spritz.model.states import JobState
+from spritz.notation.duration import format_duration
+
+if TYPE_CHECKING:
+    from spritz.model.job import Job
+
+_WORDS = {
+    "BEGIN": "Began",
+    "END": "Ended",
+    "FAIL": "Failed",
+    "REQUEUE": "Requeued",
+    "INVALID_DEPEND": "Invalid dependency",
+    "TIME_LIMIT": "Reached time limit",
+    "TIME_LIMIT_90": "Reached 90% of time limit",
+    "TIME_LIMIT_80": "Reached 80% of time limit",
+    "TIME_LIMIT_50": "Reached 50% of time limit",
+}
+
+#: Kind -> part of the time limit after which it is due.
+TIME_LIMIT_PARTS = {"TIME_LIMIT_50": 0.5, "TIME_LIMIT_80": 0.8, "TIME_LIMIT_90": 0.9, "TIME_LIMIT": 1.0}
+
+#: Ends that count as success or as somebody's wish, and are told as END.
+_GOOD_ENDS = frozenset({JobState.COMPLETED, JobState.CANCELLED})
+
+
+def end_kind(job: Job, members: Sequence[Job]) -> str:
+    """The mail that an end calls for: FAIL, END or "" for none. A failure is told as END where FAIL was not asked."""
+    wanted = job.spec.mail_types
+    if "FAIL" in wanted and any(member.state not in _GOOD_ENDS for member in members):
+        return "FAIL"
+    return "END" if "END" in wanted else ""
+
+
+def recipient(job: Job, domain: str) -> str:
+    """Who gets the mail: --mail-user or the submitter; MailDomain where no domain was given."""
+    user = job.spec.mail_user or job.spec.user
+    return user if "@" in user or not domain else f"{user}@{domain}"
+
+
+def subject(kind: str, job: Job, members: Sequence[Job], now: float, *, summary: bool) -> str:
+    """The subject line. `members` are the records that it is about; `summary`: a whole array at once."""
+    if summary:
+        who = f"Slurm Array Summary Job_id={job.array_job_id}_* ({job.array_job_id})"
+    elif job.array_task_id is not None:
+        who = f"Slurm Array Task Job_id={job.array_job_id}_{job.array_task_id} ({job.id})"
+    else:
+        who = f"Slurm Job_id={job.id}"
+    name = "".join(letter if letter.isprintable() else "?" for letter in job.spec.name)
+    ending = _ending(members, summary=summary) if kind in ("END", "FAIL") else ""
+    return f"{who} Name={name} {_WORDS[kind]}{_time(kind, job, members, now)}{ending}"
+
+
+def _seconds(kind: str, members: Sequence[Job], now: float) -> float | None:
+    """Time queued at a start, time run otherwise; None if there is none to tell."""
+    begun = [member.started_at for member in members if member.started_at]
+    if kind == "BEGIN":
+        return begun[0] - members[0].submitted_at if begun else None
+    if not begun:
+        return None
+    ends = [member.ended_at or now for member in members]
+    suspended = members[0].suspended_seconds if len(members) == 1 else 0.0
+    return max(0.0, max(ends) - min(begun) - suspended)
+
+
+def _time(kind: str, job: Job, members: Sequence[Job], now: float) -> str:
+    seconds = _seconds(kind, members, now)
+    if seconds is None or kind == "INVALID_DEPEND":
+        return ""
+    return f", {'Queued' if kind == 'BEGIN' else 'Run'} time {format_duration(int(seconds))}"
+
+
+def _ending(members: Sequence[Job], *, summary: bool) -> str:
+    signals = [member.exit_status & 0x7F for member in members]
+    codes = [member.exit_status >> 8 for member in members]
+    state = members[0].state.value
+    if not summary:
+        return f", {state}" if signals[0] else f", {state}, ExitCode {codes[0]}"
+    if any(signals):
+        return f", Mixed, MaxSignal [{max(signals)}]"
+    mixed = min(codes) == 0 and max(codes) > 0
+    return f", {'Mixed' if mixed else state}, ExitCode [{min(codes)}-{max(codes)}]"
+
+
+def environment(kind: str, job: Job, members: Sequence[Job], now: float, cluster: str) -> dict[str, str]:
+    """Variables of the mail program; nothing of the job's own environment."""
+    found = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "SLURM_CLUSTER_NAME": cluster,
+        "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOBID": str(job.id),
+        "SLURM_JOB_NAME": job.spec.name,
+        "SLURM_JOB_USER": job.spec.user,
+        "SLURM_JOB_UID": str(job.spec.uid),
+        "SLURM_JOB_GID": str(job.spec.gid),
+        "SLURM_JOB_GROUP": job.spec.group,
+        "SLURM_JOB_ACCOUNT": job.spec.account,
+        "SLURM_JOB_PARTITION": job.partition,
+        "SLURM_JOB_NODELIST": "",
+        "SLURM_JOB_STATE": job.state.value,
+        "SLURM_JOB_MAIL_TYPE": _WORDS[kind],
+        "SLURM_JOB_WORK_DIR": job.spec.work_dir,
+    }
+    if job.array_job_id:
+        found["SLURM_ARRAY_JOB_ID"] = str(job.array_job_id)
+        if job.array_task_id is not None:
+            found["SLURM_ARRAY_TASK_ID"] = str(job.array_task_id)
+    seconds = _seconds(kind, members, now)
+    if seconds is not None:
+        # The manual's own spelling.
+        key = "SLURM_JOB_QEUEUED_TIME" if kind == "BEGIN" else "SLURM_JOB_RUN_TIME"
+        found[key] = format_duration(int(seconds))
+    if kind in ("END", "FAIL"):
+        codes = [member.exit_status >> 8 for member in members]
+        found["SLURM_JOB_EXIT_CODE_MAX"] = str(max(codes))
+        found["SLURM_JOB_EXIT_CODE_MIN"] = str(min(codes))
+        found["SLURM_JOB_TERM_SIGNAL_MAX"] = str(max(member.exit_status & 0x7F for member in members))
+    if job.allocation is not None:
+        from spritz.notation.hostlist import compress
+
+        found["SLURM_JOB_NODELIST"] = compress(job.allocation.names)
+    return {key: value.replace("\0", "") for key, value in found.items()}

@@ -1,0 +1,270 @@
+"""Node daemons: which connection leads to which node, sending them effects, and noticing that they are gone.
+
+Owns the links (node -> channel), the heartbeat table, and the delivery of effects. An effect is sent until `Accepted`:
+again after a pause while the connection lives; when it breaks the rest is dropped here, for everything that is still to
+be done is derived from the state when the node registers again. A later registration of a node replaces the earlier
+connection. Passing effects (signals, attach, notify) are tried once.
+
+Source: slurm.conf(5) SlurmdTimeout; `core.effects` for what may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
+from spritz.controller.journal import JournalCorrupt
+from spritz.controller.launch import Letters
+from spritz.core import effects as core_effects
+from spritz.model.cluster import SYSTEM
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.ids import STEP_BATCH
+from spritz.model.launch import Accepted, PingNode, StopDaemon
+from spritz.model.reports import NodeLost, NodeSamples, NodeSilent, Registered, RegisterNode, StepFinished
+
+if TYPE_CHECKING:
+    from spritz.client.channel import Channel
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.core.effects import Effect
+    from spritz.model.node import NodeSample
+
+#: Seconds to wait for an `Accepted` before the message is sent again.
+ACCEPT_SECONDS = 10.0
+
+#: Seconds that a daemon may be away (it restarts, or we have) before nothing new is started on its nodes.
+SILENT_SECONDS = 5.0
+
+#: Seconds between a refusal by a busy daemon and the next attempt.
+RETRY_SECONDS = 1.0
+
+#: Sent at most once: who asked has long been answered.
+_PASSING = (core_effects.SignalOn, core_effects.AttachOn, core_effects.NotifyOn)
+
+#: Seconds between looks at who is silent, at most; SlurmdTimeout / 3 when that is shorter.
+PATROL_SECONDS_MAX = 30.0
+
+
+class NodeLinks:
+    """Connections to node daemons."""
+
+    def __init__(self, context: Context, letters: Letters) -> None:
+        self._context = context
+        self._letters = letters
+        self._links: dict[str, Channel] = {}
+        self._names: dict[Channel, dict[str, None]] = {}
+        #: channel or node -> when it was last heard of, monotonic seconds
+        self._heard: dict[Channel, float] = {}
+        self._silent_since: dict[str, float] = {}
+        #: nodes that the core was told are lost, until they register again
+        self._declared: set[str] = set()
+        self._started = context.clock.monotonic()
+        #: node -> newest heartbeat
+        self.samples: dict[str, NodeSample] = {}
+        self._sent = 0
+        self._again = 0
+        context.counters.append(
+            lambda: {
+                "node.links_count": float(len(self._links)),
+                "effect.sent_count": float(self._sent),
+                "effect.repeated_count": float(self._again),
+            }
+        )
+
+    # -- registration
+
+    def register(self, report: RegisterNode, call: Call) -> None:
+        """Hand the registration over; when it is durable, answer, and lead effects for the node to this connection."""
+        context = self._context
+        channel = call.channel
+
+        def registered(reply: Struct | None) -> None:
+            if isinstance(reply, Rejection):
+                context.log.error("node.refused", node=report.name, reason=reply.text, peer=channel.pipe.peer_name)
+                call.reply(reply)
+                return
+            messages = reply.messages if isinstance(reply, Registered) else ()
+            call.reply(Registered(term=context.journal.term, messages=messages))
+            if channel.is_open:
+                # What the node should be doing comes with the registration's own effects, released after this.
+                self._link(report.name, channel)
+
+        if report.sample is not None:
+            self.samples[report.name] = report.sample
+        context.writer.handle(report, SYSTEM, registered)
+
+    def _link(self, name: str, channel: Channel) -> None:
+        old = self._links.get(name)
+        if old is not None and old is not channel:
+            self._names.get(old, {}).pop(name, None)
+            self._context.log.info("node.replaced", node=name, peer=channel.pipe.peer_name)
+        if channel not in self._names:
+            self._names[channel] = {}
+            channel.on_close(lambda: self._lost(channel))
+        self._names[channel][name] = None
+        self._links[name] = channel
+        self._silent_since.pop(name, None)
+        self._declared.discard(name)
+        self.heard(channel)
+
+    def _lost(self, channel: Channel) -> None:
+        """The connection ended. The nodes keep their jobs; they have SlurmdTimeout to come back."""
+        names = self._names.pop(channel, {})
+        heard = self._heard.pop(channel, self._context.clock.monotonic())
+        for name in names:
+            if self._links.get(name) is channel:
+                del self._links[name]
+                self._silent_since[name] = heard
+        if names:
+            self._context.log.verbose("node.disconnected", nodes=len(names), first=next(iter(names)))
+            self._context.tasks.spawn_contained(self._notice_silence(tuple(names)), name="node.silence")
+
+    def heard(self, channel: Channel) -> None:
+        """The daemon behind this connection is alive."""
+        if channel in self._names:
+            self._heard[channel] = self._context.clock.monotonic()
+
+    def take_samples(self, report: NodeSamples, channel: Channel) -> None:
+        """A heartbeat for all nodes of a daemon."""
+        self.heard(channel)
+        samples = self.samples
+        for sample in report.samples:
+            if self._links.get(sample.name) is channel:
+                samples[sample.name] = sample
+
+    # -- effects
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Send each effect to its node, in this order for each node. Those of nodes that are away wait in the state."""
+        for effect in effects:
+            channel = self._links.get(effect.node)
+            if channel is not None and channel.is_open:
+                self._context.tasks.spawn_contained(self._deliver(effect, channel), name="effect.deliver")
+            elif isinstance(effect, _PASSING):
+                self._context.log.info("effect.dropped", effect=type(effect).__name__, node=effect.node)
+
+    async def _deliver(self, effect: Effect, channel: Channel) -> None:
+        while channel.is_open and self._links.get(effect.node) is channel:
+            try:
+                message = self._letters.message(effect)
+            except JournalCorrupt as error:
+                self._refused(effect, error)
+                return
+            if message is None:
+                return
+            try:
+                self._sent += 1
+                await channel.call(message, Accepted, timeout=ACCEPT_SECONDS)
+            except ConnectionLost:
+                return
+            except CallTimeout:
+                self._again += 1
+                self._context.log.error("effect.unanswered", effect=type(effect).__name__, node=effect.node)
+            except RemoteError as error:
+                if self._refused(effect, error):
+                    return
+                await self._context.clock.sleep(RETRY_SECONDS)
+            else:
+                self.heard(channel)
+                return
+            if isinstance(effect, _PASSING):
+                return
+
+    def _refused(self, effect: Effect, error: SpritzError) -> bool:
+        """It cannot be done there. A launch that is refused has failed; the core decides what follows."""
+        context = self._context
+        context.log.error("effect.refused", effect=type(effect).__name__, node=effect.node, error=error.message)
+        if isinstance(effect, core_effects.LaunchBatchOn | core_effects.LaunchStepOn):
+            batch = isinstance(effect, core_effects.LaunchBatchOn)
+            context.writer.handle_own(
+                StepFinished(
+                    node=effect.node,
+                    job_id=effect.job_id,
+                    restart_count=effect.restart_count,
+                    step_id=STEP_BATCH if batch else effect.step_id,  # type: ignore[union-attr]
+                    ended_at=context.clock.now(),
+                    launch_failed=True,
+                    error=error.message,
+                    error_kind="refused",
+                )
+            )
+            return True
+        return isinstance(effect, _PASSING)
+
+    def reload(self) -> None:
+        """Have every daemon read the configuration again."""
+        self.carry_out(core_effects.ReloadNode(node=next(iter(names))) for names in self._names.values() if names)
+
+    async def stop_daemons(self, timeout: float) -> None:
+        """`scontrol shutdown`: tell every daemon to end. Jobs go on."""
+        from asyncio import timeout as deadline
+
+        message = StopDaemon(term=self._context.journal.term)
+        try:
+            async with deadline(timeout):
+                for channel in list(self._names):
+                    try:
+                        await channel.call(message, Accepted, timeout=timeout)
+                    except (RemoteError, ConnectionLost, CallTimeout) as error:
+                        self._context.log.error("node.stop_failed", peer=channel.pipe.peer_name, error=error.message)
+        except TimeoutError:
+            self._context.log.error("node.stop_failed", reason="not all node daemons answered in time")
+
+    # -- silence
+
+    async def _notice_silence(self, names: tuple[str, ...]) -> None:
+        """Unless they are back soon, have nothing new started on nodes whose daemon has gone."""
+        await self._context.clock.sleep(SILENT_SECONDS)
+        away = tuple(name for name in names if name not in self._links)
+        if away:
+            self._context.log.info("node.silent", nodes=len(away), first=away[0])
+            self._context.writer.handle_own(NodeSilent(names=away))
+
+    async def patrol(self) -> None:
+        """For ever: ping daemons, and tell the core of nodes that have been silent for SlurmdTimeout."""
+        known = tuple(self._context.machine.state.nodes)
+        self._context.tasks.spawn_contained(self._notice_silence(known), name="node.silence")
+        while True:
+            limit = self._context.configuration.settings.slurmd_timeout_seconds
+            await self._context.clock.sleep(min(PATROL_SECONDS_MAX, max(0.2, (limit or 90) / 3)))
+            for channel in list(self._names):
+                self._context.tasks.spawn_contained(self._ping(channel), name="node.ping")
+            if limit:
+                self._declare_lost(limit)
+
+    async def _ping(self, channel: Channel) -> None:
+        try:
+            answer = await channel.call(
+                PingNode(term=self._context.journal.term), NodeSamples, timeout=PATROL_SECONDS_MAX
+            )
+        except (RemoteError, ConnectionLost, CallTimeout):
+            return
+        self.take_samples(answer, channel)
+
+    def _declare_lost(self, limit: float) -> None:
+        """Tell of nodes without a sign of life for `limit` seconds, connected or not; of each once."""
+        now = self._context.clock.monotonic()
+        lost = []
+        stuck: dict[Channel, None] = {}
+        for name in self._context.machine.state.nodes:
+            if name in self._declared:
+                continue
+            channel = self._links.get(name)
+            if channel is not None:
+                heard = self._heard.get(channel, now)
+            else:
+                heard = self._silent_since.get(name, self._started)
+            if now - heard >= limit:
+                lost.append(name)
+                if channel is not None:
+                    stuck[channel] = None
+        if lost:
+            self._declared.update(lost)
+            self._context.log.error("node.lost", nodes=",".join(lost[:20]), count=len(lost), silent_seconds=limit)
+            self._context.writer.handle_own(NodeLost(names=tuple(lost)))
+        for channel in stuck:
+            # A daemon that was only stopped must register again before its nodes are used: it connects anew.
+            channel.pipe.abort()

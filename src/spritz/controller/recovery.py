@@ -1,0 +1,96 @@
+"""From what is on disk to the state of the last acknowledged moment.
+
+Newest readable image first, then every event after it, in order and without gaps; anything else is damage and stops
+the start. Source: `controller.journal`.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.controller.events import decode_group
+from spritz.controller.journal import Image, Journal, JournalCorrupt, JournalError
+from spritz.core.machine import Machine
+
+if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
+    """The machine as it was; `image_sequence` is where the image stood, `replayed` how many events came after."""
+
+    machine: Machine
+    image_sequence: int
+    replayed: int
+
+
+def recover(journal: Journal, settings: ClusterSettings) -> Recovered:
+    """The state of the journal's last event. Raises JournalCorrupt if that cannot be known for certain."""
+    # Replay makes nothing but long-lived records: collecting them while they come is time lost.
+    gc.disable()
+    try:
+        machine, image_sequence = _from_image(journal, settings)
+        replayed = _replay(journal, machine, image_sequence)
+    finally:
+        gc.enable()
+        gc.freeze()
+    return Recovered(machine=machine, image_sequence=image_sequence, replayed=replayed)
+
+
+def _from_image(journal: Journal, settings: ClusterSettings) -> tuple[Machine, int]:
+    problem: Exception | None = None
+    for image in journal.images():
+        if image.sequence > journal.last_sequence:
+            raise JournalCorrupt(
+                f"an image holds event {image.sequence}, but the journal ends at {journal.last_sequence}",
+                hint="the journal was truncated or replaced; restore the state directory as a whole",
+            )
+        try:
+            return Machine.from_image(image.payload), image.sequence
+        except Exception as error:
+            # An older image and the events after it make up for this one; if there is none, the cause is told.
+            problem = error
+    if problem is not None and journal.oldest_sequence > 1:
+        raise JournalCorrupt(f"no image of the state can be used: {problem!r}") from problem
+    return Machine(settings), 0
+
+
+def _replay(journal: Journal, machine: Machine, after: int) -> int:
+    at = after
+    for group in journal.groups(after):
+        if group.first > at + 1:
+            raise JournalCorrupt(f"events {at + 1} to {group.first - 1} are missing from the journal")
+        for number, event in enumerate(decode_group(group), group.first):
+            if number > at:
+                try:
+                    machine.apply(event)
+                except Exception as error:
+                    raise JournalCorrupt(
+                        f"event {number} ({type(event).__name__}) of the journal does not fit the state: {error!r}"
+                    ) from error
+        at = group.last
+    if at != journal.last_sequence:
+        raise JournalCorrupt(f"the journal ends at event {journal.last_sequence}, but only {at} could be read")
+    return at - after
+
+
+def best_image(images: Iterable[Image]) -> Machine | None:
+    """The first image that makes a state; None if none does."""
+    for image in images:
+        try:
+            return Machine.from_image(image.payload)
+        except Exception:
+            continue  # `-i` asks for what can be read, and that cannot
+    return None
+
+
+def replay_readable(journal: Journal, machine: Machine) -> None:
+    """`-i`: apply what follows the image, up to the first event that is missing, damaged or does not fit."""
+    try:
+        _replay(journal, machine, machine.state.version)
+    except JournalError:
+        return

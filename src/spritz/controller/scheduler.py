@@ -1,0 +1,230 @@
+"""Drives the scheduler: when a cycle runs, where, and on what budget.
+
+Owns the projection and the rhythm; what is decided is `scheduling`'s, what is applied is `core`'s. After commands that
+may free or need resources a quick pass runs at the end of the same turn of the loop, at most one a turn, so that a
+start joins the group of the submission that made it possible; when passes have become slow they run just after that
+group has left. A quick pass's budget counts placements; when it is cut off, or when `bf_interval` has passed, a full
+pass runs in a forked child on its own copy, and its plan is applied like any other: what has become stale meanwhile is
+dropped by the core.
+
+Passes take at most `SHARE` of the time: while they are slow, turns go by without one.
+
+Source: slurm.conf(5) SchedulerParameters: default_queue_depth, bf_max_job_test, bf_interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.msgpack import Decoder, Encoder
+
+from spritz.controller.forked import Child
+from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.events import cluster as cluster_events
+from spritz.model.events import job as job_events
+from spritz.model.plan import Plan
+from spritz.scheduling import cycle, feasible
+from spritz.scheduling.projection import Projection
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+
+#: Part of the loop's time that quick passes may take.
+SHARE = 0.33
+
+#: Placements that a quick pass tries, unless default_queue_depth says otherwise.
+QUICK_PLACEMENTS = 64
+
+#: Quick passes that take longer than this run after the turn's group has left for the disk, not before.
+INLINE_SECONDS = 0.002
+
+#: Seconds between full passes while jobs wait, unless bf_interval says otherwise.
+FULL_INTERVAL_SECONDS = 30.0
+
+#: Seconds after a pass that failed; the projection is made again before the next.
+RETRY_SECONDS = 5.0
+
+#: Seconds between full passes that quick ones ask for, at least; as long as a pass takes, if that is longer.
+FULL_PAUSE_SECONDS = 1.0
+
+#: Events after which something may be able to start that was not before.
+_STIRRING: frozenset[type[Event]] = frozenset(
+    {
+        job_events.JobQueued,
+        job_events.JobUpdated,
+        job_events.JobReleased,
+        job_events.JobBecameEligible,
+        job_events.DependenciesChanged,
+        job_events.JobSuspended,
+        job_events.JobEnded,
+        job_events.JobNodeGone,
+        job_events.JobRequeued,
+        cluster_events.ClusterConfigured,
+        cluster_events.NodeRegistered,
+        cluster_events.NodeStateChanged,
+        cluster_events.NodeUpdated,
+        cluster_events.PartitionCreated,
+        cluster_events.PartitionUpdated,
+        cluster_events.PartitionDeleted,
+    }
+)
+
+_encode_plan = Encoder().encode
+_decode_plan = Decoder(Plan).decode
+
+
+class SchedulerDriver:
+    """Listens to events, runs passes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._projection = Projection()
+        self._rebuild()
+        self._stirred = True
+        #: the projection has failed, and must be made again before it is used
+        self._distrusted = False
+        self._not_before = 0.0
+        #: seconds that the last quick pass took, and whether the next one waits for the group to leave
+        self._quick_took = 0.0
+        self._behind = False
+        self._full_due_at = 0.0
+        self._full_wanted = False
+        #: earliest moment for a full pass that a cut-off quick one has asked for
+        self._full_not_before = 0.0
+        self._full_began = 0.0
+        self._child: Child | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0
+        self._stopped = False
+        self.counts = {"cycle.quick_count": 0.0, "cycle.full_count": 0.0, "cycle.quick_seconds": 0.0}
+        context.writer.listeners.append(self._listen)
+        context.writer.hooks.append(self._at_end_of_turn)
+        context.counters.append(lambda: dict(self.counts))
+        context.check_request = lambda spec: feasible.check_request(
+            spec, self._projection.snapshot(context.clock.now())
+        )
+
+    def stop(self) -> None:
+        """No more passes."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._child is not None:
+            self._child.kill()
+
+    def _rebuild(self) -> None:
+        """The projection again, from the records."""
+        state = self._context.machine.state
+        self._projection.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
+        self._distrusted = False
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        apply = self._projection.apply
+        try:
+            for event in events:
+                apply(event)
+                if type(event) in _STIRRING:
+                    self._stirred = True
+        except Exception as error:
+            self._context.log.error("projection.failed", exception=error, error=repr(error))
+            self._distrusted = self._stirred = True
+
+    def _at_end_of_turn(self) -> None:
+        if self._stopped or self._context.scheduling_paused:
+            return
+        now = self._context.clock.monotonic()
+        if self._stirred:
+            if now < self._not_before:
+                self._wake_in(self._not_before - now)
+            elif self._quick_took <= INLINE_SECONDS or self._behind:
+                self._quick_pass(now)
+            else:
+                # Slow passes do not hold up the answers of this turn: the group leaves first, and syncs meanwhile.
+                self._behind = True
+                self._loop.call_soon(self._context.writer.turn)
+        if self._child is None and self._context.machine.state.pending and not self._distrusted:
+            due_at = min(self._full_due_at, self._full_not_before) if self._full_wanted else self._full_due_at
+            if now >= due_at:
+                self._begin_full_pass(now)
+                due_at = self._full_due_at
+            self._wake_in(due_at - now)
+
+    def _wake_in(self, seconds: float) -> None:
+        """Have a turn then, unless one is due earlier."""
+        at = self._loop.time() + max(0.0, seconds)
+        if self._timer is not None:
+            if self._wake_at <= at:
+                return
+            self._timer.cancel()
+        self._wake_at = at
+        self._timer = self._loop.call_later(max(0.0, seconds), self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        self._context.writer.turn()
+
+    # -- passes
+
+    def _quick_pass(self, began: float) -> None:
+        context = self._context
+        self._stirred = self._behind = False
+        if not context.machine.state.pending:
+            return
+        try:
+            if self._distrusted:
+                self._rebuild()
+            plan = cycle.run(
+                self._projection.snapshot(context.clock.now()), self._number("default_queue_depth") or QUICK_PLACEMENTS
+            )
+        except Exception as error:
+            context.log.error("cycle.failed", exception=error, error=repr(error))
+            self._distrusted = self._stirred = True
+            self._not_before = began + RETRY_SECONDS
+            self._wake_in(RETRY_SECONDS)
+            return
+        self._apply(plan)
+        ended = context.clock.monotonic()
+        self._quick_took = ended - began
+        self._not_before = ended + (ended - began) * (1 - SHARE) / SHARE
+        self._full_wanted = self._full_wanted or not plan.complete
+        self.counts["cycle.quick_count"] += 1
+        self.counts["cycle.quick_seconds"] += ended - began
+
+    def _begin_full_pass(self, now: float) -> None:
+        context = self._context
+        self._full_wanted = False
+        self._full_began = now
+        self._full_due_at = now + self._interval()
+        self.counts["cycle.full_count"] += 1
+        at, budget = context.clock.now(), self._number("bf_max_job_test")
+
+        def work() -> bytes:
+            return _encode_plan(cycle.run(self._projection.snapshot(at), budget))
+
+        self._child = Child("cycle", work, self._full_pass_done, context.log, nice=0)
+
+    def _full_pass_done(self, result: bytes | None) -> None:
+        self._child = None
+        now = self._context.clock.monotonic()
+        self._full_not_before = now + max(FULL_PAUSE_SECONDS, now - self._full_began)
+        self._context.writer.turn()
+        if result is not None and not self._stopped and not self._context.scheduling_paused:
+            self._apply(_decode_plan(result))
+
+    def _apply(self, plan: Plan) -> None:
+        if plan.starts or plan.notes:
+            self._context.writer.handle_own(ApplyPlan(plan=plan))
+
+    def _interval(self) -> float:
+        return self._number("bf_interval") or FULL_INTERVAL_SECONDS
+
+    def _number(self, option: str) -> int | None:
+        """A whole number above 0 in SchedulerParameters; None if it is not given."""
+        for key, value in self._context.configuration.settings.scheduler_parameters:
+            if key == option and value.isdigit() and int(value) > 0:
+                return int(value)
+        return None

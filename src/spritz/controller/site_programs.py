@@ -1,0 +1,162 @@
+"""PrologSlurmctld and EpilogSlurmctld: the site's programs around every job, run here as SlurmUser.
+
+Owns when they run and their processes; what follows from a prolog is the core's (`PrologEnded`). A prolog runs once its
+job's start is durable, and again after a restart of the daemon that came meanwhile; an epilog that is lost with the
+daemon is not run again. At most `AT_ONCE` run; others wait.
+
+Differs: Slurm keeps a job COMPLETING until EpilogSlurmctld has ended; here it does not wait for it.
+Source: slurm.conf(5) PrologSlurmctld, EpilogSlurmctld, PrologEpilogTimeout, PROLOG AND EPILOG SCRIPTS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from spritz.model.events import job as job_events
+from spritz.model.reports import PrologEnded
+from spritz.model.states import JobFlag, JobState
+from spritz.notation import hostlist
+from spritz.runtime.programs import run_programs
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+
+#: Programs that run at once, of each kind.
+AT_ONCE = 64
+
+_SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class SitePrograms:
+    """Listens to events."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._prologs = asyncio.Semaphore(AT_ONCE)
+        self._epilogs = asyncio.Semaphore(AT_ONCE)
+        #: jobs that hold an allocation, as they were when they got it
+        self._running: dict[int, Job] = {}
+        self._handlers: dict[type[Event], Callable[..., None]] = {
+            job_events.JobStarted: self._started,
+            job_events.JobEnded: self._ended,
+        }
+        context.writer.listeners.append(self._listen)
+        state = context.machine.state
+        for number in state.running:
+            self._running[number] = state.jobs[number]
+            if state.jobs[number].flags & JobFlag.CONFIGURING:
+                self._begin_prolog(state.jobs[number])
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        for event in events:
+            handler = self._handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+
+    def _started(self, event: job_events.JobStarted) -> None:
+        job = self._context.machine.state.jobs.get(event.job_id)
+        if job is None:
+            return
+        self._running[job.id] = job
+        if event.configuring:
+            self._context.writer.when_durable(lambda: self._begin_prolog(job))
+
+    def _ended(self, event: job_events.JobEnded) -> None:
+        job = self._running.pop(event.job_id, None)
+        program = self._program("EpilogSlurmctld")
+        if job is None or not program:
+            return
+        ended = structs.replace(
+            job, state=event.state, exit_status=event.exit_status, derived_exit_status=event.derived_exit_status
+        )
+        self._context.writer.when_durable(lambda: self._begin_epilog(program, ended))
+
+    def _program(self, key: str) -> str:
+        return self._context.configuration.loaded.settings.text(key)
+
+    def _begin_prolog(self, job: Job) -> None:
+        self._context.tasks.spawn_contained(self._prolog(job), name="prolog_slurmctld")
+
+    def _begin_epilog(self, program: str, job: Job) -> None:
+        self._context.tasks.spawn_contained(self._epilog(program, job), name="epilog_slurmctld")
+
+    async def _prolog(self, job: Job) -> None:
+        problem = ""
+        async with self._prologs:
+            program = self._program("PrologSlurmctld")
+            if program and self._still_configures(job):
+                problem = await self._run(program, job, "prolog_slurmctld")
+        if problem:
+            self._context.log.error("prolog_slurmctld.failed", job_id=job.id, problem=problem)
+        report = PrologEnded(
+            job_id=job.id, restart_count=job.restart_count, error=f"PrologSlurmctld: {problem}" if problem else ""
+        )
+        self._context.writer.handle_own(report)
+
+    async def _epilog(self, program: str, job: Job) -> None:
+        async with self._epilogs:
+            problem = await self._run(program, job, "epilog_slurmctld")
+        if problem:
+            self._context.log.error("epilog_slurmctld.failed", job_id=job.id, problem=problem)
+
+    def _still_configures(self, job: Job) -> bool:
+        now = self._context.machine.state.jobs.get(job.id)
+        return now is not None and now.restart_count == job.restart_count and bool(now.flags & JobFlag.CONFIGURING)
+
+    async def _run(self, program: str, job: Job, script_context: str) -> str:
+        settings = self._context.configuration.loaded.settings
+        variables = variables_of(job, script_context, self._context.configuration.settings.cluster_name)
+        variables["SLURM_CONF"] = self._context.configuration.path
+        return await run_programs((program,), variables, float(settings.integer("PrologEpilogTimeout")))
+
+
+def variables_of(job: Job, script_context: str, cluster_name: str) -> dict[str, str]:
+    """What the programs are told of the job. Source: slurm.conf(5) PROLOG AND EPILOG SCRIPTS."""
+    spec, allocation = job.spec, job.allocation
+    names = allocation.names if allocation is not None else ()
+    variables = {
+        "PATH": _SEARCH_PATH,
+        "SLURM_SCRIPT_CONTEXT": script_context,
+        "SLURM_CLUSTER_NAME": cluster_name,
+        "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOBID": str(job.id),
+        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_USER": spec.user or str(spec.uid),
+        "SLURM_JOB_UID": str(spec.uid),
+        "SLURM_JOB_GROUP": spec.group or str(spec.gid),
+        "SLURM_JOB_GID": str(spec.gid),
+        "SLURM_JOB_PARTITION": allocation.partition if allocation is not None else job.partition,
+        "SLURM_JOB_NODELIST": hostlist.compress(names),
+        "SLURM_NNODES": str(len(names)),
+        "SLURM_JOB_WORK_DIR": spec.work_dir,
+        "SLURM_JOB_RESTART_COUNT": str(job.restart_count),
+        "SLURM_JOB_STDIN": spec.stdin,
+        "SLURM_JOB_STDOUT": spec.stdout,
+        "SLURM_JOB_STDERR": spec.stderr,
+    }
+    optional = {
+        "SLURM_JOB_ACCOUNT": spec.account,
+        "SLURM_JOB_COMMENT": spec.comment,
+        "SLURM_JOB_CONSTRAINTS": spec.features,
+        "SLURM_JOB_EXTRA": spec.extra,
+        "SLURM_JOB_LICENSES": spec.licenses,
+        "SLURM_JOB_QOS": spec.qos,
+        "SLURM_JOB_RESERVATION": spec.reservation,
+        "SLURM_WCKEY": spec.wckey,
+    }
+    variables |= {name: value for name, value in optional.items() if value}
+    if job.array_task_id is not None:
+        variables["SLURM_ARRAY_JOB_ID"] = str(job.array_job_id)
+        variables["SLURM_ARRAY_TASK_ID"] = str(job.array_task_id)
+    if job.state is not JobState.RUNNING:
+        status = job.exit_status
+        variables["SLURM_JOB_EXIT_CODE"] = str(status)
+        variables["SLURM_JOB_EXIT_CODE2"] = f"{status >> 8 & 255}:{status & 127}"
+        variables["SLURM_JOB_DERIVED_EC"] = str(job.derived_exit_status)
+    return variables

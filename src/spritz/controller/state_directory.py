@@ -1,0 +1,134 @@
+"""StateSaveLocation at the start: whose cluster it is, what is recovered, what `-c` and `-i` do to it.
+
+Source: slurmctld(8) -c, -i; slurm.conf(5) StateSaveLocation, ClusterName.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spritz.controller.journal import Image, Journal, JournalCorrupt, JournalError
+from spritz.controller.journal_sqlite import SqliteJournal, read_images, take_lock
+from spritz.controller.recovery import Recovered, best_image, recover, replay_readable
+from spritz.core.machine import Machine
+from spritz.model.errors import SpritzError
+from spritz.runtime.disk import UnsafeDirectory, private_directory, write_atomically
+
+if TYPE_CHECKING:
+    from spritz.controller.configuration import Configuration
+    from spritz.controller.options import Options
+    from spritz.runtime.log import Logger
+
+
+def open_state(options: Options, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
+    """The journal, locked, and the machine as it was. Raises SpritzError when it is not ours, or damaged."""
+    directory = configuration.state_directory
+    try:
+        private_directory(directory, mode=0o755)
+    except UnsafeDirectory as error:
+        # Sites have directories that groups may write to: worth a warning, not a refusal.
+        if not (directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)):
+            raise SpritzError(f"StateSaveLocation {directory} {error.strerror}") from error
+        log.warning("state.unsafe_directory", directory=directory, detail=error.strerror)
+    except OSError as error:
+        raise SpritzError(f"StateSaveLocation {directory}: {error.strerror}") from error
+    _check_cluster_name(directory, configuration.settings.cluster_name)
+    if options.clear:
+        set_aside(directory, "cleared", log)
+    try:
+        return _open(directory, configuration)
+    except JournalCorrupt as error:
+        if not options.ignore_errors:
+            raise
+        log.error("state.damaged", error=error.message, action="-i: starting with what can be read")
+        return _salvage(directory, configuration, log)
+
+
+def _open(directory: Path, configuration: Configuration) -> tuple[SqliteJournal, Recovered]:
+    journal = SqliteJournal(directory)
+    try:
+        return journal, recover(journal, configuration.settings)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _check_cluster_name(directory: Path, cluster: str) -> None:
+    """One directory, one cluster: the file says whose it is, as Slurm's does."""
+    path = directory / "clustername"
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        write_atomically(path, f"{cluster}\n".encode())
+        return
+    except OSError as error:
+        raise SpritzError(f"cannot read {path}: {error.strerror}") from error
+    if found != cluster:
+        raise SpritzError(
+            f'CLUSTER NAME MISMATCH. slurmctld has been started with "ClusterName={cluster}", but read "{found}" from '
+            "the state files in StateSaveLocation. Running multiple clusters from a shared StateSaveLocation WILL "
+            f"CAUSE CORRUPTION. Remove {path} to override this safety check if this is intentional "
+            "(e.g., the ClusterName has changed)."
+        )
+
+
+def set_aside(directory: Path, why: str, log: Logger) -> None:
+    """Move the state into a directory of its own below, so that even `-c` loses nothing for good."""
+    names = [path for path in directory.iterdir() if path.name.startswith(("journal.db", "image."))]
+    if not names:
+        return
+    # The lock is held for the moment of the move: a running controller must not lose its files.
+    probe = take_lock(directory)
+    try:
+        number = 1
+        while (target := directory / f"{why}.{number}").exists():
+            number += 1
+        target.mkdir(mode=0o700)
+        for path in names:
+            path.rename(target / path.name)
+    finally:
+        os.close(probe)
+    log.info("state.set_aside", directory=target, files=len(names))
+
+
+def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
+    """Keep what can be read: an image and the events up to the first damage. The rest is set aside, not deleted."""
+    machine, scripts = _readable(directory, configuration)
+    if machine is None:
+        machine = Machine(configuration.settings)
+    set_aside(directory, "damaged", log)
+    journal = SqliteJournal(directory)
+    sequence = machine.state.version
+    if sequence:
+        journal.seed(sequence, scripts)
+        journal.write_image(Image(sequence=sequence, payload=machine.image()))
+    log.error("state.salvaged", jobs=len(machine.state.jobs), last_sequence=sequence)
+    return journal, Recovered(machine=machine, image_sequence=sequence, replayed=0)
+
+
+def _readable(directory: Path, configuration: Configuration) -> tuple[Machine | None, dict[str, bytes]]:
+    try:
+        journal = SqliteJournal(directory)
+    except JournalCorrupt:
+        return best_image(read_images(directory)), {}
+    try:
+        machine = best_image(journal.images()) or Machine(configuration.settings)
+        replay_readable(journal, machine)
+        return machine, _readable_blobs(journal, machine)
+    finally:
+        journal.close()
+
+
+def _readable_blobs(journal: Journal, machine: Machine) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for job in machine.state.jobs.values():
+        for key in (job.spec.script_key, job.spec.environment_key):
+            try:
+                body = journal.blob(key) if key else None
+            except JournalError:
+                continue
+            if body is not None:
+                found[key] = body
+    return found

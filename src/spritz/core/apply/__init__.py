@@ -1,0 +1,25 @@
+"""Event -> state. Never refuses, never looks at a clock, asks for nothing; the only room that changes a `State`.
+
+`APPLIERS` maps every kind of event to its function; a test checks that it is total.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spritz.core.apply import cluster, job, step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.core.state import State
+    from spritz.model.events import Event
+
+# Any: each function takes its own kind of event; the table is what pairs them.
+APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {**job.APPLIERS, **step.APPLIERS, **cluster.APPLIERS}
+
+
+def apply_event(state: State, event: Event) -> None:
+    """Advance the state by one fact. Raises KeyError for a kind that nobody applies."""
+    APPLIERS[type(event)](state, event)
+    state.version += 1

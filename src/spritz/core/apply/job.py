@@ -1,0 +1,370 @@
+"""What each fact about a job does to the state: one function per edge, named by it.
+
+Source: `JOB_TRANSITIONS` for the edges; squeue(1) JOB STATE CODES.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.model.events import job as events
+from spritz.model.ids import STEP_BATCH
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.model.resources import mask_of, mask_text
+from spritz.model.states import JobFlag, JobState
+from spritz.model.step import Step, StepNode, StepSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.core.state import State
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+
+#: flags that a start clears
+_PENDING_FLAGS: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_EXIT | JobFlag.LAUNCH_FAILED).value
+#: flags that a requeued job loses when its old nodes are clear
+_CLEARED_FLAGS: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
+_BATCH_STEP = StepSpec(name="batch")
+
+
+def _queued(state: State, event: events.JobQueued) -> None:
+    _use_number(state, event.job.id)
+    state.put_job(event.job)
+
+
+def _use_number(state: State, job_id: int) -> None:
+    following = job_id + 1
+    state.next_job_id = following if following <= state.settings.max_job_id else state.settings.first_job_id
+
+
+def _split(state: State, event: events.ArrayTaskSplit) -> None:
+    array = state.jobs[event.array_job_id]
+    assert array.array is not None, f"job {array.id} has no pending array tasks: {event}"
+    task_id = event.task_id
+    dependencies = tuple(
+        replace(item, task_id=task_id) if item.kind == "aftercorr" and item.task_id is None else item
+        for item in array.dependencies
+    )
+    shape = replace(array.array, pending="0")
+    if event.job_id == array.id:
+        state.put_job(replace(array, array=None, array_of=shape, array_task_id=task_id, dependencies=dependencies))
+        return
+    _use_number(state, event.job_id)
+    pending = mask_of(array.array.pending) & ~(1 << task_id)
+    state.put_job(replace(array, array=replace(array.array, pending=mask_text(pending))))
+    state.put_job(
+        replace(array, id=event.job_id, array=None, array_of=shape, array_task_id=task_id, dependencies=dependencies)
+    )
+    state.job_count -= 1  # the task was counted with its array already
+
+
+def _tasks_cancelled(state: State, event: events.ArrayTasksCancelled) -> None:
+    job = state.jobs[event.array_job_id]
+    array = job.array
+    assert array is not None, f"job {job.id} has no pending array tasks: {event}"
+    tasks = mask_of(event.tasks)
+    pending, cancelled = mask_of(array.pending) & ~tasks, mask_of(array.cancelled) | tasks
+    shape = replace(array, pending=mask_text(pending), cancelled=mask_text(cancelled))
+    state.put_job(replace(job, array=shape))
+    state.job_count -= tasks.bit_count()
+
+
+def _updated(state: State, event: events.JobUpdated) -> None:
+    state.put_job(event.job)
+
+
+def _held(state: State, event: events.JobHeld) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(
+        replace(
+            job, hold=event.hold, priority=0, reason=event.reason, reason_detail=event.detail, expected_start_at=0.0
+        )
+    )
+
+
+def _released(state: State, event: events.JobReleased) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(
+        replace(
+            job,
+            hold=Hold.NONE,
+            priority=event.priority,
+            reason=event.reason,
+            reason_detail="",
+            eligible_at=event.eligible_at,
+            flags=int(job.flags & ~(JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_EXIT)),
+        )
+    )
+
+
+def _became_eligible(state: State, event: events.JobBecameEligible) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(replace(job, eligible_at=job.eligible_at or event.at, reason=event.reason, reason_detail=""))
+
+
+def _dependencies_changed(state: State, event: events.DependenciesChanged) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(
+        replace(
+            job,
+            dependencies=event.dependencies,
+            reason=event.reason,
+            reason_detail="",
+            eligible_at=event.eligible_at,
+        )
+    )
+
+
+def _noted(state: State, event: events.JobsNoted) -> None:
+    for note in event.notes:
+        job = state.jobs[note.job_id]
+        state.put_job(
+            replace(
+                job,
+                reason=note.reason,
+                reason_detail=note.detail,
+                expected_start_at=note.expected_start_at,
+                expected_nodes=note.expected_nodes,
+                last_evaluated_at=event.at,
+            )
+        )
+
+
+def _started(state: State, event: events.JobStarted) -> None:
+    allocation = event.allocation
+    job = replace(
+        state.jobs[event.job_id],
+        state=JobState.RUNNING,
+        reason=Reason.NONE,
+        reason_detail="",
+        partition=allocation.partition,
+        dependencies=(),
+        started_at=event.at,
+        ends_at=event.ends_at,
+        time_limit_minutes=event.time_limit_minutes,
+        allocation=allocation,
+        last_evaluated_at=event.at,
+        licenses=event.licenses,
+    )
+    if job.flags & _PENDING_FLAGS:
+        job = replace(job, flags=int(job.flags & ~_PENDING_FLAGS))
+    if job.expected_start_at or job.start_by_at:
+        job = replace(job, expected_start_at=0.0, expected_nodes=(), start_by_at=0.0)
+    if event.configuring:
+        job = replace(job, flags=job.flags | CONFIGURING)
+    state.put_job(job)
+    for share in allocation.nodes:
+        state.uses[share.node].take(job.id, share)
+    if job.spec.batch:
+        first = allocation.nodes[0]
+        state.put_step(
+            Step(
+                job_id=job.id,
+                step_id=STEP_BATCH,
+                spec=_BATCH_STEP,
+                uid=job.spec.uid,
+                nodes=(StepNode(allocation=first, task_ids=(0,)),),
+                restart_count=job.restart_count,
+                started_at=event.at,
+                running_nodes=(first.node,),
+                unstarted_nodes=(first.node,),
+            )
+        )
+
+
+def _configured(state: State, event: events.JobConfigured) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(replace(job, flags=job.flags & ~CONFIGURING))
+
+
+def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
+    state.put_job(replace(state.jobs[event.job_id], end_signal_sent=True))
+
+
+def _suspended(state: State, event: events.JobSuspended) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=event.at))
+    for share in state.held_shares(job):
+        state.uses[share.node].suspend(job.id)
+
+
+def _resumed(state: State, event: events.JobResumed) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(
+        replace(
+            job,
+            state=JobState.RUNNING,
+            suspended_at=0.0,
+            suspended_seconds=event.suspended_seconds,
+            ends_at=event.ends_at,
+        )
+    )
+    for share in state.held_shares(job):
+        state.uses[share.node].resume(job.id)
+
+
+def _node_failed(state: State, event: events.JobNodeFailed) -> None:
+    job = state.jobs[event.job_id]
+    allocation = job.allocation
+    assert allocation is not None, f"{event} of a job without nodes"
+    kept = [rank for rank, share in enumerate(allocation.nodes) if share.node != event.node]
+    tasks = tuple(allocation.tasks[rank] for rank in kept) if allocation.tasks else ()
+    nodes = tuple(allocation.nodes[rank] for rank in kept)
+    state.uses[event.node].give_back(job.id)
+    state.put_job(replace(job, allocation=replace(allocation, nodes=nodes, tasks=tasks), failed_node=event.node))
+
+
+def _ended(state: State, event: events.JobEnded) -> None:
+    old = state.jobs[event.job_id]
+    completing = event.completing
+    job = replace(
+        old,
+        state=event.state,
+        reason=event.reason,
+        reason_detail=event.reason_detail,
+        ended_at=event.at,
+        ends_at=event.at,
+        exit_status=event.exit_status,
+        derived_exit_status=event.derived_exit_status,
+        completing=completing,
+        failed_node=event.failed_node,
+        cancelled_by_uid=event.by_uid,
+        repeat_kill_at=event.repeat_kill_at,
+        dependencies=(),
+        expected_start_at=0.0,
+    )
+    if old.flags & CONFIGURING:
+        job = replace(job, flags=job.flags & ~CONFIGURING)
+    if old.state is JobState.PENDING:
+        job = replace(job, started_at=event.at)  # as Slurm has it: it ran for no time
+    if old.state is JobState.SUSPENDED:
+        seconds = old.suspended_seconds + event.at - old.suspended_at
+        # `suspended_at` stays while nodes hold processes: their CPUs were given back when they stopped.
+        job = replace(job, suspended_at=old.suspended_at if completing else 0.0, suspended_seconds=seconds)
+    # A job cancelled while it waits for the nodes of an earlier life keeps waiting for them.
+    waiting = old.state is JobState.PENDING and old.flags & COMPLETING
+    if waiting:
+        job = replace(job, completing=old.completing, repeat_kill_at=old.repeat_kill_at)
+    elif completing:
+        job = replace(job, flags=int(job.flags | COMPLETING), completing_life=old.restart_count)
+    state.put_job(job)
+    if old.state.active and old.allocation is not None:
+        staying = set(completing)
+        for share in old.allocation.nodes:
+            use = state.uses[share.node]
+            if share.node in staying:
+                use.completing[job.id] = None
+            else:
+                use.give_back(job.id)
+    if job.array_job_id:
+        _refresh_array(state, job)
+
+
+def _refresh_array(state: State, job: Job) -> None:
+    """Tasks of an array may be purged once the last of them has ended: their deadlines change together."""
+    if job.array_job_id not in state.arrays_live:
+        for member_id in array_members(state, job.array_job_id):
+            state.put_job(state.jobs[member_id])
+
+
+def array_members(state: State, array_id: int) -> list[int]:
+    """Numbers of all records of an array: those of its tasks, then its own if it has no task id."""
+    members = list(state.arrays.get(array_id, {}).values())
+    own = state.jobs.get(array_id)
+    if own is not None and own.array_job_id == array_id and own.array_task_id is None:
+        members.append(array_id)
+    return members
+
+
+def _kill_repeated(state: State, event: events.KillRepeated) -> None:
+    state.put_job(replace(state.jobs[event.job_id], repeat_kill_at=event.repeat_kill_at))
+
+
+def _node_gone(state: State, event: events.JobNodeGone) -> None:
+    job = state.jobs[event.job_id]
+    use = state.uses.get(event.node)
+    if use is not None:
+        use.give_back(job.id)
+    completing = tuple(name for name in job.completing if name != event.node)
+    if completing:
+        state.put_job(replace(job, completing=completing))
+        return
+    job = replace(job, completing=(), flags=int(job.flags & ~COMPLETING), repeat_kill_at=0.0, suspended_at=0.0)
+    if job.state is JobState.PENDING:
+        job = replace(job, allocation=None, flags=job.flags & ~_CLEARED_FLAGS)
+    state.put_job(job)
+    if job.array_job_id:
+        _refresh_array(state, job)
+
+
+def _requeued(state: State, event: events.JobRequeued) -> None:
+    job = state.jobs[event.job_id]
+    if job.array_job_id and job.array_job_id not in state.arrays_live:
+        reborn = array_members(state, job.array_job_id)
+    else:
+        reborn = []
+    spec = replace(job.spec, begin_at=event.begin_at) if event.begin_at else job.spec
+    state.put_job(
+        replace(
+            job,
+            spec=spec,
+            state=JobState.PENDING,
+            flags=int(job.flags | event.flags),
+            reason=event.reason,
+            reason_detail=event.reason_detail,
+            priority=event.priority,
+            hold=event.hold,
+            submitted_at=event.at,
+            eligible_at=event.eligible_at,
+            started_at=0.0,
+            ends_at=0.0,
+            ended_at=0.0,
+            suspended_seconds=0.0,
+            time_limit_minutes=spec.time_limit_minutes,
+            allocation=job.allocation if job.flags & COMPLETING else None,
+            exit_status=0,
+            derived_exit_status=0,
+            restart_count=event.restart_count,
+            next_step_id=0,
+            end_signal_sent=False,
+            cancelled_by_uid=-1,
+        )
+    )
+    for member_id in reborn:
+        # The whole array is live again, so that none of its records is due to be forgotten.
+        state.put_job(state.jobs[member_id])
+
+
+def _purged(state: State, event: events.JobsPurged) -> None:
+    for job_id in event.job_ids:
+        state.forget_job(job_id)
+
+
+# Any: each function takes its own kind of event.
+APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
+    events.JobQueued: _queued,
+    events.ArrayTaskSplit: _split,
+    events.ArrayTasksCancelled: _tasks_cancelled,
+    events.JobUpdated: _updated,
+    events.JobHeld: _held,
+    events.JobReleased: _released,
+    events.JobBecameEligible: _became_eligible,
+    events.DependenciesChanged: _dependencies_changed,
+    events.JobsNoted: _noted,
+    events.JobStarted: _started,
+    events.JobConfigured: _configured,
+    events.EndSignalSent: _end_signal_sent,
+    events.JobSuspended: _suspended,
+    events.JobResumed: _resumed,
+    events.JobNodeFailed: _node_failed,
+    events.JobEnded: _ended,
+    events.KillRepeated: _kill_repeated,
+    events.JobNodeGone: _node_gone,
+    events.JobRequeued: _requeued,
+    events.JobsPurged: _purged,
+}

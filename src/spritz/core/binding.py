@@ -1,0 +1,193 @@
+"""What each task of a step is bound to on a node: CPU masks and GPU masks.
+
+Everything is a mask of the node's CPUs or devices; a task gets part of what its step has there. Whether the node can
+bind at all is its own business.
+
+Source: srun(1) --cpu-bind, --distribution (second and third method), --gpu-bind, --gpus-per-task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.resources import lowest_bits, mask_ids
+from spritz.notation import distribution
+from spritz.notation.cpubind import Binding, parse_cpu_bind, parse_gpu_bind
+
+if TYPE_CHECKING:
+    from spritz.model.resources import NodeCapacity
+
+
+class Hardware:
+    """Socket and core masks of a node."""
+
+    __slots__ = ("cores", "sockets")
+
+    def __init__(self, capacity: NodeCapacity) -> None:
+        sockets, cores, threads = capacity.sockets, capacity.cores_per_socket, capacity.threads_per_core
+        if capacity.cpus <= sockets * cores:
+            threads = 1
+        if capacity.cpus > sockets * cores * threads:
+            sockets, cores, threads = 1, capacity.cpus, 1
+        core = (1 << threads) - 1
+        socket = (1 << cores * threads) - 1
+        self.cores = [core << number * threads for number in range(sockets * cores)]
+        self.sockets = [socket << number * cores * threads for number in range(sockets)]
+
+
+def cpu_masks(
+    tasks: int, cpus: int, cpus_per_task: int, hardware: Hardware, bind: str, distributed: str
+) -> tuple[int, ...]:
+    """A mask for each local task; () leaves them unbound, with all of the step's CPUs.
+
+    Without --cpu-bind tasks are bound only if they use up the CPUs exactly, as in Slurm.
+    """
+    wanted = parse_cpu_bind(bind) if bind else Binding()
+    if wanted.type == "none" or not cpus:
+        return ()
+    if wanted.type in ("map_cpu", "mask_cpu", "rank"):
+        return _listed_cpus(tasks, cpus, wanted)
+    fits = tasks * cpus_per_task <= cpus.bit_count()
+    if not fits or (not wanted.type and tasks * cpus_per_task != cpus.bit_count()):
+        return ()
+    masks = _dealt(tasks, cpus, cpus_per_task, hardware, distributed)
+    if wanted.type in ("cores", ""):
+        return tuple(_widened(mask, cpus, hardware.cores) for mask in masks) if wanted.type else tuple(masks)
+    if wanted.type in ("sockets", "ldoms", "rank_ldom"):
+        return tuple(_widened(mask, cpus, hardware.sockets) for mask in masks)
+    return tuple(masks)
+
+
+def _listed_cpus(tasks: int, cpus: int, wanted: Binding) -> tuple[int, ...]:
+    """Lists name CPUs of the node; what is not the step's falls back to all that is."""
+    own = mask_ids(cpus)
+    masks = []
+    for task in range(tasks):
+        if wanted.type == "rank":
+            mask = 1 << own[task % len(own)]
+        else:
+            value = wanted.values[task % len(wanted.values)]
+            mask = value if wanted.type == "mask_cpu" else 1 << value
+        masks.append(mask & cpus or cpus)
+    return tuple(masks)
+
+
+def _dealt(tasks: int, cpus: int, each: int, hardware: Hardware, distributed: str) -> list[int]:
+    """`each` CPUs a task: socket by socket (block), or task by task over the sockets in turn (cyclic, the default)."""
+    method = distribution.parse(distributed).sockets if distributed else ""
+    if method == "block" or len(hardware.sockets) == 1:
+        return _filled(tasks, cpus, each)
+    free = [cpus & socket for socket in hardware.sockets]
+    masks = []
+    turn = 0
+    for _ in range(tasks):
+        mask = 0
+        if method == "fcyclic":
+            while mask.bit_count() < each:
+                turn = _next_socket(free, turn, 1)
+                one = lowest_bits(free[turn], 1)
+                free[turn] &= ~one
+                mask |= one
+                turn += 1
+        else:
+            turn = _next_socket(free, turn, each)
+            mask = lowest_bits(free[turn], each)
+            free[turn] &= ~mask
+            for number in range(len(free)):
+                more = lowest_bits(free[number], each - mask.bit_count())
+                free[number] &= ~more
+                mask |= more
+            turn += 1
+        masks.append(mask)
+    return masks
+
+
+def _next_socket(free: list[int], start: int, count: int) -> int:
+    """The next socket with so many free CPUs; else the next with any."""
+    numbers = [(start + offset) % len(free) for offset in range(len(free))]
+    for number in numbers:
+        if free[number].bit_count() >= count:
+            return number
+    return next(number for number in numbers if free[number])
+
+
+def _filled(tasks: int, cpus: int, each: int) -> list[int]:
+    masks = []
+    for _ in range(tasks):
+        mask = lowest_bits(cpus, each)
+        cpus &= ~mask
+        masks.append(mask)
+    return masks
+
+
+def _widened(mask: int, cpus: int, parts: list[int]) -> int:
+    wide = 0
+    for part in parts:
+        if part & mask:
+            wide |= part
+    return wide & cpus
+
+
+def gpu_masks(
+    tasks: int, devices: int, per_task: int, bind: str, cpus_by_task: tuple[int, ...], near: dict[int, int]
+) -> tuple[int, ...]:
+    """A mask of devices for each local task; () leaves all of the step's devices to all of them.
+
+    `per_task`: --gpus-per-task (0: not given). `near[device]` is the CPU mask close to it (missing: all).
+    """
+    wanted = parse_gpu_bind(bind) if bind else Binding()
+    if not devices or wanted.type == "none":
+        return ()
+    own = mask_ids(devices)
+    if wanted.type in ("map_gpu", "map"):
+        return tuple(1 << own[wanted.values[task % len(wanted.values)] % len(own)] for task in range(tasks))
+    if wanted.type in ("mask_gpu", "mask"):
+        return tuple(_relative(wanted.values[task % len(wanted.values)], own) or devices for task in range(tasks))
+    if wanted.type == "single":
+        shared = max(1, wanted.values[0] if wanted.values else 1)
+        return tuple(1 << own[task // shared % len(own)] for task in range(tasks))
+    if wanted.type == "closest":
+        return _closest(tasks, devices, cpus_by_task, near)
+    count = wanted.values[0] if wanted.type == "per_task" and wanted.values else per_task
+    if not count or count * tasks > len(own):
+        return ()
+    return tuple(_filled(tasks, devices, count))
+
+
+def _relative(mask: int, own: list[int]) -> int:
+    """Bit i of `mask` means the i-th of the step's own devices."""
+    chosen = 0
+    for index in mask_ids(mask):
+        if index < len(own):
+            chosen |= 1 << own[index]
+    return chosen
+
+
+def _closest(tasks: int, devices: int, cpus_by_task: tuple[int, ...], near: dict[int, int]) -> tuple[int, ...]:
+    if not cpus_by_task:
+        return ()
+    masks = []
+    for task in range(tasks):
+        mask = 0
+        for device in mask_ids(devices):
+            if near.get(device, -1) & cpus_by_task[task]:
+                mask |= 1 << device
+        masks.append(mask or devices)
+    return tuple(masks)
+
+
+def near_cpus(capacity: NodeCapacity) -> dict[int, int]:
+    """GPU index -> CPUs close to it, of GPUs for which gres.conf says so."""
+    threads = capacity.threads_per_core if capacity.cpus > capacity.sockets * capacity.cores_per_socket else 1
+    near: dict[int, int] = {}
+    for line in capacity.gres:
+        if line.name != "gpu" or not line.cores:
+            continue
+        mask = 0
+        for part in line.cores.split(","):
+            first, _, last = part.partition("-")
+            for core in range(int(first), int(last or first) + 1):
+                mask |= ((1 << threads) - 1) << core * threads
+        for device in range(line.first_index, line.first_index + line.count):
+            near[device] = mask
+    return near

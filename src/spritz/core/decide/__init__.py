@@ -1,0 +1,75 @@
+"""Command -> events and effects, or a refusal. One function a command, one file an idea; `DECISIONS` pairs them.
+
+A decision reads the state through its `Turn`, and records events on it; it never touches the state itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from spritz.core.decide import (
+    cancel,
+    cluster,
+    due,
+    hold,
+    nodes,
+    plan,
+    registration,
+    reports,
+    requeue,
+    steps,
+    submit,
+    suspend,
+    update,
+)
+from spritz.model import reports as said
+from spritz.model.commands import cluster as on_cluster
+from spritz.model.commands import job as on_job
+from spritz.model.commands import step as on_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.core.turn import Turn
+
+# Any: each function takes its own command; the table is what pairs them.
+DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
+    on_job.SubmitJob: submit.submit_job,
+    on_job.CancelJobs: cancel.cancel_jobs,
+    on_job.UpdateJob: update.update_job,
+    on_job.HoldJob: hold.hold,
+    on_job.ReleaseJob: hold.release,
+    on_job.TopJob: hold.top,
+    on_job.RequeueJob: requeue.requeue,
+    on_job.SuspendJob: suspend.suspend,
+    on_job.ResumeJob: suspend.resume,
+    on_job.NotifyJob: steps.notify,
+    on_step.CreateStep: steps.create_step,
+    on_step.SignalStep: steps.signal,
+    on_step.AttachStep: steps.attach,
+    on_job.FinishAllocation: cancel.finish_allocation,
+    on_cluster.Configure: cluster.configure,
+    on_cluster.CreatePartition: cluster.create_partition,
+    on_cluster.UpdatePartition: cluster.update_partition,
+    on_cluster.DeletePartition: cluster.delete_partition,
+    on_cluster.UpdateNode: nodes.update_node,
+    on_cluster.ApplyPlan: plan.apply_plan,
+    on_cluster.Tick: due.tick,
+    said.RegisterNode: registration.register_node,
+    said.NodeLost: nodes.node_lost,
+    said.NodeSilent: nodes.node_silent,
+    said.NodeTrouble: nodes.node_trouble,
+    said.StepStarted: reports.step_started,
+    said.StepFinished: reports.step_finished,
+    said.JobGone: reports.job_gone,
+    said.PrologEnded: reports.prolog_ended,
+}
+
+#: what only the controller itself and its node daemons say; the api never passes it on from users
+INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind.__module__ == said.__name__) | {
+    on_cluster.Configure,
+    on_cluster.ApplyPlan,
+    on_cluster.Tick,
+}

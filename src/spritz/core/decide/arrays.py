@@ -1,0 +1,131 @@
+"""Arrays: which records a target means, and giving a task a record of its own.
+
+A pending array is one record. A task gets its own when it starts or is singled out (held, updated, cancelled by
+itself); it gets a new number, and the last task left takes the array's own, as in Slurm.
+
+Source: sbatch(1) --array; https://slurm.schedmd.com/job_array.html as the manual pages restate it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.apply.job import array_members
+from spritz.core.turn import Refused, Turn
+from spritz.model.events.job import ArrayTaskSplit
+from spritz.model.resources import mask_of
+from spritz.notation.ranges import format_array
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.commands.job import JobTarget
+    from spritz.model.job import Job
+
+
+class Selected:
+    """A record that a target means.
+
+    `tasks`: only these pending tasks of an array's own record (a mask); 0: the whole record.
+    """
+
+    __slots__ = ("job", "tasks")
+
+    def __init__(self, job: Job, tasks: int = 0) -> None:
+        self.job = job
+        self.tasks = tasks
+
+
+def select(state: State, target: JobTarget) -> list[Selected]:
+    """Records that `target` means, tasks in ascending order. Refuses unknown numbers (ESLURM_INVALID_JOB_ID)."""
+    job_id = target.job_id
+    job = state.jobs.get(job_id)
+    is_array = job_id in state.arrays or (job is not None and job.array_job_id == job_id)
+    if not is_array:
+        if job is None or target.tasks:
+            raise Refused("ESLURM_INVALID_JOB_ID")
+        return [Selected(job)]
+    if not target.tasks:
+        return [Selected(state.jobs[member]) for member in array_members(state, job_id)]
+    found = _select_tasks(state, job_id, _mask(target.tasks))
+    if not found:
+        raise Refused("ESLURM_INVALID_JOB_ID")
+    return found
+
+
+def _mask(text: str) -> int:
+    mask = mask_or_none(text)
+    if not mask:
+        raise Refused("ESLURM_INVALID_JOB_ID")
+    return mask
+
+
+def mask_or_none(text: str) -> int:
+    """The mask that a client wrote; 0 if it is no such text."""
+    try:
+        return mask_of(text) if text else 0
+    except ValueError:
+        return 0
+
+
+def _select_tasks(state: State, array_id: int, wanted: int) -> list[Selected]:
+    found = []
+    records = state.arrays.get(array_id, {})
+    if wanted.bit_count() < len(records):
+        hits = [records[task] for task in _bits(wanted) if task in records]
+    else:
+        hits = [number for task, number in sorted(records.items()) if wanted >> task & 1]
+    found = [Selected(state.jobs[number]) for number in hits]
+    own = state.jobs.get(array_id)
+    if own is not None and own.array is not None:
+        pending = mask_of(own.array.pending)
+        if pending & wanted:
+            found.append(Selected(own, 0 if pending & ~wanted == 0 else pending & wanted))
+    return found
+
+
+def _bits(mask: int) -> list[int]:
+    text = format(mask, "b")[::-1]
+    return [index for index, bit in enumerate(text) if bit == "1"]
+
+
+def single_out(turn: Turn, array_id: int, tasks: int) -> list[int]:
+    """Give each of these pending tasks its own record; returns their numbers in order of the task ids."""
+    return [split(turn, array_id, task_id) for task_id in _bits(tasks)]
+
+
+def split(turn: Turn, array_id: int, task_id: int) -> int:
+    """Give one pending task its own record; returns its number."""
+    own = turn.state.jobs[array_id]
+    assert own.array is not None, f"job {array_id} is no pending array"
+    last = mask_of(own.array.pending) == 1 << task_id
+    job_id = array_id if last else free_number(turn.state)
+    turn.record(ArrayTaskSplit(at=turn.now, array_job_id=array_id, task_id=task_id, job_id=job_id))
+    return job_id
+
+
+def free_number(state: State) -> int:
+    """A job number that nobody has; numbers begin again at FirstJobId after MaxJobId."""
+    settings, jobs, arrays = state.settings, state.jobs, state.arrays
+    number = state.next_job_id
+    for _ in range(settings.max_job_id - settings.first_job_id + 1):
+        if number > settings.max_job_id:
+            number = settings.first_job_id
+        if number not in jobs and number not in arrays:
+            return number
+        number += 1
+    raise Refused("ESLURM_MAX_JOB_COUNT")
+
+
+def label(job: Job, tasks: int = 0) -> str:
+    """How people name the job: `12`, `12_3`; with `tasks`, those of an array: `12_[4-5]`."""
+    if job.array_task_id is not None:
+        return f"{job.array_job_id}_{job.array_task_id}"
+    return array_label(job.id, tasks)
+
+
+def array_label(array_id: int, tasks: int) -> str:
+    """`12_4`, `12_[4-5]`; `12` for no tasks."""
+    if not tasks:
+        return str(array_id)
+    text = format_array(tasks)
+    return f"{array_id}_{text}" if text.isdigit() else f"{array_id}_[{text}]"

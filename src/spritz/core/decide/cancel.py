@@ -1,0 +1,240 @@
+"""scancel, and allocations given back.
+
+Pending jobs go at once; running ones are told to end, and are COMPLETING until their nodes are free. Other signals
+than SIGKILL are only passed on.
+
+Source: scancel(1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.access import may_control, need_control
+from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select
+from spritz.core.decide.dependency import tasks_are_over
+from spritz.core.decide.ending import end_job
+from spritz.core.effects import SignalOn
+from spritz.core.pending import terminate_step
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import CancelOutcome, CancelResult, Done
+from spritz.model.events.job import ArrayTasksCancelled, JobUpdated
+from spritz.model.events.step import StepCancelled
+from spritz.model.ids import STEP_BATCH
+from spritz.model.reasons import Reason
+from spritz.model.resources import mask_text
+from spritz.model.states import JobFlag, JobState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.commands.job import CancelJobs, FinishAllocation, JobFilter, JobTarget
+    from spritz.model.job import Job
+    from spritz.model.step import Step
+
+SIGKILL = 9
+
+
+def cancel_jobs(turn: Turn, command: CancelJobs) -> CancelResult:
+    """Cancel or signal everything that matches; one outcome for each target or job."""
+    outcomes: list[CancelOutcome] = []
+    wanted = command.filter
+    if wanted.targets:
+        for target in wanted.targets:
+            _cancel_target(turn, command, target, outcomes)
+    else:
+        for job in _matching(turn.state, wanted):
+            # Others' jobs are passed over, unless they were asked for by user.
+            if wanted.users or may_control(turn, job):
+                outcomes.append(_cancel_record(turn, command, Selected(job)))
+    return CancelResult(outcomes=tuple(outcomes))
+
+
+def _cancel_target(turn: Turn, command: CancelJobs, target: JobTarget, outcomes: list[CancelOutcome]) -> None:
+    try:
+        chosen = select(turn.state, target)
+    except Refused as refused:
+        outcomes.append(
+            CancelOutcome(
+                job_id=target.job_id,
+                label=array_label(target.job_id, mask_or_none(target.tasks)),
+                step_id=target.step_id,
+                code=refused.rejection.code,
+                message=refused.rejection.text,
+            )
+        )
+        return
+    found = [one for one in chosen if matches(turn.state, one.job, command.filter)]
+    if target.step_id is not None:
+        outcomes += [_cancel_step(turn, command, one.job, target.step_id) for one in found]
+        return
+    live = [one for one in found if not one.job.state.ended]
+    # A finished array task is no error when others of the array were meant as well.
+    for one in live if len(found) > 1 and live else found:
+        outcomes.append(_cancel_record(turn, command, one))
+
+
+def _matching(state: State, wanted: JobFilter) -> list[Job]:
+    """Live jobs that match; only the named users' when users are named."""
+    if wanted.users:
+        numbers = [number for uid in wanted.users for number in state.live_by_user.get(uid, ())]
+    else:
+        numbers = [number for jobs in state.live_by_user.values() for number in jobs]
+    jobs = [state.jobs[number] for number in sorted(numbers)]
+    return [job for job in jobs if not job.state.ended and matches(state, job, wanted)]
+
+
+def matches(state: State, job: Job, wanted: JobFilter) -> bool:
+    """Every field of the filter but its targets; empty ones do not restrict."""
+    spec = job.spec
+    if wanted.users and spec.uid not in wanted.users:
+        return False
+    if wanted.accounts and spec.account not in wanted.accounts:
+        return False
+    if wanted.names and spec.name not in wanted.names:
+        return False
+    if wanted.partitions and job.partition not in wanted.partitions:
+        return False
+    if wanted.qos and spec.qos not in wanted.qos:
+        return False
+    if wanted.reservation and spec.reservation != wanted.reservation:
+        return False
+    if wanted.wckeys and spec.wckey not in wanted.wckeys:
+        return False
+    if wanted.licenses and not set(wanted.licenses) & set(spec.licenses.split(",")):
+        return False
+    if wanted.nodes and not set(wanted.nodes) & {share.node for share in state.held_shares(job)}:
+        return False
+    return not wanted.states or _in_states(job, wanted.states)
+
+
+def _in_states(job: Job, states: tuple[str, ...]) -> bool:
+    if job.state.value in states:
+        return True
+    return any(job.flags & flag and flag.name in states for flag in JobFlag)
+
+
+def _outcome(job: Job, code: str = "", step_id: int | None = None) -> CancelOutcome:
+    return CancelOutcome(job_id=job.id, label=label(job), step_id=step_id, code=code)
+
+
+def _ends(command: CancelJobs) -> bool:
+    return command.signal in (0, SIGKILL) and not (command.batch or command.full)
+
+
+def _cancel_record(turn: Turn, command: CancelJobs, chosen: Selected) -> CancelOutcome:
+    job = turn.state.jobs[chosen.job.id]
+    if not may_control(turn, job):
+        return _outcome(job, "ESLURM_ACCESS_DENIED")
+    if job.state.ended:
+        return _outcome(job, "ESLURM_ALREADY_DONE")
+    if job.state is JobState.PENDING:
+        # Whatever the signal: a job that does not run yet has nothing to send it to but itself.
+        if command.signal not in (0, SIGKILL):
+            return _outcome(job, "ESLURM_TRANSITION_STATE_NO_UPDATE")
+        return _cancel_pending(turn, command, job, chosen.tasks)
+    if not _ends(command):
+        return _signal_job(turn, command, job)
+    _note_comment(turn, command, job)
+    end_job(
+        turn,
+        turn.state.jobs[job.id],
+        JobState.CANCELLED,
+        by_uid=turn.caller.uid,
+        kill_now=command.signal == SIGKILL and command.hurry,
+    )
+    return _outcome(job)
+
+
+def _cancel_pending(turn: Turn, command: CancelJobs, job: Job, tasks: int) -> CancelOutcome:
+    if tasks:
+        turn.record(
+            ArrayTasksCancelled(at=turn.now, array_job_id=job.id, tasks=mask_text(tasks), by_uid=turn.caller.uid)
+        )
+        tasks_are_over(turn, job.id)
+    else:
+        _note_comment(turn, command, job)
+        end_job(turn, turn.state.jobs[job.id], JobState.CANCELLED, by_uid=turn.caller.uid)
+    return CancelOutcome(job_id=job.id, label=label(job, tasks))
+
+
+def _note_comment(turn: Turn, command: CancelJobs, job: Job) -> None:
+    if command.comment and command.comment != job.spec.admin_comment:
+        from msgspec.structs import replace
+
+        spec = replace(job.spec, admin_comment=command.comment)
+        turn.record(JobUpdated(at=turn.now, job=replace(job, spec=spec)))
+
+
+def _signal_job(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome:
+    if job.state is JobState.SUSPENDED and command.signal not in (18, SIGKILL):
+        return _outcome(job, "ESLURM_JOB_SUSPENDED")
+    if command.batch and not job.spec.batch:
+        return _outcome(job, "ESLURM_BATCH_ONLY")
+    assert job.allocation is not None, f"job {job.id} runs nowhere"
+    nodes = job.allocation.names
+    for node in nodes[:1] if command.batch else nodes:
+        turn.ask(
+            SignalOn(
+                node=node,
+                job_id=job.id,
+                restart_count=job.restart_count,
+                signal=command.signal or 15,
+                batch=command.batch,
+                full=command.full,
+            )
+        )
+    return _outcome(job)
+
+
+def _cancel_step(turn: Turn, command: CancelJobs, job: Job, step_id: int) -> CancelOutcome:
+    if not may_control(turn, job):
+        return _outcome(job, "ESLURM_ACCESS_DENIED", step_id)
+    if job.state is JobState.PENDING:
+        return _outcome(job, "ESLURM_JOB_PENDING", step_id)
+    step = turn.state.steps.get(job.id, {}).get(step_id)
+    if step is None or job.state.ended:
+        return _outcome(
+            job,
+            "ESLURM_ALREADY_DONE" if job.state.ended or step_id < job.next_step_id else "ESLURM_INVALID_JOB_ID",
+            step_id,
+        )
+    if step_id == STEP_BATCH and command.signal in (0, SIGKILL):
+        return _cancel_record(turn, command, Selected(job))
+    signal_step(turn, step, command.signal, terminate=command.signal in (0, SIGKILL))
+    return _outcome(job, "", step_id)
+
+
+def signal_step(turn: Turn, step: Step, signal: int, *, terminate: bool, cause: str = "CANCELLED") -> None:
+    """End a step on all nodes where it runs, or send it a signal."""
+    if terminate and not step.cancelled:
+        turn.record(StepCancelled(at=turn.now, job_id=step.job_id, step_id=step.step_id, by_uid=turn.caller.uid))
+    for node in step.running_nodes:
+        if terminate:
+            turn.ask(terminate_step(step, node, cause, turn.now, kill_now=signal == SIGKILL))
+        else:
+            turn.ask(
+                SignalOn(
+                    node=node,
+                    job_id=step.job_id,
+                    restart_count=step.restart_count,
+                    signal=signal,
+                    step_id=step.step_id,
+                )
+            )
+
+
+def finish_allocation(turn: Turn, command: FinishAllocation) -> Done:
+    """The command that holds an allocation is done with it."""
+    job = turn.state.jobs.get(command.job_id)
+    if job is None:
+        raise Refused("ESLURM_INVALID_JOB_ID")
+    need_control(turn, job)
+    if job.state.ended:
+        raise Refused("ESLURM_ALREADY_DONE")
+    if job.state is JobState.PENDING:
+        end_job(turn, job, JobState.CANCELLED, by_uid=turn.caller.uid)
+    elif command.exit_status:
+        end_job(turn, job, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, exit_status=command.exit_status)
+    else:
+        end_job(turn, job, JobState.COMPLETED, exit_status=0)
+    return Done()

@@ -1,0 +1,117 @@
+"""Configure, and partitions made by hand.
+
+Source: scontrol(1) reconfigure, create, update, delete PartitionName; slurm.conf(5) PARTITION CONFIGURATION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from spritz.core.decide.access import need_admin
+from spritz.core.decide.node_failure import fail_jobs_on_node
+from spritz.core.effects import ReloadNode
+from spritz.core.eligibility import OWN_REASONS
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.cluster import ClusterConfigured, PartitionCreated, PartitionDeleted, PartitionUpdated
+from spritz.model.events.job import JobsNoted
+from spritz.model.partition import Partition
+from spritz.model.plan import PendingNote
+from spritz.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from spritz.model.commands.cluster import Configure, CreatePartition, DeletePartition, UpdatePartition
+
+
+def configure(turn: Turn, command: Configure) -> Done:
+    """Take over a configuration, at the start or on a living cluster. Nothing is recorded when nothing differs."""
+    need_admin(turn)
+    state = turn.state
+    wanted = {config.name: config for config in command.nodes}
+    first = not state.nodes and not state.partitions
+    same = (
+        state.settings == command.settings
+        and {name: node.config for name, node in state.nodes.items()} == wanted
+        and tuple(state.partitions.values()) == command.partitions
+    )
+    if same and not first:
+        return Done()
+    for name in [name for name in state.nodes if name not in wanted]:
+        fail_jobs_on_node(turn, name)
+    turn.record(
+        ClusterConfigured(at=turn.now, settings=command.settings, nodes=command.nodes, partitions=command.partitions)
+    )
+    _note_homeless_jobs(turn)
+    if not first:
+        for name in wanted:
+            turn.ask(ReloadNode(node=name))
+    return Done()
+
+
+def _note_homeless_jobs(turn: Turn) -> None:
+    """Pending jobs whose partitions are all gone stay, and say why they wait."""
+    state = turn.state
+    notes = []
+    for job_id in state.pending:
+        job = state.jobs[job_id]
+        if job.reason in OWN_REASONS or job.reason is Reason.PARTITION_CONFIG:
+            continue
+        if not any(name in state.partitions for name in job.spec.partitions):
+            notes.append(PendingNote(job_id=job_id, reason=Reason.PARTITION_CONFIG))
+    if notes:
+        turn.record(JobsNoted(at=turn.now, notes=tuple(notes)))
+
+
+def create_partition(turn: Turn, command: CreatePartition) -> Done:
+    """Add a partition."""
+    need_admin(turn)
+    partition = command.partition
+    if not partition.name or partition.name in turn.state.partitions:
+        raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="there is one of that name")
+    _check_nodes(turn, partition)
+    turn.record(PartitionCreated(at=turn.now, partition=partition))
+    return Done()
+
+
+def update_partition(turn: Turn, command: UpdatePartition) -> Done:
+    """Change fields of a partition; all or none."""
+    need_admin(turn)
+    old = turn.state.partitions.get(command.name)
+    if old is None:
+        raise Refused("ESLURM_INVALID_PARTITION_NAME")
+    fields = set(Partition.__struct_fields__) - {"name"}
+    unknown = [name for name in command.changes if name not in fields]
+    if unknown:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{unknown[0]} of a partition cannot be updated")
+    plain = msgspec.to_builtins(old) | command.changes
+    try:
+        partition = msgspec.convert(plain, Partition)
+    except msgspec.ValidationError as error:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
+    _check_nodes(turn, partition)
+    if partition != old:
+        turn.record(PartitionUpdated(at=turn.now, partition=partition))
+    return Done()
+
+
+def delete_partition(turn: Turn, command: DeletePartition) -> Done:
+    """Remove a partition that no job uses."""
+    need_admin(turn)
+    state = turn.state
+    if command.name not in state.partitions:
+        raise Refused("ESLURM_INVALID_PARTITION_NAME")
+    for group in (state.pending, state.running, state.completing):
+        for job_id in group:
+            job = state.jobs[job_id]
+            if job.partition == command.name or command.name in job.spec.partitions:
+                raise Refused("ESLURM_PARTITION_IN_USE", hint=f"job {job_id} uses it")
+    turn.record(PartitionDeleted(at=turn.now, name=command.name))
+    return Done()
+
+
+def _check_nodes(turn: Turn, partition: Partition) -> None:
+    for name in partition.nodes:
+        if name not in turn.state.nodes:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")

@@ -1,0 +1,263 @@
+"""Dependencies: what state each is in, and who must look again when a job starts or is over.
+
+A condition on a job that the controller does not know (any more) counts as fulfilled and is dropped, as in Slurm. Only
+jobs that wait for the one that changed are looked at (`State.dependents`, `State.singletons`), and a whole array is
+judged only once it is over.
+
+Source: sbatch(1) --dependency; slurm.conf(5) DependencyParameters=kill_invalid_depend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.apply.job import array_members
+from spritz.core.decide.arrays import split
+from spritz.core.eligibility import eligibility
+from spritz.core.flags import COMPLETING
+from spritz.model.events.job import DependenciesChanged, JobEnded
+from spritz.model.reasons import Reason
+from spritz.model.resources import mask_of
+from spritz.model.states import JobState
+from spritz.notation.ranges import ids_of
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.core.turn import Turn
+    from spritz.model.job import Dependency, Job, JobSpec
+
+UNFULFILLED, FULFILLED, FAILED = "unfulfilled", "fulfilled", "failed"
+KINDS = frozenset({"after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"})
+
+
+class Waiter:
+    """Who asks: the identity that `singleton` and `aftercorr` depend on.
+
+    `tasks`: pending tasks of an array, as a mask.
+    """
+
+    __slots__ = ("array_job_id", "job_id", "name", "tasks", "uid")
+
+    def __init__(self, spec: JobSpec, job_id: int, array_job_id: int, tasks: int) -> None:
+        self.uid = spec.uid
+        self.name = spec.name
+        self.job_id = job_id
+        self.array_job_id = array_job_id
+        self.tasks = tasks
+
+    @classmethod
+    def of(cls, job: Job) -> Waiter:
+        """The waiting job itself."""
+        return cls(job.spec, job.id, job.array_job_id, mask_of(job.array.pending) if job.array is not None else 0)
+
+
+def still_open(
+    state: State, waiter: Waiter, dependencies: tuple[Dependency, ...], mode: str, now: float
+) -> tuple[Dependency, ...]:
+    """What is left of these conditions: fulfilled ones are gone (with mode `any`, one fulfilled is enough)."""
+    judged = [judge(state, waiter, item, now) for item in dependencies]
+    left = tuple(item for item in judged if item.state != FULFILLED)
+    if mode == "any" and len(left) < len(judged):
+        return ()
+    return left
+
+
+def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Dependency:
+    """The condition with its state of this moment. A failed one stays failed."""
+    if item.state == FAILED:
+        return item
+    if item.kind == "singleton":
+        return replace(item, state=UNFULFILLED if _name_is_taken(state, waiter) else FULFILLED)
+    verdict, due_at = _verdict(state, waiter, item, now)
+    if verdict == item.state and due_at == item.due_at:
+        return item
+    return replace(item, state=verdict, due_at=due_at)
+
+
+def _name_is_taken(state: State, waiter: Waiter) -> bool:
+    """An earlier or running job of this user has this name. Tasks of one array do not wait for each other here."""
+    for other_id in state.live_by_name.get((waiter.uid, waiter.name), ()):
+        if other_id == waiter.job_id:
+            continue
+        other = state.jobs[other_id]
+        if waiter.array_job_id and other.array_job_id == waiter.array_job_id:
+            continue
+        if other_id < waiter.job_id or other.state is not JobState.PENDING:
+            return True
+    return False
+
+
+def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tuple[str, float]:
+    target = state.jobs.get(item.job_id)
+    is_array = item.job_id in state.arrays or (target is not None and target.array_job_id == item.job_id)
+    if is_array and item.task_id is None:
+        return _array_verdict(state, waiter, item, now)
+    if is_array:
+        if _cancelled(state, item.job_id) >> (item.task_id or 0) & 1:
+            return FULFILLED if item.kind == "after" else _end_verdict(item.kind, False), 0.0
+        number = state.arrays.get(item.job_id, {}).get(item.task_id or 0)
+        if number is not None:
+            target = state.jobs[number]
+        elif target is None or target.array is None or not mask_of(target.array.pending) >> (item.task_id or 0) & 1:
+            target = None
+    elif item.task_id is not None and item.kind != "aftercorr":
+        target = None
+    if target is None:
+        return FULFILLED, 0.0
+    if item.kind == "after":
+        if target.state is JobState.PENDING and not target.restart_count:
+            return UNFULFILLED, 0.0
+        return _after(target.started_at or target.ended_at, item, now)
+    if not is_over(target):
+        return UNFULFILLED, 0.0
+    return _end_verdict(item.kind, target.state is JobState.COMPLETED), 0.0
+
+
+def is_over(job: Job) -> bool:
+    """Ended, and gone from all its nodes."""
+    return job.state.ended and not job.flags & COMPLETING
+
+
+def _after(since: float, item: Dependency, now: float) -> tuple[str, float]:
+    due_at = since + item.minutes * 60.0
+    return (FULFILLED, 0.0) if not item.minutes or due_at <= now else (UNFULFILLED, due_at)
+
+
+def _end_verdict(kind: str, succeeded: bool) -> str:
+    if kind == "afterany":
+        return FULFILLED
+    return FULFILLED if succeeded is (kind != "afternotok") else FAILED
+
+
+def _array_verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tuple[str, float]:
+    if item.kind == "after":
+        own = state.jobs.get(item.job_id)
+        if own is not None and own.array is not None and own.state is JobState.PENDING:
+            return UNFULFILLED, 0.0
+        records = [state.jobs[number] for number in array_members(state, item.job_id)]
+        if any(job.state is JobState.PENDING and not job.restart_count for job in records):
+            return UNFULFILLED, 0.0
+        return _after(max(job.started_at or job.ended_at for job in records), item, now)
+    if item.job_id in state.arrays_live:
+        return UNFULFILLED, 0.0
+    members = [state.jobs[number] for number in array_members(state, item.job_id)]
+    succeeded = not _cancelled(state, item.job_id) and all(job.state is JobState.COMPLETED for job in members)
+    if item.kind == "aftercorr" and waiter.tasks and not succeeded:
+        # Each task with a counterpart has a verdict of its own (see `correspond`); the others need not wait.
+        return UNFULFILLED if waiter.tasks & _task_ids(state, item.job_id) else FULFILLED, 0.0
+    return _end_verdict(item.kind, succeeded), 0.0
+
+
+# -- who must look again
+
+
+def job_started(turn: Turn, job: Job) -> None:
+    """`after` may be fulfilled now."""
+    for number in _names_of(job):
+        for waiter_id in list(turn.state.dependents.get(number, ())):
+            waiting = turn.state.jobs[waiter_id]
+            if any(item.kind == "after" for item in waiting.dependencies):
+                look_again(turn, waiter_id)
+
+
+def job_is_over(turn: Turn, job: Job) -> None:
+    """The job has ended and left its nodes: all that waits for it is judged again, and so on down the chain."""
+    queue = [job]
+    while queue:
+        over = queue.pop()
+        for number in _names_of(over):
+            for waiter_id in list(turn.state.dependents.get(number, ())):
+                if number == over.array_job_id:
+                    correspond(turn, waiter_id, number, over.array_task_id)
+                killed = look_again(turn, waiter_id)
+                if killed is not None:
+                    queue.append(killed)
+        same_name = turn.state.singletons.get((over.spec.uid, over.spec.name))
+        if same_name:
+            # Of several, only the oldest can go: the others wait for it.
+            killed = look_again(turn, min(same_name))
+            if killed is not None:
+                queue.append(killed)
+
+
+def _names_of(job: Job) -> tuple[int, ...]:
+    if job.array_job_id and job.array_job_id != job.id:
+        return (job.id, job.array_job_id)
+    return (job.id,)
+
+
+def look_again(turn: Turn, job_id: int) -> Job | None:
+    """Judge a pending job's conditions now. Returns the job if one failed and it was therefore cancelled."""
+    job = turn.state.jobs.get(job_id)
+    if job is None or job.state is not JobState.PENDING or not job.dependencies:
+        return None
+    left = still_open(turn.state, Waiter.of(job), job.dependencies, job.spec.dependency_mode, turn.now)
+    if left != job.dependencies:
+        reason, eligible_at = eligibility(job.spec, job.hold, left, turn.now)
+        if job.reason is not reason and job.hold.value:
+            reason = job.reason  # who holds it said why
+        turn.record(
+            DependenciesChanged(at=turn.now, job_id=job_id, dependencies=left, reason=reason, eligible_at=eligible_at)
+        )
+    return cancel_if_hopeless(turn, turn.state.jobs[job_id])
+
+
+def cancel_if_hopeless(turn: Turn, job: Job) -> Job | None:
+    """kill_invalid_depend: a job that can never start is cancelled. Returns it if it was."""
+    kill = job.spec.kill_on_invalid_dependency
+    if kill is None:
+        kill = turn.state.settings.kill_invalid_dependency
+    if not kill or job.reason is not Reason.DEPENDENCY_NEVER_SATISFIED:
+        return None
+    turn.record(
+        JobEnded(
+            at=turn.now, job_id=job.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED, by_uid=0
+        )
+    )
+    return turn.state.jobs[job.id]
+
+
+def correspond(turn: Turn, job_id: int, array_id: int, task_id: int | None) -> None:
+    """`aftercorr` between arrays: tasks whose counterpart in `array_id` is over get a record, and with it a verdict,
+    of their own.
+
+    `task_id` None looks at all tasks.
+    """
+    job = turn.state.jobs.get(job_id)
+    if job is None or job.array is None or job.state is not JobState.PENDING:
+        return
+    if not any(item.kind == "aftercorr" and item.job_id == array_id for item in job.dependencies):
+        return
+    tasks = mask_of(job.array.pending) & _task_ids(turn.state, array_id)
+    if task_id is not None:
+        tasks &= 1 << task_id
+    cancelled = _cancelled(turn.state, array_id)
+    for candidate in ids_of(tasks):
+        if cancelled >> candidate & 1 or is_over(_counterpart(turn.state, array_id, candidate)):
+            look_again(turn, split(turn, job_id, candidate))
+
+
+def _cancelled(state: State, array_id: int) -> int:
+    """Tasks of the array that were cancelled without a record, as a mask."""
+    own = state.jobs.get(array_id)
+    shape = None if own is None else own.array or own.array_of
+    return mask_of(shape.cancelled) if shape is not None else 0
+
+
+def tasks_are_over(turn: Turn, array_id: int) -> None:
+    """Tasks of this array were cancelled without a record: what corresponds to them is judged."""
+    for waiter_id in list(turn.state.dependents.get(array_id, ())):
+        correspond(turn, waiter_id, array_id, None)
+
+
+def _task_ids(state: State, array_id: int) -> int:
+    """All tasks of an array that the controller still knows, as a mask."""
+    tasks = sum(1 << task for task in state.arrays.get(array_id, ())) | _cancelled(state, array_id)
+    own = state.jobs.get(array_id)
+    return tasks | mask_of(own.array.pending) if own is not None and own.array is not None else tasks
+
+
+def _counterpart(state: State, array_id: int, task_id: int) -> Job:
+    return state.jobs[state.arrays.get(array_id, {}).get(task_id, array_id)]

@@ -1,0 +1,101 @@
+"""Tick: what has fallen due. Looks at the same conditions as `timers.job_deadline`, job by job, earliest first.
+
+Source: slurm.conf(5) OverTimeLimit, KillWait, MinJobAge; sbatch(1) --begin, --deadline, --signal, --immediate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.cancel import signal_step
+from spritz.core.decide.dependency import cancel_if_hopeless, job_is_over, look_again
+from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
+from spritz.core.effects import SignalOn
+from spritz.core.flags import COMPLETING
+from spritz.core.pending import terminate
+from spritz.core.timers import over_time_seconds, pending_deadline
+from spritz.model.commands.job import Done
+from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+    from spritz.model.commands.cluster import Tick
+    from spritz.model.job import Job
+
+
+def tick(turn: Turn, command: Tick) -> Done:
+    """Everything whose deadline is at or before now."""
+    del command
+    purge = []
+    for job_id in turn.state.deadlines.due(turn.now):
+        job = turn.state.jobs.get(job_id)
+        if job is None:
+            continue
+        if job.state is JobState.RUNNING:
+            _running(turn, job)
+        elif job.flags & COMPLETING and 0.0 < job.repeat_kill_at <= turn.now:
+            _silent_nodes(turn, job)
+        elif job.state is JobState.PENDING:
+            _waiting(turn, job)
+        elif job.state.ended and not job.flags & COMPLETING:
+            purge.append(job_id)
+    for key in turn.state.step_deadlines.due(turn.now):
+        step = turn.state.steps.get(key >> 32, {}).get(key & 0xFFFFFFFF)
+        if step is not None:
+            signal_step(turn, step, 0, terminate=True, cause="TIMEOUT")
+    if purge:
+        turn.record(JobsPurged(at=turn.now, job_ids=tuple(purge)))
+    return Done()
+
+
+def _running(turn: Turn, job: Job) -> None:
+    deadline_at = job.spec.deadline_at
+    if deadline_at and deadline_at <= turn.now:
+        end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE)
+    elif job.ends_at and job.ends_at + over_time_seconds(turn.state, job) <= turn.now:
+        end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
+    else:
+        _send_end_signal(turn, job)
+
+
+def _send_end_signal(turn: Turn, job: Job) -> None:
+    signal = job.spec.end_signal
+    if signal is None or job.end_signal_sent or job.allocation is None or not job.ends_at:
+        return
+    if job.ends_at - signal.seconds > turn.now:
+        return
+    turn.record(EndSignalSent(at=turn.now, job_id=job.id))
+    nodes = job.allocation.names
+    for node in nodes[:1] if signal.batch else nodes:
+        turn.ask(
+            SignalOn(
+                node=node,
+                job_id=job.id,
+                restart_count=job.restart_count,
+                signal=signal.signal,
+                batch=signal.batch,
+            )
+        )
+
+
+def _silent_nodes(turn: Turn, job: Job) -> None:
+    turn.record(KillRepeated(at=turn.now, job_id=job.id, repeat_kill_at=turn.now + REPEAT_KILL_SECONDS))
+    for node in job.completing:
+        turn.ask(terminate(job, node, kill_now=True))
+
+
+def _waiting(turn: Turn, job: Job) -> None:
+    if pending_deadline(job) <= turn.now:
+        end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE)
+        return
+    if job.start_by_at and job.start_by_at <= turn.now:
+        end_job(turn, job, JobState.CANCELLED, Reason.NONE, by_uid=0)
+        return
+    if job.reason is Reason.BEGIN_TIME and job.eligible_at <= turn.now:
+        turn.record(JobBecameEligible(at=turn.now, job_id=job.id))
+        return
+    killed = look_again(turn, job.id) or cancel_if_hopeless(turn, turn.state.jobs[job.id])
+    if killed is not None:
+        job_is_over(turn, killed)

@@ -1,0 +1,195 @@
+"""How a job ends: its nodes are told, what waits for it hears of it, and it may queue again.
+
+`end_job` is the only way out of PENDING, RUNNING and SUSPENDED; `node_gone` the only way out of COMPLETING.
+
+Source: slurm.conf(5) KillWait, RequeueExit, MaxBatchRequeue; sbatch(1) --requeue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.dependency import job_is_over
+from spritz.core.eligibility import HELD_REASONS
+from spritz.core.exit_status import worse
+from spritz.core.flags import COMPLETING
+from spritz.core.pending import terminate
+from spritz.core.priority import initial_priority
+from spritz.core.turn import Turn
+from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
+from spritz.model.events.step import StepEnded, StepNodeEnded
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.model.states import JobFlag, JobState, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from spritz.core.state import State
+    from spritz.model.job import Job
+
+_WHILE_CLEARING: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
+
+#: a node that has not answered so long after KillWait is told again
+REPEAT_KILL_SECONDS = 30.0
+
+
+def end_job(
+    turn: Turn,
+    job: Job,
+    state: JobState,
+    reason: Reason = Reason.NONE,
+    *,
+    detail: str = "",
+    exit_status: int | None = None,
+    gone: Collection[str] = (),
+    failed_node: str = "",
+    by_uid: int = -1,
+    kill_now: bool = False,
+    requeued: bool = False,
+) -> None:
+    """End this life of the job.
+
+    `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents do not hear of it yet.
+    """
+    completing = _nodes_to_clear(turn.state, job, gone)
+    if job.state is JobState.PENDING and reason is Reason.NONE:
+        reason, detail = job.reason, job.reason_detail  # why it never ran
+    settings = turn.state.settings
+    turn.record(
+        JobEnded(
+            at=turn.now,
+            job_id=job.id,
+            state=state,
+            reason=reason,
+            reason_detail=detail,
+            exit_status=job.exit_status if exit_status is None else exit_status,
+            derived_exit_status=worse(job.derived_exit_status, exit_status or 0)
+            if not job.spec.batch
+            else job.derived_exit_status,
+            completing=completing,
+            failed_node=failed_node,
+            by_uid=by_uid,
+            repeat_kill_at=turn.now + settings.kill_wait_seconds + REPEAT_KILL_SECONDS if completing else 0.0,
+        )
+    )
+    for node in _held_nodes(job):
+        if node not in completing:
+            _close_steps(turn, job.id, job.restart_count, node)
+    ended = turn.state.jobs[job.id]
+    if not requeued:
+        for node in completing:
+            turn.ask(terminate(ended, node, kill_now=kill_now))
+    if not completing and not ended.flags & COMPLETING and not requeued:
+        job_is_over(turn, ended)
+
+
+def _held_nodes(job: Job) -> tuple[str, ...]:
+    return job.allocation.names if job.state.active and job.allocation is not None else ()
+
+
+def _nodes_to_clear(state: State, job: Job, gone: Collection[str]) -> tuple[str, ...]:
+    names = _held_nodes(job)
+    if not gone and not names:
+        return ()
+    return tuple(name for name in names if name not in gone and not node_is_lost(state, name))
+
+
+def node_is_lost(state: State, name: str) -> bool:
+    """Nothing can be expected of it: unknown, or DOWN."""
+    node = state.nodes.get(name)
+    return node is None or node.state is NodeState.DOWN
+
+
+def node_gone(turn: Turn, job: Job, node: str, *, lost: bool = False) -> None:
+    """An ended job has left one of its `completing` nodes."""
+    turn.record(JobNodeGone(at=turn.now, job_id=job.id, node=node, lost=lost))
+    _close_steps(turn, job.id, job.completing_life, node)
+    after = turn.state.jobs[job.id]
+    if not after.flags & COMPLETING and after.state.ended:
+        job_is_over(turn, after)
+
+
+def _close_steps(turn: Turn, job_id: int, life: int, node: str) -> None:
+    """Steps that this node never reported the end of are over with it."""
+    for step in list(turn.state.steps.get(job_id, {}).values()):
+        if step.restart_count != life or node not in step.running_nodes:
+            continue
+        if len(step.running_nodes) > 1:
+            turn.record(StepNodeEnded(at=turn.now, job_id=job_id, step_id=step.step_id, node=node))
+        else:
+            turn.record(
+                StepEnded(
+                    at=turn.now,
+                    job_id=job_id,
+                    step_id=step.step_id,
+                    node=node,
+                    state=JobState.CANCELLED,
+                    exit_status=step.exit_status,
+                )
+            )
+
+
+def life_ended_at(job: Job, kill_wait_seconds: float) -> float:
+    """When the life ended whose processes are being cleared (seconds; 0.0 if nothing is).
+
+    A requeued job's record is of its next life already, but its first repeated SIGKILL was set when the last one ended.
+    """
+    return job.ended_at or max(0.0, job.repeat_kill_at - kill_wait_seconds - REPEAT_KILL_SECONDS)
+
+
+def may_requeue(state: State, job: Job) -> bool:
+    """A batch job whose user (or else JobRequeue) allows it."""
+    allowed = state.settings.job_requeue if job.spec.requeue is None else job.spec.requeue
+    return job.spec.batch and allowed
+
+
+def requeue_job(
+    turn: Turn,
+    job: Job,
+    end_state: JobState,
+    end_reason: Reason = Reason.NONE,
+    *,
+    hold: Hold = Hold.NONE,
+    flags: int = JobFlag.REQUEUED,
+    reason: Reason | None = None,
+    detail: str = "",
+    exit_status: int | None = None,
+    gone: Collection[str] = (),
+    failed_node: str = "",
+) -> None:
+    """End this life of the job (if it has not ended already) and queue it again under its number."""
+    if not job.state.ended:
+        end_job(
+            turn,
+            job,
+            end_state,
+            end_reason,
+            exit_status=exit_status,
+            gone=gone,
+            failed_node=failed_node,
+            requeued=True,
+        )
+    if hold is Hold.NONE:
+        hold = job.hold  # set while it ran
+    held = hold is not Hold.NONE
+    delay = 0.0 if job.state.ended else turn.state.settings.requeue_delay_seconds
+    # Differs: Slurm makes a requeued job wait two minutes.
+    waits = HELD_REASONS[hold] if held else Reason.BEGIN_TIME if delay else Reason.NONE
+    turn.record(
+        JobRequeued(
+            at=turn.now,
+            job_id=job.id,
+            restart_count=job.restart_count + 1,
+            eligible_at=0.0 if held else turn.now + delay,
+            priority=0 if held else initial_priority(turn.state, job.spec, job.id),
+            hold=hold,
+            # REQUEUED and REQUEUE_HOLD show only while the old nodes are being cleared.
+            flags=int(flags) & ~(0 if turn.state.jobs[job.id].completing else _WHILE_CLEARING),
+            reason=reason or waits,
+            reason_detail=detail,
+        )
+    )
+    after = turn.state.jobs[job.id]
+    for node in after.completing:
+        turn.ask(terminate(after, node))

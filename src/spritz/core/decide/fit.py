@@ -1,0 +1,173 @@
+"""Could any set of nodes ever give a job what it asks, were all of them idle and up? If not, it is refused at once.
+
+Judges necessary conditions only: what passes here may still wait for ever on a detail that only placement sees, but
+nothing that could run is refused. Nodes are looked at by shape (equal capacity and features), so the cost does not
+grow with their number.
+
+Source: sbatch(1) sizes; Slurm's texts ("CPU count per node can not be satisfied" …) as sbatch prints them before the
+failure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.holdings import cpu_mask, usable_memory_mib
+from spritz.notation import features
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.job import JobSpec
+    from spritz.model.partition import Partition
+    from spritz.model.resources import GresRequest, NodeCapacity
+
+CPUS = "CPU count per node can not be satisfied"
+MEMORY = "Memory specification can not be satisfied"
+DISK = "Temporary disk specification can not be satisfied"
+
+
+class Shape:
+    """Nodes of one partition that are alike."""
+
+    __slots__ = ("capacity", "features", "gres", "names", "usable_cpus", "usable_memory")
+
+    def __init__(self, capacity: NodeCapacity, feature_names: tuple[str, ...]) -> None:
+        self.capacity = capacity
+        self.features = frozenset(feature_names)
+        self.names: dict[str, None] = {}
+        self.usable_cpus = cpu_mask(capacity).bit_count()
+        self.usable_memory = usable_memory_mib(capacity)
+        self.gres: dict[tuple[str, str], int] = {}
+        for line in capacity.gres:
+            self.gres[line.name, line.type] = self.gres.get((line.name, line.type), 0) + line.count
+            if line.type:
+                self.gres[line.name, ""] = self.gres.get((line.name, ""), 0) + line.count
+
+
+def shapes_of(state: State, partition: Partition) -> list[Shape]:
+    """The partition's nodes grouped by shape; kept until nodes or partitions change."""
+    found = state.shapes.get(partition.name)
+    if found is None:
+        groups: dict[tuple[NodeCapacity, tuple[str, ...]], Shape] = {}
+        for name in partition.nodes:
+            node = state.nodes.get(name)
+            if node is None:
+                continue
+            key = (node.config.capacity, node.config.features)
+            shape = groups.get(key)
+            if shape is None:
+                shape = groups[key] = Shape(*key)
+            shape.names[name] = None
+        found = state.shapes[partition.name] = list(groups.values())
+    return found
+
+
+def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
+    """None if the job could run there some day; else one line that says what is too much ("" if no single thing is)."""
+    tree = features.parse(spec.features) if spec.features else None
+    excluded = set(spec.exclude)
+    wanted = set(spec.node_list)
+    complaints: dict[str, None] = {}
+    available: list[tuple[int, int, int]] = []  # (tasks, gpus, nodes) of each shape that may serve
+    serving: set[str] = set()
+    for shape in shapes_of(state, partition):
+        count = len(shape.names) - sum(1 for name in excluded if name in shape.names)
+        if count <= 0 or (tree is not None and not tree.matches(shape.features)):
+            continue
+        complaint = _node_complaint(spec, shape)
+        if complaint is not None:
+            complaints[complaint] = None
+            continue
+        available.append((_tasks_on(spec, shape), shape.gres.get(("gpu", _gpu_type(spec)), 0), count))
+        if wanted:
+            serving.update(name for name in wanted if name in shape.names and name not in excluded)
+    if not available:
+        return next(iter(complaints), "")
+    if wanted - serving:
+        return ""
+    return _total_complaint(spec, available)
+
+
+def _node_complaint(spec: JobSpec, shape: Shape) -> str | None:
+    """What one node must have whatever else is there."""
+    capacity = shape.capacity
+    # With --ntasks, --ntasks-per-node is a maximum.
+    per_node = 1 if spec.tasks_given else max(1, spec.tasks_per_node or 1)
+    if spec.overcommit:
+        cpus = 1
+    else:
+        cpus = per_node * (spec.cpus_per_task or 1)
+    if max(cpus, spec.cpus_per_node_min or 1) > shape.usable_cpus:
+        return CPUS
+    if (
+        (spec.sockets_per_node or 0) > capacity.sockets
+        or (spec.cores_per_socket or 0) > capacity.cores_per_socket
+        or (spec.threads_per_core or 0) > capacity.threads_per_core
+    ):
+        return CPUS
+    memory = spec.memory_mib_per_node or 0
+    if spec.memory_mib_per_cpu:
+        memory = max(memory, spec.memory_mib_per_cpu * cpus)
+    if memory > shape.usable_memory:
+        return MEMORY
+    if spec.tmp_mib > capacity.tmp_mib and spec.tmp_mib:
+        return DISK
+    for requests, times in ((spec.gres_per_node, 1), (spec.gpus_per_node, 1), (spec.gpus_per_task, per_node)):
+        if not _has_gres(requests, shape, times):
+            return ""
+    return None
+
+
+def _has_gres(requests: tuple[GresRequest, ...], shape: Shape, times: int) -> bool:
+    return all(item.count * times <= shape.gres.get((item.name, item.type), 0) for item in requests if item.count)
+
+
+def _gpu_type(spec: JobSpec) -> str:
+    return spec.gpus[0].type if len(spec.gpus) == 1 else ""
+
+
+def _tasks_on(spec: JobSpec, shape: Shape) -> int:
+    """At most so many tasks can run on a node of this shape."""
+    if spec.overcommit:
+        return 1 << 30
+    tasks = shape.usable_cpus // (spec.cpus_per_task or 1)
+    capacity = shape.capacity
+    limits = [
+        spec.tasks_per_node,
+        spec.tasks_per_socket * capacity.sockets if spec.tasks_per_socket else None,
+        spec.tasks_per_core * capacity.sockets * capacity.cores_per_socket if spec.tasks_per_core else None,
+    ]
+    if spec.memory_mib_per_cpu:
+        limits.append(shape.usable_memory // (spec.memory_mib_per_cpu * (spec.cpus_per_task or 1)))
+    for item in spec.gpus_per_task:
+        if item.count:
+            limits.append(shape.gres.get((item.name, item.type), 0) // item.count)
+    return min([tasks, *(limit for limit in limits if limit is not None)])
+
+
+def _total_complaint(spec: JobSpec, available: list[tuple[int, int, int]]) -> str | None:
+    """Enough nodes, and on the best of them enough room for all tasks and GPUs?"""
+    nodes = sum(count for _tasks, _gpus, count in available)
+    fewest = max(1, spec.nodes_min, len(set(spec.node_list)))
+    if fewest > nodes:
+        return ""
+    most = nodes
+    if spec.nodes_given:
+        most = min(nodes, spec.nodes_max or spec.nodes_min)
+    if spec.tasks_given and _best(available, 0, most) < spec.tasks:
+        return ""
+    wanted_gpus = sum(item.count for item in spec.gpus)
+    if wanted_gpus and _best(available, 1, most) < wanted_gpus:
+        return ""
+    return None
+
+
+def _best(available: list[tuple[int, int, int]], column: int, most: int) -> int:
+    total = 0
+    for row in sorted(available, key=lambda row: row[column], reverse=True):
+        taken = min(row[2], most)
+        total += row[column] * taken
+        most -= taken
+        if not most:
+            break
+    return total

@@ -1,0 +1,115 @@
+"""Holding back, letting go, and going first among one's own.
+
+Source: scontrol(1) hold, uhold, release, top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.access import need_control
+from spritz.core.decide.arrays import select, single_out
+from spritz.core.eligibility import HELD_REASONS, eligibility
+from spritz.core.priority import PRIORITY_MAX, initial_priority
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.job import JobHeld, JobReleased, JobUpdated
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.model.commands.job import HoldJob, JobTarget, ReleaseJob, TopJob
+    from spritz.model.job import Job
+
+
+def live_ones(turn: Turn, target: JobTarget) -> list[Job]:
+    """Records that the target means and that have not ended, tasks singled out; refuses if there are none."""
+    chosen = select(turn.state, target)
+    for one in chosen:
+        need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
+    live = [one for one in chosen if not one.job.state.ended]
+    if not live:
+        raise Refused("ESLURM_JOB_FINISHED")
+    jobs = []
+    for one in live:
+        numbers = single_out(turn, one.job.id, one.tasks) if one.tasks else [one.job.id]
+        jobs += [turn.state.jobs[number] for number in numbers]
+    return jobs
+
+
+def hold(turn: Turn, command: HoldJob) -> Done:
+    """Hold jobs; one that runs goes on, and is held when it queues again.
+
+    An administrator's hold is lifted by administrators only, unless he says `uhold`.
+    """
+    by_admin = turn.caller.admin and not command.by_user
+    kind = Hold.ADMIN if by_admin else Hold.USER
+    for job in live_ones(turn, command.target):
+        if job.hold is kind or job.hold is Hold.ADMIN:
+            continue
+        turn.record(JobHeld(at=turn.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
+    return Done()
+
+
+def release(turn: Turn, command: ReleaseJob) -> Done:
+    """Lift the hold of jobs; those not held stay as they are."""
+    chosen = select(turn.state, command.target)
+    if not turn.caller.admin and any(one.job.hold is Hold.ADMIN for one in chosen):
+        for one in chosen:
+            need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
+        raise Refused("ESLURM_ACCESS_DENIED")
+    for job in live_ones(turn, command.target):
+        if job.hold is not Hold.NONE:
+            let_go(turn, job)
+    return Done()
+
+
+def let_go(turn: Turn, job: Job, priority: int | None = None) -> None:
+    """Not held any more."""
+    if job.spec.hold or job.spec.priority == 0:
+        spec = replace(job.spec, hold=False, priority=None)
+        turn.record(JobUpdated(at=turn.now, job=replace(job, spec=spec)))
+        job = turn.state.jobs[job.id]
+    if job.state is JobState.PENDING:
+        reason, eligible_at = eligibility(job.spec, Hold.NONE, job.dependencies, turn.now)
+    else:
+        reason, eligible_at = Reason.NONE, job.eligible_at
+    turn.record(
+        JobReleased(
+            at=turn.now,
+            job_id=job.id,
+            priority=priority or initial_priority(turn.state, job.spec, job.id),
+            reason=reason,
+            eligible_at=eligible_at,
+        )
+    )
+
+
+def top(turn: Turn, command: TopJob) -> Done:
+    """Put these jobs before all others of their user, in the order given."""
+    state = turn.state
+    if not turn.caller.admin and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
+        raise Refused("ESLURM_DISABLED", hint="SchedulerParameters=enable_user_top is not set")
+    jobs = []
+    for target in command.targets:
+        jobs += [one.job for one in select(state, target) if one.job.state is JobState.PENDING]
+    for job in jobs:
+        need_control(turn, job)
+    if not jobs:
+        raise Refused("ESLURM_JOB_NOT_PENDING")
+    if any(job.hold is not Hold.NONE for job in jobs):
+        raise Refused("ESLURM_JOB_HELD")
+    for uid in dict.fromkeys(job.spec.uid for job in jobs):
+        mine = [job for job in jobs if job.spec.uid == uid]
+        highest = max(state.jobs[number].priority for number in state.live_by_user[uid] if number in state.pending)
+        for rank, job in enumerate(mine):
+            _set_priority(turn, job, min(highest + len(mine) - rank, PRIORITY_MAX))
+    return Done()
+
+
+def _set_priority(turn: Turn, job: Job, priority: int) -> None:
+    spec = replace(job.spec, priority=priority)
+    turn.record(JobUpdated(at=turn.now, job=replace(job, spec=spec, priority=priority)))

@@ -1,0 +1,71 @@
+"""A node is lost, or was set DOWN: its jobs end there, and queue again if they may.
+
+Source: sbatch(1) --no-kill, --requeue; slurm.conf(5) SlurmdTimeout, JobRequeue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.ending import end_job, may_requeue, node_gone, requeue_job
+from spritz.core.flags import COMPLETING
+from spritz.core.pending import terminate_step
+from spritz.model.events.job import JobNodeFailed
+from spritz.model.events.step import StepCancelled, StepEnded, StepNodeEnded
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+    from spritz.model.step import Step
+
+
+def fail_jobs_on_node(turn: Turn, name: str) -> None:
+    """Everything that holds the node loses it."""
+    use = turn.state.uses.get(name)
+    for job_id in list(use.jobs) if use is not None else ():
+        job = turn.state.jobs[job_id]
+        if job.flags & COMPLETING:
+            node_gone(turn, job, name, lost=True)
+        else:
+            fail_job_on_node(turn, job, name)
+
+
+def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> None:
+    """A running job loses a node: it goes on without (--no-kill), queues again, or ends with NODE_FAIL."""
+    allocation = job.allocation
+    assert allocation is not None, f"job {job.id} holds nothing"
+    if job.spec.no_kill and len(allocation.nodes) > 1 and not (job.spec.batch and allocation.nodes[0].node == name):
+        for step in list(turn.state.steps.get(job.id, {}).values()):
+            if name in step.running_nodes:
+                lose_step_on(turn, step, name)
+        turn.record(JobNodeFailed(at=turn.now, job_id=job.id, node=name))
+        return
+    left = (name,) if gone else ()
+    if may_requeue(turn.state, job):
+        requeue_job(turn, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
+    else:
+        end_job(turn, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
+
+
+def lose_step_on(turn: Turn, step: Step, name: str) -> None:
+    """A step's part on a lost node is over; the rest is ended too, unless srun said --no-kill."""
+    others = tuple(node for node in step.running_nodes if node != name)
+    if not others:
+        turn.record(
+            StepEnded(
+                at=turn.now,
+                job_id=step.job_id,
+                step_id=step.step_id,
+                node=name,
+                state=JobState.NODE_FAIL,
+                exit_status=step.exit_status or 9,
+            )
+        )
+        return
+    turn.record(StepNodeEnded(at=turn.now, job_id=step.job_id, step_id=step.step_id, node=name, exit_status=9))
+    if step.spec.kill_on_node_fail and not step.cancelled:
+        turn.record(StepCancelled(at=turn.now, job_id=step.job_id, step_id=step.step_id))
+        for node in others:
+            turn.ask(terminate_step(step, node, "NODE_FAIL", turn.now))

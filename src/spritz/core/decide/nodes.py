@@ -1,0 +1,168 @@
+"""UpdateNode, NodeLost, NodeSilent, NodeTrouble: states and other fields of nodes.
+
+Source: scontrol(1) SPECIFICATIONS FOR UPDATE COMMAND, NODES; slurm.conf(5) SlurmdTimeout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from spritz.core.decide.access import need_admin
+from spritz.core.decide.node_failure import fail_jobs_on_node
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.cluster import NodeStateChanged, NodeUpdated
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from spritz.model.commands.cluster import UpdateNode
+    from spritz.model.node import Node
+    from spritz.model.reports import NodeLost, NodeSilent, NodeTrouble
+
+#: what `scontrol update State=RESUME` lifts
+RESUMABLE = NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG | NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED
+
+
+def node_lost(turn: Turn, report: NodeLost) -> Done:
+    """SlurmdTimeout passed: the nodes are DOWN, their jobs fail or queue again. Nodes already DOWN stay as they are."""
+    for name in report.names:
+        node = turn.state.nodes.get(name)
+        if node is None or node.state is NodeState.FUTURE:
+            continue
+        if node.state is NodeState.DOWN:
+            if not node.flags & NodeFlag.NOT_RESPONDING:
+                _set(turn, node, node.state, node.flags | NodeFlag.NOT_RESPONDING, node.reason)
+        else:
+            reason = node.reason if node.flags & NodeFlag.DRAIN and node.reason else report.reason
+            _set(turn, node, NodeState.DOWN, node.flags | NodeFlag.NOT_RESPONDING, reason)
+        fail_jobs_on_node(turn, name)
+    return Done()
+
+
+def node_silent(turn: Turn, report: NodeSilent) -> Done:
+    """Nothing new starts on these nodes until they register again; jobs there go on."""
+    for name in report.names:
+        node = turn.state.nodes.get(name)
+        if node is not None and node.state is not NodeState.FUTURE and not node.flags & NodeFlag.NOT_RESPONDING:
+            _set(turn, node, node.state, node.flags | NodeFlag.NOT_RESPONDING, node.reason)
+    return Done()
+
+
+def node_trouble(turn: Turn, report: NodeTrouble) -> Done:
+    """The node daemon asks to be drained."""
+    node = turn.state.nodes.get(report.name)
+    if node is None:
+        raise Refused("ESLURM_INVALID_NODE_NAME")
+    flags = node.flags | NodeFlag.DRAIN if report.drain else node.flags
+    reason = node.reason if node.flags & NodeFlag.DRAIN and node.reason else report.reason
+    if flags != node.flags or reason != node.reason:
+        _set(turn, node, node.state, flags, reason)
+    return Done()
+
+
+def update_node(turn: Turn, command: UpdateNode) -> Done:
+    """Change state, reason or other fields. Everything is checked for every node before anything changes."""
+    need_admin(turn)
+    nodes = []
+    for name in command.names:
+        node = turn.state.nodes.get(name)
+        if node is None:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")
+        nodes.append(node)
+    if not nodes:
+        raise Refused("ESLURM_INVALID_NODE_NAME")
+    changed = [_changed(turn, node, command.changes) for node in nodes] if command.changes else []
+    states = [_state_for(node, command.state.upper()) for node in nodes] if command.state else []
+    for node in changed:
+        turn.record(NodeUpdated(at=turn.now, node=node))
+    for index, node in enumerate(nodes):
+        _change_state(turn, node.name, states[index] if states else None, command)
+    return Done()
+
+
+def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, command: UpdateNode) -> None:
+    node = turn.state.nodes[name]
+    if wanted is None:
+        if command.reason:
+            _set(turn, node, node.state, node.flags, command.reason)
+        return
+    state, flags = wanted
+    reason = command.reason or node.reason
+    if not flags & (NodeFlag.DRAIN | NodeFlag.FAIL) and state is not NodeState.DOWN:
+        reason = command.reason
+    _set(turn, node, state, flags, reason)
+    if state is NodeState.DOWN:
+        fail_jobs_on_node(turn, name)
+
+
+def _state_for(node: Node, text: str) -> tuple[NodeState, int]:
+    """Base state and flags that `State=text` leads to. Refuses transitions that Slurm refuses."""
+    state, flags = node.state, node.flags
+    if text == "DRAIN":
+        return state, flags | NodeFlag.DRAIN
+    if text == "FAIL":
+        return state, flags | NodeFlag.FAIL
+    if text == "DOWN":
+        return NodeState.DOWN, flags
+    if text == "UNDRAIN":
+        return state, flags & ~NodeFlag.DRAIN
+    if text == "RESUME":
+        if state is not NodeState.DOWN and not flags & RESUMABLE:
+            raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is neither DOWN nor drained")
+        return _up(node), flags & ~RESUMABLE
+    if text == "IDLE":
+        if state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN):
+            raise Refused("ESLURM_INVALID_NODE_STATE")
+        return _up(node), flags
+    raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"State={text} is not built")
+
+
+def _up(node: Node) -> NodeState:
+    """A node that never registered is not known to be up."""
+    return NodeState.IDLE if node.registered_at else NodeState.UNKNOWN
+
+
+def _set(turn: Turn, node: Node, state: NodeState, flags: int, reason: str) -> None:
+    fresh = reason != node.reason or state is not node.state or flags != node.flags
+    turn.record(
+        NodeStateChanged(
+            at=turn.now,
+            name=node.name,
+            state=state,
+            flags=int(flags),
+            reason=reason,
+            reason_uid=turn.caller.uid if fresh and reason else node.reason_uid if reason else 0,
+            reason_at=(turn.now if fresh else node.reason_at) if reason else 0.0,
+        )
+    )
+
+
+_CONFIG_FIELDS = {"weight": int, "address": str, "hostname": str, "gres_text": str}
+
+
+def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
+    """The node with these fields changed. Refuses what is no field, or has no sense."""
+    config = node.config
+    for name, value in changes.items():
+        try:
+            if name == "features":
+                features = msgspec.convert(value, tuple[str, ...])
+                config = replace(config, features=features)
+                node = replace(node, features_active=features)
+            elif name == "active_features":
+                active = msgspec.convert(value, tuple[str, ...])
+                if not set(active) <= set(config.features):
+                    raise Refused("ESLURM_ACTIVE_FEATURE_NOT_SUBSET")
+                node = replace(node, features_active=active)
+            elif name in ("comment", "extra"):
+                node = replace(node, **{name: msgspec.convert(value, str)})
+            elif name in _CONFIG_FIELDS:
+                config = replace(config, **{name: msgspec.convert(value, _CONFIG_FIELDS[name])})
+            else:
+                raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{name} of a node cannot be updated")
+        except msgspec.ValidationError as error:
+            raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{name}: {error}") from error
+    return replace(node, config=config)

@@ -1,0 +1,165 @@
+"""RegisterNode: a node daemon introduces itself; both sides compare what they believe to run there.
+
+Source: slurm.conf(5) ReturnToService, SlurmdParameters=config_overrides, BatchStartTimeout; Slurm's reason texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.ending import node_gone
+from spritz.core.decide.node_failure import fail_job_on_node, lose_step_on
+from spritz.core.effects import TerminateStepOn
+from spritz.core.flags import COMPLETING
+from spritz.core.pending import pending_effects
+from spritz.core.turn import Refused, Turn
+from spritz.model.events.cluster import NodeRegistered
+from spritz.model.events.step import StepLaunched
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN
+from spritz.model.reports import Registered
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+    from spritz.model.reports import RegisterNode
+    from spritz.model.resources import NodeCapacity
+
+NOT_RESPONDING_REASON = "Not responding"
+REBOOTED_REASON = "Node unexpectedly rebooted"
+
+
+def register_node(turn: Turn, report: RegisterNode) -> Registered:
+    """Take the node into service if it is what the configuration says, and settle what runs there.
+
+    The reply's `term` is for the shell to fill in.
+    """
+    node = turn.state.nodes.get(report.name)
+    if node is None:
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"the configuration has no node {report.name}")
+    shortage = "" if turn.state.settings.config_overrides else config_shortage(node.config.capacity, report.capacity)
+    state, flags, reason = _state_after(turn.state, node, report, shortage)
+    changed_reason = reason != node.reason
+    turn.record(
+        NodeRegistered(
+            at=turn.now,
+            name=report.name,
+            state=state,
+            flags=int(flags),
+            reason=reason,
+            reason_uid=0 if changed_reason else node.reason_uid,
+            reason_at=(turn.now if reason else 0.0) if changed_reason else node.reason_at,
+            booted_at=report.booted_at,
+            daemon_started_at=report.daemon_started_at,
+            version=report.version,
+            operating_system=report.operating_system,
+            architecture=report.architecture,
+            hostname=report.hostname,
+            address=report.address,
+            port=report.port,
+        )
+    )
+    _settle(turn, report, lost=state is NodeState.DOWN)
+    return Registered(term=0, messages=(shortage,) if shortage else ())
+
+
+def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) -> tuple[NodeState, int, str]:
+    base, flags, reason = node.state, node.flags & ~NodeFlag.NOT_RESPONDING, node.reason
+    if shortage:
+        if base is NodeState.UNKNOWN:
+            base = NodeState.IDLE
+        return base, flags | NodeFlag.INVALID_REG | NodeFlag.DRAIN, shortage
+    if flags & NodeFlag.INVALID_REG:
+        # The node is right again: what the controller itself drained, it takes back.
+        flags &= ~(NodeFlag.INVALID_REG | NodeFlag.DRAIN)
+        reason = ""
+    service = state.settings.return_to_service
+    if base is NodeState.UNKNOWN:
+        base = NodeState.IDLE
+    elif base is NodeState.DOWN:
+        if service == 2 or (service == 1 and reason == NOT_RESPONDING_REASON):
+            base, reason = NodeState.IDLE, ""
+    elif _rebooted(node, report) and service != 2 and not flags & NodeFlag.REBOOT_ISSUED:
+        base, reason = NodeState.DOWN, REBOOTED_REASON
+    return base, flags & ~NodeFlag.REBOOT_ISSUED, reason
+
+
+def _rebooted(node: Node, report: RegisterNode) -> bool:
+    return bool(node.registered_at) and report.booted_at > node.registered_at
+
+
+def config_shortage(configured: NodeCapacity, reported: NodeCapacity) -> str:
+    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing."""
+    wrong = []
+    have = (reported.sockets, reported.cores_per_socket, reported.threads_per_core)
+    want = (configured.sockets, configured.cores_per_socket, configured.threads_per_core)
+    if have[0] * have[1] * have[2] < want[0] * want[1] * want[2] and reported.cpus < configured.cpus:
+        wrong.append("Low socket*core*thread count")
+    if reported.cpus < configured.cpus:
+        wrong.append("Low CPUs")
+    if reported.memory_mib < configured.memory_mib:
+        wrong.append(f"Low RealMemory (reported:{reported.memory_mib} < 100.00% of configured:{configured.memory_mib})")
+    if reported.tmp_mib < configured.tmp_mib:
+        wrong.append("Low TmpDisk")
+    counts: dict[str, int] = {}
+    for line in reported.gres:
+        counts[line.name] = counts.get(line.name, 0) + line.count
+    wanted: dict[str, int] = {}
+    for line in configured.gres:
+        wanted[line.name] = wanted.get(line.name, 0) + line.count
+    for name, count in wanted.items():
+        if counts.get(name, 0) < count:
+            wrong.append(f"gres/{name} count reported lower than configured ({counts.get(name, 0)} < {count})")
+    return ", ".join(wrong)
+
+
+def _settle(turn: Turn, report: RegisterNode, *, lost: bool) -> None:
+    """What we think runs there and does not is over; what runs there and should not is ended; what never arrived is
+    sent.
+    """
+    name = report.name
+    alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
+    for job_id in list(turn.state.uses[name].jobs):
+        job = turn.state.jobs[job_id]
+        if job.flags & COMPLETING:
+            if lost:
+                node_gone(turn, job, name, lost=True)
+        elif lost:
+            fail_job_on_node(turn, job, name)
+        else:
+            _settle_job(turn, job, name, alive)
+    expected = _expected(turn.state, name)
+    for job_id, life, step_id in sorted(alive):
+        # The extern step comes and goes with its job, unseen by the controller.
+        if (job_id, life, step_id) not in expected and not (step_id == STEP_EXTERN and (job_id, life) in expected):
+            turn.ask(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
+    turn.effects += pending_effects(turn.state, name)
+
+
+def _settle_job(turn: Turn, job: Job, name: str, alive: set[tuple[int, int, int]]) -> None:
+    for step in list(turn.state.steps.get(job.id, {}).values()):
+        if name not in step.running_nodes:
+            continue
+        runs = (job.id, step.restart_count, step.step_id) in alive
+        if name in step.unstarted_nodes:
+            if runs:
+                turn.record(StepLaunched(at=turn.now, job_id=job.id, step_id=step.step_id, node=name))
+        elif not runs and step.step_id == STEP_BATCH:
+            fail_job_on_node(turn, job, name, gone=True)
+            return
+        elif not runs:
+            lose_step_on(turn, step, name)
+
+
+def _expected(state: State, name: str) -> set[tuple[int, ...]]:
+    """(job, life, step) that may run on the node, and (job, life) of all that holds it."""
+    expected: set[tuple[int, ...]] = set()
+    for job_id in state.uses[name].jobs:
+        job = state.jobs[job_id]
+        completing = job.flags & COMPLETING
+        expected.add((job_id, job.completing_life if completing else job.restart_count))
+        for step in state.steps.get(job_id, {}).values():
+            if name in step.running_nodes:
+                expected.add((job_id, step.restart_count, step.step_id))
+    return expected

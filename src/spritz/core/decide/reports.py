@@ -1,0 +1,221 @@
+"""What node daemons report of steps and jobs. Each report counts once: repeated, late, or of an earlier life it
+changes nothing.
+
+Source: slurm.conf(5) RequeueExit, RequeueExitHold, MaxBatchRequeue; sbatch(1) --no-kill; squeue(1) reason codes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.ending import end_job, may_requeue, node_gone, requeue_job
+from spritz.core.exit_status import exit_code_of, signal_of, worse
+from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.core.pending import launch
+from spritz.model.commands.job import Done
+from spritz.model.events.job import JobConfigured
+from spritz.model.events.step import StepEnded, StepLaunched, StepNodeEnded
+from spritz.model.ids import STEP_BATCH
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.model.states import JobFlag, JobState
+from spritz.notation.signals import signal_description
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+    from spritz.model.reports import JobGone, PrologEnded, StepFinished, StepStarted
+    from spritz.model.step import Step
+
+DONE = Done()
+
+#: Slurm shows the end of a job that was killed for memory as `0:125`
+OOM_STATUS = 125
+
+#: kinds of launch failure that are the node's fault, so that the job may try again elsewhere
+NODE_FAULTS = frozenset({"", "prolog", "node", "credential", "spool", "supervisor", "refused"})
+
+
+def step_started(turn: Turn, report: StepStarted) -> Done:
+    """All tasks of a step run on a node."""
+    step = _live_step(turn.state, report.job_id, report.restart_count, report.step_id)
+    if step is not None and report.node in step.unstarted_nodes:
+        turn.record(StepLaunched(at=turn.now, job_id=report.job_id, step_id=report.step_id, node=report.node))
+    return DONE
+
+
+def step_finished(turn: Turn, report: StepFinished) -> Done:
+    """A step is over on a node; the batch step ends its job."""
+    step = _live_step(turn.state, report.job_id, report.restart_count, report.step_id)
+    if step is not None and report.node in step.running_nodes:
+        _end_step_on(turn, step, report)
+        if report.step_id == STEP_BATCH:
+            _batch_ended(turn, report)
+    if report.job_gone:
+        _gone(turn, report.job_id, report.restart_count, report.node)
+    return DONE
+
+
+def job_gone(turn: Turn, report: JobGone) -> Done:
+    """Nothing of an ended job is left on a node."""
+    _gone(turn, report.job_id, report.restart_count, report.node)
+    return DONE
+
+
+def prolog_ended(turn: Turn, report: PrologEnded) -> Done:
+    """PrologSlurmctld has run: launch the job's script. If it failed, a batch job queues again and others are ended.
+
+    Source: slurm.conf(5) PrologSlurmctld.
+    """
+    job = turn.state.jobs.get(report.job_id)
+    if job is None or job.restart_count != report.restart_count or not job.flags & CONFIGURING:
+        return DONE
+    if not report.error:
+        turn.record(JobConfigured(at=turn.now, job_id=job.id))
+        step = turn.state.steps.get(job.id, {}).get(STEP_BATCH)
+        if step is not None:
+            turn.ask(launch(step, step.nodes[0].allocation.node))
+    elif may_requeue(turn.state, job):
+        _try_again(turn, job, (), "")
+    else:
+        end_job(turn, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
+    return DONE
+
+
+def _gone(turn: Turn, job_id: int, life: int, node: str) -> None:
+    job = turn.state.jobs.get(job_id)
+    if job is not None and node in job.completing and job.completing_life == life:
+        node_gone(turn, job, node)
+
+
+def _live_step(state: State, job_id: int, life: int, step_id: int) -> Step | None:
+    steps = state.steps.get(job_id)
+    step = steps.get(step_id) if steps is not None else None
+    return step if step is not None and step.restart_count == life else None
+
+
+def _end_step_on(turn: Turn, step: Step, report: StepFinished) -> None:
+    status = report_status(report)
+    if len(step.running_nodes) > 1:
+        turn.record(
+            StepNodeEnded(
+                at=turn.now,
+                job_id=step.job_id,
+                step_id=step.step_id,
+                node=report.node,
+                exit_status=status,
+                usage=report.usage,
+                oom=report.oom,
+                error=report.error,
+            )
+        )
+        return
+    total = worse(step.exit_status, status)
+    oom = step.oom or report.oom
+    turn.record(
+        StepEnded(
+            at=turn.now,
+            job_id=step.job_id,
+            step_id=step.step_id,
+            node=report.node,
+            state=_step_state(turn.state, step, total, oom),
+            exit_status=total,
+            usage=report.usage,
+            oom=oom,
+            error=report.error,
+        )
+    )
+
+
+def report_status(report: StepFinished) -> int:
+    """Worst wait status of the report's tasks; a launch that failed counts as exit code 1."""
+    status = 1 << 8 if report.launch_failed else 0
+    for task in report.tasks:
+        status = worse(status, task.status)
+    return status
+
+
+def _step_state(state: State, step: Step, status: int, oom: bool) -> JobState:
+    job = state.jobs[step.job_id]
+    if oom:
+        return JobState.OUT_OF_MEMORY
+    if step.cancelled or job.state.ended or job.flags & COMPLETING:
+        return JobState.CANCELLED if status else JobState.COMPLETED
+    return JobState.FAILED if status else JobState.COMPLETED
+
+
+def _batch_ended(turn: Turn, report: StepFinished) -> None:
+    """The script is over, and with it the job, unless that has ended otherwise already."""
+    job = turn.state.jobs[report.job_id]
+    if not job.state.active:
+        return
+    gone = (report.node,) if report.job_gone else ()
+    status = report_status(report)
+    if report.launch_failed:
+        _launch_failed(turn, job, report, gone)
+    elif report.oom:
+        end_job(turn, job, JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, exit_status=OOM_STATUS, gone=gone)
+    elif not status:
+        end_job(turn, job, JobState.COMPLETED, exit_status=0, gone=gone)
+    else:
+        _script_failed(turn, job, status, gone)
+
+
+def _script_failed(turn: Turn, job: Job, status: int, gone: tuple[str, ...]) -> None:
+    settings = turn.state.settings
+    signal, code = signal_of(status), exit_code_of(status)
+    reason = Reason.RAISED_SIGNAL if signal else Reason.NON_ZERO_EXIT_CODE
+    detail = f"RaisedSignal:{signal}({signal_description(signal)})" if signal else ""
+    if not signal and job.spec.batch and code in settings.requeue_exit_hold:
+        requeue_job(
+            turn,
+            job,
+            JobState.FAILED,
+            reason,
+            hold=Hold.USER,
+            flags=JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_EXIT,
+            reason=Reason.HELD_USER,
+            detail="job requeued in held state",
+            exit_status=status,
+            gone=gone,
+        )
+    elif not signal and job.spec.batch and code in settings.requeue_exit:
+        requeue_job(turn, job, JobState.FAILED, reason, exit_status=status, gone=gone)
+    else:
+        end_job(turn, job, JobState.FAILED, reason, detail=detail, exit_status=status, gone=gone)
+
+
+def _launch_failed(turn: Turn, job: Job, report: StepFinished, gone: tuple[str, ...]) -> None:
+    """The script never ran. What the node is to blame for is tried again, but not for ever."""
+    if report.error_kind not in NODE_FAULTS or not may_requeue(turn.state, job):
+        end_job(
+            turn,
+            job,
+            JobState.FAILED,
+            Reason.LAUNCH_FAILURE,
+            detail=report.error,
+            exit_status=1 << 8,
+            gone=gone,
+            failed_node=report.node,
+        )
+        return
+    options = dict(turn.state.settings.scheduler_parameters)
+    held = report.error_kind == "prolog" and "nohold_on_prolog_fail" not in options
+    _try_again(turn, job, gone, report.node, held=held)
+
+
+def _try_again(turn: Turn, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False) -> None:
+    tired = job.restart_count >= turn.state.settings.max_batch_requeue
+    requeue_job(
+        turn,
+        job,
+        JobState.NODE_FAIL,
+        Reason.LAUNCH_FAILURE,
+        hold=Hold.ADMIN if held or tired else Hold.NONE,
+        reason=Reason.HELD_MAX_REQUEUE if tired else None,
+        detail="launch failed requeued held" if held or tired else "",
+        flags=JobFlag.REQUEUED | JobFlag.LAUNCH_FAILED,
+        gone=gone,
+        failed_node=failed_node,
+    )

@@ -1,0 +1,74 @@
+"""scontrol requeue, requeuehold, and State=SpecialExit.
+
+Source: scontrol(1) requeue, requeuehold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.access import need_control
+from spritz.core.decide.arrays import select
+from spritz.core.decide.ending import may_requeue, requeue_job
+from spritz.core.flags import COMPLETING
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.model.states import JobFlag, JobState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.commands.job import RequeueJob
+    from spritz.model.job import Job
+
+HELD_DETAIL = "job requeued in held state"
+
+
+def requeue(turn: Turn, command: RequeueJob) -> Done:
+    """Queue running or ended batch jobs again. Everything is checked before anything changes."""
+    jobs = [one.job for one in select(turn.state, command.target)]
+    if command.incomplete_only:
+        jobs = [job for job in jobs if job.state is not JobState.COMPLETED]
+    for job in jobs:
+        need_control(turn, job)
+    fit = [job for job in jobs if _refusal(turn.state, job) == ""]
+    if not fit:
+        raise Refused(_refusal(turn.state, jobs[0]) if jobs else "ESLURM_ALREADY_DONE")
+    for job in fit:
+        _requeue_one(turn, job, command)
+    return Done()
+
+
+def _refusal(state: State, job: Job) -> str:
+    """The code of what stands in the way; "" if nothing does."""
+    if not job.spec.batch:
+        return "ESLURM_BATCH_ONLY"
+    if job.state is JobState.PENDING:
+        return "ESLURM_JOB_PENDING"
+    if job.array is not None and job.state.ended:
+        return "ESLURM_TRANSITION_STATE_NO_UPDATE"
+    if not may_requeue(state, job):
+        return "ESLURM_DISABLED"
+    if job.flags & COMPLETING and job.state.ended:
+        return "ESLURM_TRANSITION_STATE_NO_UPDATE"
+    return ""
+
+
+def _requeue_one(turn: Turn, job: Job, command: RequeueJob) -> None:
+    kind = Hold.NONE
+    flags = JobFlag.REQUEUED
+    if command.hold or command.special_exit:
+        kind = Hold.ADMIN if turn.caller.admin and turn.caller.uid != job.spec.uid else Hold.USER
+        flags = JobFlag.SPECIAL_EXIT | JobFlag.REQUEUE_HOLD if command.special_exit else JobFlag.REQUEUE_HOLD
+    reason = Reason.HELD_USER if kind is Hold.USER else Reason.HELD_ADMIN
+    detail = HELD_DETAIL if kind is not Hold.NONE else ""
+    requeue_job(
+        turn,
+        job,
+        JobState.CANCELLED,
+        hold=kind,
+        flags=flags,
+        reason=reason if kind is not Hold.NONE else None,
+        detail=detail,
+    )

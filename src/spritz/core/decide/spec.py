@@ -1,0 +1,258 @@
+"""Is a JobSpec sound in itself and against the configuration? Used for submissions and for updates of pending jobs.
+
+Raises `Refused` in Slurm's words. Order of the checks as in Slurm, so that the first complaint is the same.
+
+Source: sbatch(1); slurm.conf(5) EnforcePartLimits, AllowAccounts …, MaxArraySize; recorded answers of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core import licenses
+from spritz.core.decide import fit
+from spritz.core.turn import Refused, Turn
+from spritz.model.ids import INFINITE
+from spritz.model.reasons import Reason
+from spritz.model.states import PartitionState
+from spritz.notation import features
+from spritz.notation.errors import NotationError
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.cluster import Caller, ClusterSettings
+    from spritz.model.job import JobSpec
+    from spritz.model.partition import Partition
+    from spritz.model.resources import GresRequest
+
+NICE_LIMIT = 2_147_483_645
+COUNT_MAX = 0xFFFFFFFD
+
+
+def chosen_partitions(state: State, names: tuple[str, ...]) -> list[Partition]:
+    """The named partitions, or the default one. Refuses unknown names."""
+    if not names:
+        default = next((item for item in state.partitions.values() if item.default), None)
+        if default is None:
+            raise Refused("ESLURM_DEFAULT_PARTITION_NOT_SET")
+        return [default]
+    found = []
+    for name in names:
+        partition = state.partitions.get(name)
+        if partition is None:
+            raise Refused("ESLURM_INVALID_PARTITION_NAME").with_details(f"invalid partition specified: {name}")
+        if partition not in found:
+            found.append(partition)
+    return found
+
+
+def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason]:
+    """Everything that a new job's spec must satisfy.
+
+    Returns its partitions and the reason for which it waits regardless (or NONE).
+    """
+    state = turn.state
+    partitions = chosen_partitions(state, spec.partitions)
+    _check_counts(spec, state.settings)
+    _check_built(spec)
+    _check_names(state, spec)
+    _check_gres(state.settings, spec)
+    _check_licenses(state.settings, spec)
+    _check_times(spec, turn.now)
+    for partition in partitions:
+        check_access(partition, spec, turn.caller)
+    return partitions, check_limits(state, spec, partitions)
+
+
+def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
+    if spec.nodes_min < 1 or spec.nodes_min > COUNT_MAX or (spec.nodes_max and spec.nodes_max < spec.nodes_min):
+        raise Refused("ESLURM_INVALID_NODE_COUNT")
+    if spec.tasks < 1 or spec.tasks > COUNT_MAX:
+        raise Refused("ESLURM_BAD_TASK_COUNT")
+    for value in (spec.tasks_per_node, spec.tasks_per_socket, spec.tasks_per_core, spec.tasks_per_gpu):
+        if value is not None and value < 0:
+            raise Refused("ESLURM_BAD_TASK_COUNT")
+    if (spec.tasks_per_node or 0) > settings.max_tasks_per_node:
+        raise Refused("ESLURM_BAD_TASK_COUNT")
+    for value in (spec.cpus_per_task, spec.cpus_per_node_min, spec.cpus_per_gpu):
+        if value is not None and not 0 < value <= 0xFFFD:
+            raise Refused("ESLURM_INVALID_CPU_COUNT")
+    memory = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
+    if any(value is not None and value < 0 for value in memory) or spec.tmp_mib < 0:
+        raise Refused("ESLURM_INVALID_TASK_MEMORY")
+    if sum(value is not None for value in memory) > 1:
+        raise Refused("ESLURM_INVALID_TASK_MEMORY", hint="--mem, --mem-per-cpu and --mem-per-gpu exclude each other")
+    if abs(spec.nice) > NICE_LIMIT:
+        raise Refused("ESLURM_INVALID_NICE")
+    for requests in (spec.gres_per_node, spec.gpus, spec.gpus_per_node, spec.gpus_per_task, spec.gpus_per_socket):
+        if any(item.count < 0 for item in requests):
+            raise Refused("ESLURM_INVALID_GRES")
+
+
+def _check_built(spec: JobSpec) -> None:
+    """What other options promise and nothing here keeps is refused by name."""
+    if spec.core_spec:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
+    if spec.end_signal is not None and spec.end_signal.reservation:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="--signal=R: is not built: there are no reservations yet")
+
+
+def _check_names(state: State, spec: JobSpec) -> None:
+    unknown = [name for name in (*spec.node_list, *spec.exclude) if name not in state.nodes]
+    if unknown:
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {unknown[0]}")
+    if spec.exclude and set(spec.node_list) & set(spec.exclude):
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint="a node is both required and excluded")
+    check_features(state, spec.features, "ESLURM_INVALID_FEATURE")
+    check_features(state, spec.prefer, "ESLURM_INVALID_PREFER")
+    if spec.reservation:
+        raise Refused("ESLURM_RESERVATION_INVALID", hint="reservations are not built yet")
+
+
+def check_features(state: State, text: str, code: str) -> None:
+    """Refuse constraints that cannot be read, or name a feature that no node has."""
+    if not text:
+        return
+    try:
+        tree = features.parse(text)
+    except NotationError as error:
+        raise Refused(code, hint=str(error)) from error
+    known = state.features
+    if known is None:
+        known = state.features = frozenset(name for node in state.nodes.values() for name in node.config.features)
+    unknown = [name for name in features.names(tree) if name not in known]
+    if unknown:
+        raise Refused(code, hint=f"no node has feature {unknown[0]}")
+
+
+def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
+    known = settings.gres_types
+    groups = (spec.gres_per_node, spec.gpus, spec.gpus_per_node, spec.gpus_per_task, spec.gpus_per_socket)
+    for requests in groups:
+        for item in requests:
+            if item.name not in known:
+                raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
+    _check_types([item for requests in groups for item in requests])
+    if spec.gpus_per_task and not (spec.gpus or spec.tasks_given):
+        raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-task needs --gpus or --ntasks")
+    total, each = sum(item.count for item in spec.gpus), sum(item.count for item in spec.gpus_per_task)
+    if total and each and (total % each or (spec.tasks_given and total != each * spec.tasks)):
+        raise Refused("ESLURM_INVALID_GRES", hint="--gpus is not --gpus-per-task times --ntasks")
+    if spec.gpus_per_socket and not spec.sockets_per_node:
+        raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-socket needs --sockets-per-node")
+
+
+def _check_types(requests: list[GresRequest]) -> None:
+    """The same GRES once with and once without a type has no meaning."""
+    typed = {item.name for item in requests if item.type}
+    if any(not item.type and item.name in typed for item in requests):
+        raise Refused("ESLURM_INVALID_GRES_TYPE")
+
+
+def _check_licenses(settings: ClusterSettings, spec: JobSpec) -> None:
+    if not spec.licenses:
+        return
+    known = dict(settings.licenses)
+    try:
+        wanted = licenses.choices(spec.licenses)
+    except ValueError as error:
+        raise Refused("ESLURM_INVALID_LICENSES") from error
+    if not any(all(count <= known.get(name, 0) for name, count in needs) for needs in wanted):
+        raise Refused("ESLURM_INVALID_LICENSES")
+
+
+def _check_times(spec: JobSpec, now: float) -> None:
+    limit, shortest = spec.time_limit_minutes, spec.time_min_minutes
+    if limit is not None and limit < 0:
+        raise Refused("ESLURM_INVALID_TIME_LIMIT")
+    if shortest is not None and limit and shortest > limit:
+        raise Refused("ESLURM_INVALID_TIME_MIN_LIMIT")
+    if not spec.deadline_at:
+        return
+    minutes = shortest or (limit if limit and limit < INFINITE else 0) or 0
+    if spec.deadline_at < max(now, spec.begin_at) + minutes * 60.0:
+        raise Refused("ESLURM_INVALID_TIME_LIMIT", hint="it could not end before its --deadline")
+
+
+def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:
+    """May this user and account use the partition at all?"""
+    if partition.root_only and not caller.admin:
+        raise Refused("ESLURM_ACCESS_DENIED")
+    if partition.disable_root_jobs and spec.uid == 0:
+        raise Refused("ESLURM_ACCESS_DENIED")
+    if partition.allow_groups and spec.uid != 0:
+        names = set(caller.group_names) if caller.uid == spec.uid else {spec.group}
+        if not names & set(partition.allow_groups) and not caller.admin:
+            raise Refused("ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP")
+    if partition.allow_accounts and spec.account not in partition.allow_accounts:
+        raise Refused("ESLURM_INVALID_ACCOUNT")
+    if not partition.allow_accounts and spec.account and spec.account in partition.deny_accounts:
+        raise Refused("ESLURM_INVALID_ACCOUNT")
+    if partition.allow_qos and spec.qos not in partition.allow_qos:
+        raise Refused("ESLURM_INVALID_QOS")
+    if not partition.allow_qos and spec.qos and spec.qos in partition.deny_qos:
+        raise Refused("ESLURM_INVALID_QOS")
+    if partition.allow_alloc_nodes and spec.submit_host and spec.submit_host not in partition.allow_alloc_nodes:
+        raise Refused("ESLURM_ACCESS_DENIED")
+    if partition.require_reservation and not spec.reservation:
+        raise Refused("ESLURM_ACCESS_DENIED")
+
+
+def check_limits(state: State, spec: JobSpec, partitions: list[Partition]) -> Reason:
+    """States, limits and sizes of the partitions.
+
+    With EnforcePartLimits=NO what exceeds a limit waits, and this is its reason.
+    """
+    refusals: list[Refused] = []
+    reasons: list[Reason] = []
+    for partition in partitions:
+        if partition.state in (PartitionState.DRAIN, PartitionState.INACTIVE):
+            refusals.append(Refused("ESLURM_PARTITION_NOT_AVAIL"))
+            continue
+        refusal = _misfit_refusal(state, spec, partition)
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        reasons.append(limit_reason(spec, partition, state.settings))
+    if not reasons:
+        raise refusals[0]
+    enforced = state.settings.enforce_part_limits.upper()
+    beyond = [reason for reason in reasons if reason is not Reason.NONE]
+    if beyond and (enforced in ("ALL", "YES") or (enforced == "ANY" and len(beyond) == len(reasons))):
+        raise Refused(_LIMIT_CODES[beyond[0]])
+    return Reason.NONE if len(beyond) < len(reasons) else beyond[0]
+
+
+def _misfit_refusal(state: State, spec: JobSpec, partition: Partition) -> Refused | None:
+    problem = fit.misfit(state, spec, partition)
+    if problem is None:
+        return None
+    refused = Refused("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE")
+    return refused.with_details(problem) if problem else refused
+
+
+_LIMIT_CODES = {
+    Reason.PARTITION_TIME_LIMIT: "ESLURM_INVALID_TIME_LIMIT",
+    Reason.PARTITION_NODE_LIMIT: "ESLURM_INVALID_NODE_COUNT",
+    Reason.MAX_MEMORY_PER_LIMIT: "ESLURM_INVALID_TASK_MEMORY",
+}
+
+
+def limit_reason(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Reason:
+    """Which limit of the partition (or else the cluster) the job exceeds, as the reason for which it waits."""
+    limit = spec.time_limit_minutes
+    if limit == 0:
+        limit = INFINITE
+    shortest = spec.time_min_minutes or limit
+    if shortest is not None and shortest > partition.max_time_minutes:
+        return Reason.PARTITION_TIME_LIMIT
+    most = spec.nodes_max or spec.nodes_min
+    if spec.nodes_min > partition.max_nodes or (spec.nodes_given and most < partition.min_nodes):
+        return Reason.PARTITION_NODE_LIMIT
+    per_cpu = partition.max_memory_mib_per_cpu or settings.max_memory_mib_per_cpu
+    per_node = partition.max_memory_mib_per_node or settings.max_memory_mib_per_node
+    if (per_cpu and (spec.memory_mib_per_cpu or 0) > per_cpu) or (
+        per_node and (spec.memory_mib_per_node or 0) > per_node
+    ):
+        return Reason.MAX_MEMORY_PER_LIMIT
+    return Reason.NONE

@@ -1,0 +1,144 @@
+"""Steps: made, signalled, attached to. NotifyJob as well, which only passes words on.
+
+Source: srun(1), sattach(1), scontrol(1) notify; slurm.conf(5) MaxStepCount.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.access import need_control
+from spritz.core.decide.arrays import select
+from spritz.core.decide.cancel import SIGKILL, signal_step
+from spritz.core.effects import AttachOn, NotifyOn
+from spritz.core.flags import CONFIGURING
+from spritz.core.pending import launch
+from spritz.core.step_layout import lay_out
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.commands.step import StepCreated
+from spritz.model.events.step import StepOpened
+from spritz.model.ids import STEP_INTERACTIVE
+from spritz.model.states import JobState
+from spritz.model.step import Step
+from spritz.notation.errors import NotationError
+
+if TYPE_CHECKING:
+    from spritz.model.commands.job import NotifyJob
+    from spritz.model.commands.step import AttachStep, CreateStep, SignalStep
+    from spritz.model.job import Job
+    from spritz.model.step import StepNode, StepSpec
+
+
+def create_step(turn: Turn, command: CreateStep) -> StepCreated:
+    """Lay the step out and launch it on its nodes."""
+    job = _running_job(turn, command.job_id)
+    spec = command.spec
+    settings = turn.state.settings
+    if not spec.interactive and job.next_step_id >= settings.max_step_count:
+        raise Refused("ESLURM_STEP_LIMIT")
+    live = turn.state.steps.get(job.id, {})
+    if spec.interactive and STEP_INTERACTIVE in live:
+        raise Refused("ESLURM_DUPLICATE_STEP_ID")
+    nodes = _laid_out(turn, job, spec, tuple(live.values()))
+    if any(len(node.task_ids) > settings.max_tasks_per_node for node in nodes):
+        raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
+    names = tuple(node.allocation.node for node in nodes)
+    step = Step(
+        job_id=job.id,
+        step_id=STEP_INTERACTIVE if spec.interactive else job.next_step_id,
+        spec=spec,
+        uid=job.spec.uid,
+        nodes=nodes,
+        restart_count=job.restart_count,
+        tasks=sum(len(node.task_ids) for node in nodes),
+        started_at=turn.now,
+        running_nodes=names,
+        unstarted_nodes=names,
+    )
+    turn.record(StepOpened(at=turn.now, step=step))
+    for name in names:
+        turn.ask(launch(step, name))
+    return StepCreated(step=step)
+
+
+def _laid_out(turn: Turn, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:
+    nodes = turn.state.nodes
+    try:
+        return lay_out(job, spec, live, nodes.__getitem__)
+    except NotationError as error:
+        raise Refused("ESLURM_BAD_DIST", hint=str(error)) from error
+
+
+def _running_job(turn: Turn, job_id: int) -> Job:
+    job = turn.state.jobs.get(job_id)
+    if job is None:
+        raise Refused("ESLURM_INVALID_JOB_ID")
+    need_control(turn, job)
+    if job.state is JobState.PENDING:
+        raise Refused("ESLURM_JOB_PENDING")
+    if job.state.ended:
+        raise Refused("ESLURM_ALREADY_DONE")
+    if job.flags & CONFIGURING:
+        raise Refused("ESLURM_PROLOG_RUNNING")
+    if job.state is JobState.SUSPENDED:
+        raise Refused("ESLURM_JOB_SUSPENDED")
+    return job
+
+
+def _live_step(turn: Turn, job_id: int, step_id: int) -> Step:
+    job = turn.state.jobs.get(job_id)
+    if job is None:
+        raise Refused("ESLURM_INVALID_JOB_ID")
+    need_control(turn, job)
+    step = turn.state.steps.get(job_id, {}).get(step_id)
+    if step is None:
+        done = job.state.ended or step_id < job.next_step_id
+        raise Refused("ESLURM_ALREADY_DONE" if done else "ESLURM_INVALID_JOB_ID")
+    return step
+
+
+def signal(turn: Turn, command: SignalStep) -> Done:
+    """Send a signal to a step, or end it."""
+    step = _live_step(turn, command.job_id, command.step_id)
+    ends = command.terminate or command.signal in (0, SIGKILL)
+    signal_step(turn, step, command.signal, terminate=ends)
+    return Done()
+
+
+def attach(turn: Turn, command: AttachStep) -> StepCreated:
+    """One more client for the standard I/O of a step."""
+    step = _live_step(turn, command.job_id, command.step_id)
+    for node in step.running_nodes:
+        turn.ask(
+            AttachOn(
+                node=node,
+                job_id=step.job_id,
+                restart_count=step.restart_count,
+                step_id=step.step_id,
+                io_address=command.io_address,
+                io_key=command.io_key,
+            )
+        )
+    return StepCreated(step=step)
+
+
+def notify(turn: Turn, command: NotifyJob) -> Done:
+    """A line on the standard error of each running job that is meant."""
+    chosen = [one.job for one in select(turn.state, command.target)]
+    for job in chosen:
+        need_control(turn, job)
+    running = [job for job in chosen if job.state.active]
+    if not running:
+        raise Refused("ESLURM_DISABLED")
+    for job in running:
+        assert job.allocation is not None, f"job {job.id} runs nowhere"
+        turn.ask(
+            NotifyOn(
+                node=job.allocation.nodes[0].node,
+                job_id=job.id,
+                restart_count=job.restart_count,
+                message=command.message,
+            )
+        )
+    return Done()

@@ -1,0 +1,181 @@
+"""SubmitJob: a request becomes a queued job, or is refused in Slurm's words.
+
+Source: sbatch(1), salloc(1); slurm.conf(5) MaxJobCount, MaxArraySize.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.arrays import free_number
+from spritz.core.decide.dependency import (
+    KINDS,
+    Waiter,
+    cancel_if_hopeless,
+    correspond,
+    job_is_over,
+    look_again,
+    still_open,
+)
+from spritz.core.decide.spec import check_submission
+from spritz.core.eligibility import eligibility
+from spritz.core.priority import initial_priority
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import JobSubmitted, SubmitJob, WillRun
+from spritz.model.events.job import JobQueued
+from spritz.model.ids import INFINITE
+from spritz.model.job import ArrayState, Hold, Job
+from spritz.model.reasons import Reason
+from spritz.model.resources import mask_of, mask_text
+from spritz.notation.ranges import RangeError, parse_array
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.job import Dependency, JobSpec
+    from spritz.model.partition import Partition
+
+
+def submit_job(turn: Turn, command: SubmitJob) -> JobSubmitted | WillRun:
+    """Queue a job. With `test_only` nothing changes; the reply has no start time, which only a scheduler can tell."""
+    job = new_job(turn, command)
+    if command.test_only:
+        return WillRun(job_id=job.id, start_at=0.0, nodes="", cpus=0, partition=job.partition)
+    if command.spec.batch and not (command.script or command.spec.script_key):
+        raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    if command.immediate_seconds is not None:
+        job = replace(job, start_by_at=turn.now + max(command.immediate_seconds, 1))
+    turn.record(JobQueued(at=turn.now, job=job))
+    if job.dependencies:
+        _settle_dependencies(turn, job)
+    return JobSubmitted(job_id=job.id)
+
+
+def new_job(turn: Turn, command: SubmitJob) -> Job:
+    """The record as it would be queued now. Refuses what can never run; changes nothing."""
+    state = turn.state
+    spec = _owned(turn, command.spec)
+    if len(command.script) > state.settings.max_script_bytes:
+        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
+    partitions, waits = check_submission(turn, spec)
+    array = _array(state, spec)
+    count = 1 if array is None else array.task_count
+    if state.job_count + count > state.settings.max_job_count:
+        raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
+    job_id = free_number(state)
+    spec = _completed(spec, partitions)
+    array_job_id = job_id if array is not None else 0
+    hold = Hold.USER if spec.hold or spec.priority == 0 else Hold.NONE
+    tasks = mask_of(array.pending) if array is not None and spec.dependencies else 0
+    dependencies = _open_dependencies(turn, spec, Waiter(spec, job_id, array_job_id, tasks))
+    reason, eligible_at = eligibility(spec, hold, dependencies, turn.now)
+    return Job(
+        id=job_id,
+        spec=spec,
+        reason=waits if reason is Reason.NONE else reason,
+        priority=0 if hold is not Hold.NONE else initial_priority(state, spec, job_id),
+        hold=hold,
+        partition=partitions[0].name,
+        array=array,
+        array_job_id=array_job_id,
+        dependencies=dependencies,
+        submitted_at=turn.now,
+        eligible_at=eligible_at,
+        time_limit_minutes=effective_time_limit(spec, partitions[0]),
+    )
+
+
+def _owned(turn: Turn, spec: JobSpec) -> JobSpec:
+    """The job is its caller's, unless an administrator submits for somebody else."""
+    caller = turn.caller
+    if caller.admin:
+        if spec.uid < 0:
+            return replace(
+                spec, uid=caller.uid, gid=caller.gid, user=caller.user, group=caller.group, groups=caller.groups
+            )
+        return spec
+    if spec.uid not in (-1, caller.uid):
+        raise Refused("ESLURM_USER_ID_MISSING")
+    if spec.nice < 0:
+        raise Refused("ESLURM_INVALID_NICE")
+    gid = spec.gid if spec.gid in caller.groups else caller.gid
+    # Only administrators raise a job above others.
+    priority = spec.priority if spec.priority == 0 else None
+    return replace(
+        spec,
+        uid=caller.uid,
+        gid=gid,
+        user=caller.user,
+        group=spec.group if gid == spec.gid and spec.group else caller.group,
+        groups=caller.groups,
+        priority=priority,
+        admin_comment="",
+        system_comment="",
+    )
+
+
+def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
+    """Spec with the partitions that were meant (the default one, if none was named)."""
+    names = tuple(partition.name for partition in partitions)
+    if spec.partitions != names:
+        spec = replace(spec, partitions=names)
+    return spec
+
+
+def effective_time_limit(spec: JobSpec, partition: Partition) -> int:
+    """Minutes: as asked, else the partition's DefaultTime, else its MaxTime; INFINITE for none."""
+    limit = spec.time_limit_minutes
+    if limit is None:
+        default = partition.default_time_minutes
+        limit = partition.max_time_minutes if default is None else min(default, partition.max_time_minutes)
+    return limit or INFINITE
+
+
+def _array(state: State, spec: JobSpec) -> ArrayState | None:
+    if not spec.array:
+        return None
+    if not spec.batch:
+        raise Refused("ESLURM_INVALID_ARRAY")
+    try:
+        parsed = parse_array(spec.array, max(state.settings.max_array_size, 1))
+    except RangeError as error:
+        raise Refused("ESLURM_INVALID_ARRAY", hint=str(error)) from error
+    ids = parsed.ids
+    first = (ids & -ids).bit_length() - 1
+    last = ids.bit_length() - 1
+    count = ids.bit_count()
+    tasks_max = dict(state.settings.scheduler_parameters).get("max_array_tasks", "")
+    if tasks_max.isdigit() and count > int(tasks_max):
+        raise Refused("ESLURM_INVALID_ARRAY", hint=f"SchedulerParameters=max_array_tasks is {tasks_max}")
+    limit = parsed.throttle
+    if any(item.kind == "singleton" for item in spec.dependencies):
+        limit = 1  # tasks of the array have one name, so one runs at a time
+    return ArrayState(
+        pending=mask_text(ids),
+        limit=limit,
+        task_count=count,
+        task_min=first,
+        task_max=last,
+        task_step=(last - first) // (count - 1) if count > 1 else 1,
+    )
+
+
+def _open_dependencies(turn: Turn, spec: JobSpec, waiter: Waiter) -> tuple[Dependency, ...]:
+    if not spec.dependencies:
+        return ()
+    for item in spec.dependencies:
+        if item.kind not in KINDS:
+            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not built")
+    return still_open(turn.state, waiter, spec.dependencies, spec.dependency_mode, turn.now)
+
+
+def _settle_dependencies(turn: Turn, job: Job) -> None:
+    if job.array is not None:
+        for item in job.dependencies:
+            if item.kind == "aftercorr":
+                correspond(turn, job.id, item.job_id, None)
+        look_again(turn, job.id)
+    killed = cancel_if_hopeless(turn, turn.state.jobs[job.id])
+    if killed is not None:
+        job_is_over(turn, killed)

@@ -1,0 +1,273 @@
+"""scontrol update of jobs: a changed spec must satisfy everything that a new one must.
+
+`changes` maps JobSpec fields to plain values (None: back to the default), and besides `array_limit`, `hold`,
+`end_at`. All records that the target means are checked before the first one changes.
+
+Source: scontrol(1) JOBS - SPECIFICATIONS FOR UPDATE COMMAND.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from spritz.core.decide.access import need_control
+from spritz.core.decide.arrays import select, single_out
+from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
+from spritz.core.decide.hold import let_go
+from spritz.core.decide.spec import check_submission
+from spritz.core.decide.submit import effective_time_limit
+from spritz.core.eligibility import HELD_REASONS, eligibility
+from spritz.core.priority import initial_priority
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.job import JobHeld, JobUpdated
+from spritz.model.ids import INFINITE
+from spritz.model.job import Hold, JobSpec
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.commands.job import UpdateJob
+    from spritz.model.job import Dependency, Job
+
+#: may change at any time, even when the job has ended
+NOTES = frozenset({"comment", "admin_comment", "system_comment", "extra"})
+#: may change while the job runs
+RUNNING = NOTES | {"time_limit_minutes", "name", "requeue", "wckey", "mail_types", "mail_user", "array_limit", "end_at"}
+#: of a pending job
+PENDING = RUNNING | {
+    "account",
+    "begin_at",
+    "contiguous",
+    "core_spec",
+    "cores_per_socket",
+    "cpus_per_gpu",
+    "cpus_per_node_min",
+    "cpus_per_task",
+    "deadline_at",
+    "dependencies",
+    "dependency_mode",
+    "distribution",
+    "exclude",
+    "features",
+    "gpus",
+    "gpus_per_node",
+    "gpus_per_socket",
+    "gpus_per_task",
+    "gres_per_node",
+    "hold",
+    "kill_on_invalid_dependency",
+    "licenses",
+    "memory_mib_per_cpu",
+    "memory_mib_per_gpu",
+    "memory_mib_per_node",
+    "nice",
+    "node_list",
+    "nodes_given",
+    "nodes_max",
+    "nodes_min",
+    "partitions",
+    "prefer",
+    "priority",
+    "qos",
+    "reservation",
+    "sharing",
+    "sockets_per_node",
+    "stderr",
+    "stdin",
+    "stdout",
+    "tasks",
+    "tasks_given",
+    "tasks_per_core",
+    "tasks_per_gpu",
+    "tasks_per_node",
+    "tasks_per_socket",
+    "threads_per_core",
+    "time_min_minutes",
+    "tmp_mib",
+    "work_dir",
+}
+ADMIN_ONLY = frozenset({"admin_comment", "contiguous", "deadline_at", "system_comment", "tmp_mib"})
+#: not fields of JobSpec, or not simply so
+_SPECIAL = frozenset({"array_limit", "end_at", "hold"})
+
+
+def update_job(turn: Turn, command: UpdateJob) -> Done:
+    """Change one job, an array, or some of its tasks."""
+    chosen = select(turn.state, command.target)
+    for one in chosen:
+        need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
+    changes = command.changes
+    _check_names(turn, changes)
+    if "array_limit" in changes:
+        _check_array_limit(chosen[0].job, command)
+    live = [one for one in chosen if not one.job.state.ended] or chosen
+    drafts = [draft(turn, one.job, changes) for one in live]
+    for one, _ in zip(live, drafts, strict=True):
+        numbers = single_out(turn, one.job.id, one.tasks) if one.tasks else [one.job.id]
+        for number in numbers:
+            _change(turn, turn.state.jobs[number], changes)
+    return Done()
+
+
+def _check_names(turn: Turn, changes: dict[str, object]) -> None:
+    unknown = [name for name in changes if name not in PENDING]
+    if unknown:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{unknown[0]} of a job cannot be updated")
+    if not turn.caller.admin and ADMIN_ONLY & changes.keys():
+        raise Refused("ESLURM_ACCESS_DENIED")
+
+
+def _check_array_limit(job: Job, command: UpdateJob) -> None:
+    if not job.array_job_id or command.target.tasks or not isinstance(command.changes["array_limit"], int):
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="ArrayTaskThrottle is of a whole job array")
+
+
+def draft(turn: Turn, job: Job, changes: dict[str, object]) -> Job:
+    """The record as it would be afterwards, holds apart. Refuses what is not allowed; changes nothing."""
+    names = changes.keys()
+    if job.state.ended and names - NOTES:
+        raise Refused("ESLURM_ALREADY_DONE")
+    if job.state.active and names - RUNNING:
+        raise Refused("ESLURM_JOB_NOT_PENDING")
+    spec = _changed_spec(job.spec, changes)
+    _check_rights(turn, job, spec)
+    if job.state is not JobState.PENDING:
+        job = _limits_of_running(replace(job, spec=spec), changes)
+    elif names - RUNNING or "time_limit_minutes" in names:
+        job = _pending_again(turn, job, spec, changes)
+    else:
+        job = replace(job, spec=spec)
+    return _with_array_limit(job, changes)
+
+
+def _changed_spec(spec: JobSpec, changes: dict[str, object]) -> JobSpec:
+    plain = msgspec.to_builtins(spec)
+    for name, value in changes.items():
+        if name in _SPECIAL:
+            continue
+        if value is None:
+            plain.pop(name, None)
+        else:
+            plain[name] = value
+    try:
+        return msgspec.convert(plain, JobSpec)
+    except msgspec.ValidationError as error:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
+
+
+def _check_rights(turn: Turn, job: Job, spec: JobSpec) -> None:
+    """What only administrators may do: raise time limits and priorities, lift their own holds."""
+    if turn.caller.admin:
+        return
+    longer = (spec.time_limit_minutes or INFINITE) > (job.time_limit_minutes or INFINITE)
+    if longer and spec.time_limit_minutes != job.spec.time_limit_minutes and job.state is not JobState.PENDING:
+        raise Refused("ESLURM_ACCESS_DENIED")
+    if spec.priority is not None and spec.priority > job.priority and spec.priority != job.spec.priority:
+        raise Refused("ESLURM_ACCESS_DENIED" if job.hold is Hold.NONE else "ESLURM_JOB_HELD")
+    if spec.nice < min(job.spec.nice, 0) or (spec.nice < 0 and spec.nice != job.spec.nice):
+        raise Refused("ESLURM_ACCESS_DENIED")
+
+
+def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
+    minutes = job.spec.time_limit_minutes
+    if "time_limit_minutes" in changes and job.state.active:
+        granted = minutes or INFINITE
+        ends_at = 0.0 if granted >= INFINITE else job.started_at + granted * 60.0 + job.suspended_seconds
+        job = replace(job, time_limit_minutes=granted, ends_at=ends_at)
+    end_at = changes.get("end_at")
+    if end_at is not None and job.state.active:
+        if not isinstance(end_at, (int, float)) or end_at <= job.started_at:
+            raise Refused("ESLURM_INVALID_TIME_VALUE")
+        granted = -int(-(end_at - job.started_at - job.suspended_seconds) // 60)
+        job = replace(job, ends_at=float(end_at), time_limit_minutes=max(granted, 1))
+    return job
+
+
+def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
+    """All that follows from a pending job's new spec, as if it were submitted now."""
+    partitions, waits = check_submission(turn, spec)
+    spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
+    dependencies = job.dependencies
+    if "dependencies" in changes or "dependency_mode" in changes:
+        dependencies = _new_dependencies(turn, job, spec)
+    priority = job.priority
+    if job.hold is Hold.NONE and changes.keys() & {"nice", "priority", "partitions"} and spec.priority != 0:
+        priority = initial_priority(turn.state, spec, job.id)
+    job = replace(
+        job,
+        spec=spec,
+        partition=partitions[0].name,
+        time_limit_minutes=effective_time_limit(spec, partitions[0]),
+        dependencies=dependencies,
+        priority=priority,
+    )
+    if job.hold is not Hold.NONE:
+        return job
+    reason, eligible_at = eligibility(spec, Hold.NONE, dependencies, turn.now)
+    if reason is Reason.NONE and job.eligible_at and job.eligible_at <= turn.now:
+        eligible_at = job.eligible_at  # it keeps the age it has
+    return replace(job, reason=waits if reason is Reason.NONE else reason, reason_detail="", eligible_at=eligible_at)
+
+
+def _new_dependencies(turn: Turn, job: Job, spec: JobSpec) -> tuple[Dependency, ...]:
+    for item in spec.dependencies:
+        if item.kind not in KINDS:
+            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not built")
+        if item.kind != "singleton" and _leads_to(
+            turn.state, item.job_id, job, turn.state.settings.max_dependency_depth
+        ):
+            raise Refused("ESLURM_CIRCULAR_DEPENDENCY")
+    fresh = tuple(replace(item, state="unfulfilled", due_at=0.0) for item in spec.dependencies)
+    return still_open(turn.state, Waiter.of(job), fresh, spec.dependency_mode, turn.now)
+
+
+def _leads_to(state: State, job_id: int, goal: Job, depth: int) -> bool:
+    """Does `job_id` wait for `goal`, directly or through others, within `depth` steps?"""
+    if job_id in (goal.id, goal.array_job_id):
+        return True
+    job = state.jobs.get(job_id)
+    if job is None or not depth:
+        return False
+    return any(item.kind != "singleton" and _leads_to(state, item.job_id, goal, depth - 1) for item in job.dependencies)
+
+
+def _with_array_limit(job: Job, changes: dict[str, object]) -> Job:
+    limit = changes.get("array_limit")
+    if not isinstance(limit, int):
+        return job
+    if job.array is not None:
+        return replace(job, array=replace(job.array, limit=max(limit, 0)))
+    if job.array_of is not None:
+        return replace(job, array_of=replace(job.array_of, limit=max(limit, 0)))
+    return job
+
+
+def _change(turn: Turn, job: Job, changes: dict[str, object]) -> None:
+    after = draft(turn, job, changes)
+    if after != job:
+        turn.record(JobUpdated(at=turn.now, job=after))
+    if after.state is not JobState.PENDING:
+        return
+    _change_hold(turn, after, changes)
+    if "dependencies" in changes:
+        killed = cancel_if_hopeless(turn, turn.state.jobs[job.id])
+        if killed is not None:
+            job_is_over(turn, killed)
+
+
+def _change_hold(turn: Turn, job: Job, changes: dict[str, object]) -> None:
+    """Priority 0 holds; any other priority, or `hold` false, lets go."""
+    priority = changes.get("priority")
+    held = changes.get("hold")
+    if priority == 0 or held is True:
+        kind = Hold.ADMIN if turn.caller.admin and turn.caller.uid != job.spec.uid else Hold.USER
+        turn.record(JobHeld(at=turn.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
+    elif job.hold is not Hold.NONE and (priority or held is False):
+        if job.hold is Hold.ADMIN and not turn.caller.admin:
+            return
+        let_go(turn, job, priority if isinstance(priority, int) else None)

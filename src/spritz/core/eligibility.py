@@ -1,0 +1,55 @@
+"""May a pending job be considered, and if not, why: the reasons that the core itself gives. The scheduler gives the
+others.
+
+Source: squeue(1) JOB REASON CODES; order of precedence as in Slurm: hold, dependency, begin time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from spritz.model.job import Dependency, JobSpec
+
+#: reasons that only the core sets and lifts; a scheduler's note never replaces them
+OWN_REASONS = frozenset(
+    {
+        Reason.HELD_USER,
+        Reason.HELD_ADMIN,
+        Reason.HELD_MAX_REQUEUE,
+        Reason.LAUNCH_FAILURE,
+        Reason.DEPENDENCY,
+        Reason.DEPENDENCY_NEVER_SATISFIED,
+        Reason.BEGIN_TIME,
+    }
+)
+
+HELD_REASONS = {Hold.USER: Reason.HELD_USER, Hold.ADMIN: Reason.HELD_ADMIN}
+
+
+def eligibility(spec: JobSpec, hold: Hold, dependencies: tuple[Dependency, ...], now: float) -> tuple[Reason, float]:
+    """Reason and `eligible_at`. 0.0: not before a hold or a dependency goes; a future time goes with BeginTime."""
+    begin_at = spec.begin_at if spec.begin_at > now else 0.0
+    if hold is not Hold.NONE:
+        return HELD_REASONS[hold], 0.0
+    if dependencies:
+        if never_satisfied(dependencies, spec.dependency_mode):
+            return Reason.DEPENDENCY_NEVER_SATISFIED, 0.0
+        return Reason.DEPENDENCY, 0.0
+    if begin_at:
+        return Reason.BEGIN_TIME, begin_at
+    return Reason.NONE, now
+
+
+def never_satisfied(dependencies: tuple[Dependency, ...], mode: str) -> bool:
+    """With `all` one failed condition is enough, with `any` all must have failed."""
+    failed = [item.state == "failed" for item in dependencies]
+    return all(failed) if mode == "any" else any(failed)
+
+
+def eligible(reason: Reason, eligible_at: float, now: float) -> bool:
+    """The scheduler may start the job now."""
+    return reason not in OWN_REASONS and 0.0 < eligible_at <= now

@@ -1,0 +1,200 @@
+"""What must hold of every state, whatever happened. Checked after every test of the core, and after every command in
+property tests.
+
+`breaches` looks at one state; `transition_breach` at one event. Both say what is wrong in words, with the records
+concerned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.core.holdings import is_shared, usable_memory_mib
+from spritz.core.state import State
+from spritz.core.timers import job_deadline
+from spritz.model.ids import STEP_MAX
+from spritz.model.job import Hold
+from spritz.model.resources import mask_of
+from spritz.model.states import JOB_TRANSITIONS, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.model.job import Job
+    from spritz.model.step import Step
+
+
+def breaches(state: State) -> list[str]:
+    """Everything that is wrong; empty when all is well. Costs time linear in the state: for tests."""
+    found: list[str] = []
+    for job in state.jobs.values():
+        found += _job_breaches(state, job)
+    for name in state.uses:
+        found += _node_breaches(state, name)
+    found += _array_breaches(state)
+    for steps in state.steps.values():
+        found += _step_breaches(state, list(steps.values()))
+    found += _index_breaches(state)
+    stock = dict(state.settings.licenses)
+    for name, count in state.licenses_taken.items():
+        if count > stock.get(name, 0):
+            found.append(f"{count} licenses {name} are taken of {stock.get(name, 0)}")
+    return found
+
+
+def transition_breach(before: Job | None, after: Job | None) -> str:
+    """Was this change of one job's base state allowed? "" if so."""
+    if before is None or after is None or before.state is after.state:
+        return ""
+    if after.state in JOB_TRANSITIONS[before.state]:
+        return ""
+    return f"job {after.id} went from {before.state.value} to {after.state.value}"
+
+
+def _job_breaches(state: State, job: Job) -> Iterator[str]:
+    who = f"job {job.id} ({job.state.value}, flags {job.flags})"
+    completing = bool(job.flags & COMPLETING)
+    if completing != bool(job.completing):
+        yield f"{who}: COMPLETING and its nodes disagree: {job.completing}"
+    if job.state.active:
+        if job.allocation is None or not job.allocation.nodes or not job.started_at:
+            yield f"{who}: runs without nodes or start time"
+        if completing:
+            yield f"{who}: runs and completes"
+        if job.dependencies:
+            yield f"{who}: runs with open dependencies"
+    if job.flags & CONFIGURING and job.state is not JobState.RUNNING:
+        yield f"{who}: CONFIGURING without running"
+    if job.state.ended and not job.ended_at:
+        yield f"{who}: ended without a time"
+    if job.state is JobState.PENDING:
+        if (job.hold is not Hold.NONE) != (job.priority == 0):
+            yield f"{who}: hold {job.hold.value!r} with priority {job.priority}"
+        if job.allocation is not None and not completing:
+            yield f"{who}: pending with an allocation"
+        if job.started_at or job.ended_at:
+            yield f"{who}: pending with start or end"
+    if job.array is not None and job.array_task_id is not None:
+        yield f"{who}: array and array task at once"
+    held = {share.node for share in state.held_shares(job)}
+    indexed = {name for name, use in state.uses.items() if job.id in use.jobs}
+    if held & state.uses.keys() != indexed:
+        yield f"{who}: holds {sorted(held)} by its record, {sorted(indexed)} by the nodes"
+
+
+def _node_breaches(state: State, name: str) -> Iterator[str]:
+    use = state.uses[name]
+    capacity = state.nodes[name].config.capacity
+    seen = 0
+    devices: dict[str, int] = {}
+    memory = 0
+    for job_id, share in use.jobs.items():
+        job = state.jobs.get(job_id)
+        if job is None:
+            yield f"node {name} is held by job {job_id}, which is not there"
+            continue
+        memory += share.memory_mib
+        for gres in share.gres:
+            mask = mask_of(gres.indexes)
+            if not is_shared(gres.name):
+                if devices.get(gres.name, 0) & mask:
+                    yield f"node {name}: {gres.name} {gres.indexes} is given twice"
+                devices[gres.name] = devices.get(gres.name, 0) | mask
+        partition = state.partitions.get(job.partition)
+        if job_id in use.suspended or (partition and partition.oversubscribe.startswith(("YES", "FORCE"))):
+            continue
+        if seen & mask_of(share.cpus):
+            yield f"node {name}: CPUs {share.cpus} of job {job_id} are given twice"
+        seen |= mask_of(share.cpus)
+    if memory != use.memory_mib:
+        yield f"node {name}: memory in use is {memory}, not {use.memory_mib}"
+    if memory > usable_memory_mib(capacity) and any(share.memory_mib for share in use.jobs.values()):
+        yield f"node {name}: {memory} MiB given of {usable_memory_mib(capacity)}"
+
+
+def _array_breaches(state: State) -> Iterator[str]:
+    for job in state.jobs.values():
+        if job.array is None:
+            continue
+        pending = mask_of(job.array.pending)
+        if pending & mask_of(job.array.cancelled):
+            yield f"array {job.id}: tasks are pending and cancelled at once"
+        if not pending:
+            yield f"array {job.id} has a record and no task"
+        records = state.arrays.get(job.id, {})
+        twice = [task for task in records if pending >> task & 1]
+        if twice:
+            yield f"array {job.id}: tasks {twice} are pending and have records"
+        if pending.bit_count() + len(records) > job.array.task_count:
+            yield f"array {job.id}: more tasks than were submitted"
+
+
+def _step_breaches(state: State, steps: list[Step]) -> Iterator[str]:
+    taken: dict[str, int] = {}
+    for step in steps:
+        who = f"step {step.job_id}.{step.step_id}"
+        job = state.jobs.get(step.job_id)
+        if job is None or not (job.state.active or job.flags & COMPLETING):
+            yield f"{who} lives without its job"
+            continue
+        if not step.running_nodes or not set(step.unstarted_nodes) <= set(step.running_nodes):
+            yield f"{who}: runs on {step.running_nodes}, not started on {step.unstarted_nodes}"
+        shares = {share.node: share for share in job.allocation.nodes} if job.allocation else {}
+        for node in step.nodes:
+            mask = mask_of(node.allocation.cpus)
+            share = shares.get(node.allocation.node)
+            if share is None:
+                if node.allocation.node in step.running_nodes:
+                    yield f"{who}: node {node.allocation.node} is not the job's"
+            elif mask & ~mask_of(share.cpus) or node.allocation.memory_mib > share.memory_mib:
+                yield f"{who}: more than the job has on {share.node}"
+            if step.step_id > STEP_MAX or step.spec.overlap or node.allocation.node not in step.running_nodes:
+                continue
+            if job.state.active and taken.get(node.allocation.node, 0) & mask:
+                yield f"{who}: CPUs of another step on {node.allocation.node}"
+            taken[node.allocation.node] = taken.get(node.allocation.node, 0) | mask
+
+
+#: indexes that can be built again from the records alone
+_DERIVED = (
+    "job_count",
+    "pending",
+    "running",
+    "completing",
+    "live_by_user",
+    "live_by_name",
+    "arrays",
+    "arrays_live",
+    "arrays_running",
+    "licenses_taken",
+    "dependents",
+    "singletons",
+    "node_partitions",
+)
+_USE_PARTS = ("cpus", "cpu_claims", "memory_mib", "uncounted", "shards", "jobs", "completing", "suspended")
+
+
+def _index_breaches(state: State) -> Iterator[str]:
+    """Every index is what the records say."""
+    fresh = State.from_image(state.image())
+    for name in _DERIVED:
+        mine, derived = getattr(state, name), getattr(fresh, name)
+        if mine != derived:
+            yield f"index {name} is {mine}, the records say {derived}"
+    for node, use in state.uses.items():
+        other = fresh.uses[node]
+        for part in _USE_PARTS:
+            if getattr(use, part) != getattr(other, part):
+                yield f"node {node}: {part} is {getattr(use, part)}, the records say {getattr(other, part)}"
+        if {name: mask for name, mask in use.devices.items() if mask} != {
+            name: mask for name, mask in other.devices.items() if mask
+        }:
+            yield f"node {node}: devices are {use.devices}, the records say {other.devices}"
+    due = dict(state.deadlines.items())
+    wanted = {job.id: job_deadline(state, job) for job in state.jobs.values()}
+    wanted = {job_id: at for job_id, at in wanted.items() if at != float("inf")}
+    if due != wanted:
+        yield f"deadlines are {due}, the records say {wanted}"
+    if dict(state.step_deadlines.items()) != dict(fresh.step_deadlines.items()):
+        yield f"step deadlines are {dict(state.step_deadlines.items())}"

@@ -1,0 +1,48 @@
+"""Licenses: `name:count` pairs that running jobs take from the cluster's own stock.
+
+Owns which of a job's alternatives it gets when it starts. They are free again when the job ends.
+
+Source: sbatch(1) --licenses; slurm.conf(5) Licenses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+
+Needs = tuple[tuple[str, int], ...]
+
+
+def choices(text: str) -> list[Needs]:
+    """What a job takes, any one of these: `a:2,b` is one choice of two licenses, `a|b` two choices of one each.
+
+    Raises ValueError on anything else; `,` and `|` do not mix.
+    """
+    if not text:
+        return [()]
+    if "|" not in text:
+        return [_all_of(text.split(","))]
+    if "," in text:
+        raise ValueError(text)
+    return [_all_of([part]) for part in text.split("|")]
+
+
+def _all_of(parts: list[str]) -> Needs:
+    needs: dict[str, int] = {}
+    for part in parts:
+        name, colon, number = part.strip().replace("=", ":", 1).partition(":")
+        if not name or (colon and not (number.isascii() and number.isdigit())):
+            raise ValueError(part)
+        needs[name] = needs.get(name, 0) + int(number or 1)
+    return tuple(needs.items())
+
+
+def choose(state: State, text: str) -> Needs | None:
+    """The first choice that is free now; None if none is."""
+    stock = dict(state.settings.licenses)
+    for needs in choices(text):
+        if all(state.licenses_taken.get(name, 0) + count <= stock.get(name, 0) for name, count in needs):
+            return needs
+    return None

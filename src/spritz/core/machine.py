@@ -1,0 +1,84 @@
+"""The one door into the cluster's state.
+
+`handle` decides a command against the state of this moment, and returns a reply (or a `Rejection`), the events that
+are now facts, and the effects to carry out once those are durable. `apply` takes a journaled event again. Time is an
+argument; nothing here reads a clock or does I/O.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.core import pending
+from spritz.core.apply import apply_event
+from spritz.core.decide import DECISIONS, INTERNAL
+from spritz.core.effects import Effect
+from spritz.core.state import State
+from spritz.core.turn import Refused, Turn
+from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
+from spritz.model.errors import Rejection
+from spritz.model.events import Event
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came of a command. A Rejection has neither events nor effects."""
+
+    reply: Struct
+    events: tuple[Event, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """The refusal, if it is one."""
+        return self.reply if isinstance(self.reply, Rejection) else None
+
+
+class Machine:
+    """The cluster.
+
+    Begin with `Machine(settings)` and a `Configure` command, or with `from_image` and replayed events.
+    """
+
+    def __init__(self, settings: ClusterSettings | None = None, *, state: State | None = None) -> None:
+        self.state = state if state is not None else State(settings or ClusterSettings())
+
+    def handle(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
+        """Decide one command. `now`: seconds since the epoch. Raises TypeError for what is no command."""
+        decide = DECISIONS.get(type(command))
+        if decide is None:
+            raise TypeError(f"{type(command).__name__} is not a command of the core")
+        if not caller.admin and type(command) in INTERNAL:
+            return Outcome(reply=Rejection(code="ESLURM_ACCESS_DENIED"))
+        turn = Turn(self.state, now, caller)
+        try:
+            reply = decide(turn, command)
+        except Refused as refused:
+            assert not turn.events, f"{type(command).__name__} refused after {turn.events}"
+            return Outcome(reply=refused.rejection)
+        return Outcome(reply=reply, events=tuple(turn.events), effects=tuple(turn.effects))
+
+    def apply(self, event: Event) -> None:
+        """Replay one journaled event."""
+        apply_event(self.state, event)
+
+    def next_deadline(self) -> float | None:
+        """When to send `Tick` at the latest (seconds since the epoch); None: not before something else happens."""
+        jobs, steps = self.state.deadlines.next(), self.state.step_deadlines.next()
+        if jobs is None or steps is None:
+            return steps if jobs is None else jobs
+        return min(jobs, steps)
+
+    def pending_effects(self, node: str | None = None) -> list[Effect]:
+        """All effects that may be undelivered, from the state alone: after a restart, or (with `node`) when a node
+        comes back.
+        """
+        return pending.pending_effects(self.state, node)
+
+    def image(self) -> bytes:
+        """The durable form of the state."""
+        return self.state.image()
+
+    @classmethod
+    def from_image(cls, data: bytes) -> Machine:
+        """Inverse of `image`."""
+        return cls(state=State.from_image(data))

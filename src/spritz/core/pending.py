@@ -1,0 +1,92 @@
+"""Effects that may never have arrived, derived from the state: after a restart of the controller, or when a node
+comes back.
+
+Receivers take each effect once, so too many do no harm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.effects import Effect, LaunchBatchOn, LaunchStepOn, SuspendOn, TerminateJobOn, TerminateStepOn
+from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.model.ids import STEP_BATCH
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.job import Job
+    from spritz.model.step import Step
+
+
+def pending_effects(state: State, node: str | None = None) -> list[Effect]:
+    """Launches of started but unreported steps, terminations of what should be gone. `node` restricts to one."""
+    if node is None:
+        job_ids = [*state.running, *state.completing]
+    else:
+        use = state.uses.get(node)
+        job_ids = list(use.jobs) if use is not None else []
+    effects: list[Effect] = []
+    for job_id in job_ids:
+        effects += _job_effects(state, state.jobs[job_id], node)
+    return effects
+
+
+def _job_effects(state: State, job: Job, node: str | None) -> list[Effect]:
+    if job.flags & COMPLETING:
+        return [terminate(job, name) for name in job.completing if node is None or name == node]
+    if job.flags & CONFIGURING:
+        return []  # PrologSlurmctld runs
+    effects: list[Effect] = []
+    for step in state.steps.get(job.id, {}).values():
+        effects += _step_effects(step, node)
+    if job.state is JobState.SUSPENDED and job.allocation is not None:
+        effects += [
+            SuspendOn(node=name, job_id=job.id, restart_count=job.restart_count)
+            for name in job.allocation.names
+            if node is None or name == node
+        ]
+    return effects
+
+
+def _step_effects(step: Step, node: str | None) -> list[Effect]:
+    effects: list[Effect] = [launch(step, name) for name in step.unstarted_nodes if node is None or name == node]
+    if step.cancelled:
+        effects += [terminate_step(step, name) for name in step.running_nodes if node is None or name == node]
+    return effects
+
+
+def launch(step: Step, node: str) -> Effect:
+    """Start this step on `node`."""
+    if step.step_id == STEP_BATCH:
+        return LaunchBatchOn(node=node, job_id=step.job_id, restart_count=step.restart_count)
+    return LaunchStepOn(node=node, job_id=step.job_id, restart_count=step.restart_count, step_id=step.step_id)
+
+
+def terminate(job: Job, node: str, *, kill_now: bool = False) -> TerminateJobOn:
+    """End what is left of an ended (or requeued) job on `node`."""
+    return TerminateJobOn(
+        node=node, job_id=job.id, restart_count=job.completing_life, cause=termination_cause(job), kill_now=kill_now
+    )
+
+
+def termination_cause(job: Job) -> str:
+    """The word for the line on the job's standard error."""
+    if job.state is JobState.PENDING:
+        return "NODE_FAIL" if job.failed_node else "REQUEUED"
+    return str(job.state.value)
+
+
+def terminate_step(
+    step: Step, node: str, cause: str = "", at: float = 0.0, *, kill_now: bool = False
+) -> TerminateStepOn:
+    """End one step on `node`; `cause` and `at` word the line on its standard error."""
+    return TerminateStepOn(
+        node=node,
+        job_id=step.job_id,
+        restart_count=step.restart_count,
+        step_id=step.step_id,
+        cause=cause,
+        at=at,
+        kill_now=kill_now,
+    )

@@ -1,0 +1,351 @@
+"""The cluster's state: dicts of frozen records, and the indexes that keep every decision independent of the number of
+jobs.
+
+Owns consistency between records and indexes: records change through `put_job`, `put_step` … only, and only `apply`
+calls those. Decisions read. Indexes are dicts used as ordered sets, so that iteration is the same on every run.
+
+Invariants (checked in `invariants`): each job is in exactly one of `pending`, `running`, `completing` (which may also
+be pending again) or none (ended and gone); a job is in `uses[node].jobs` for exactly the nodes it holds; `steps` has
+live steps only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct, msgpack, structs
+
+from spritz.core.flags import COMPLETING
+from spritz.core.holdings import NodeUse
+from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
+from spritz.model.cluster import ClusterSettings
+from spritz.model.job import Job, JobSpec
+from spritz.model.node import Node
+from spritz.model.partition import Partition
+from spritz.model.resources import NodeAllocation, mask_of
+from spritz.model.states import JobState
+from spritz.model.step import Step
+
+if TYPE_CHECKING:
+    from spritz.core.decide.fit import Shape
+
+K = TypeVar("K")
+
+
+class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Durable form of a State: records only, indexes are built again."""
+
+    format: int = 1
+    version: int = 0
+    next_job_id: int = 0
+    settings: ClusterSettings = ClusterSettings()
+    jobs: list[Job] = []
+    steps: list[Step] = []
+    nodes: list[Node] = []
+    partitions: list[Partition] = []
+
+
+class State:
+    """Everything the controller knows. `version` counts the events applied since the first."""
+
+    __slots__ = (
+        "arrays",
+        "arrays_live",
+        "arrays_running",
+        "completing",
+        "deadlines",
+        "dependents",
+        "features",
+        "job_count",
+        "jobs",
+        "licenses_taken",
+        "live_by_name",
+        "live_by_user",
+        "next_job_id",
+        "node_partitions",
+        "nodes",
+        "partitions",
+        "pending",
+        "running",
+        "settings",
+        "shapes",
+        "singletons",
+        "step_deadlines",
+        "steps",
+        "uses",
+        "version",
+    )
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.version = 0
+        self.settings = settings
+        #: candidate for the next new job
+        self.next_job_id = settings.first_job_id
+        self.jobs: dict[int, Job] = {}
+        #: jobs with every task of every array counted, as MaxJobCount does
+        self.job_count = 0
+        #: job number -> step number -> live step
+        self.steps: dict[int, dict[int, Step]] = {}
+        self.nodes: dict[str, Node] = {}
+        self.uses: dict[str, NodeUse] = {}
+        self.partitions: dict[str, Partition] = {}
+        # -- indexes
+        self.pending: dict[int, None] = {}
+        #: RUNNING and SUSPENDED
+        self.running: dict[int, None] = {}
+        #: flag COMPLETING: ended (or pending again) with processes left on some nodes
+        self.completing: dict[int, None] = {}
+        self.live_by_user: dict[int, dict[int, None]] = {}
+        #: (uid, job name) -> jobs that have not ended, for `singleton`
+        self.live_by_name: dict[tuple[int, str], dict[int, None]] = {}
+        #: array's number -> task id -> number of the task's own record
+        self.arrays: dict[int, dict[int, int]] = {}
+        #: array's number -> records (its own included) that are live
+        self.arrays_live: dict[int, int] = {}
+        #: array's number -> tasks that hold resources, for `%limit`
+        self.arrays_running: dict[int, int] = {}
+        #: license -> how many running jobs hold
+        self.licenses_taken: dict[str, int] = {}
+        #: job number -> pending jobs with an open dependency on it
+        self.dependents: dict[int, dict[int, None]] = {}
+        #: (uid, job name) -> pending jobs that wait for a singleton
+        self.singletons: dict[tuple[int, str], dict[int, None]] = {}
+        self.node_partitions: dict[str, tuple[str, ...]] = {}
+        #: caches of `decide.fit`: partition -> groups of alike nodes, and all features; emptied when nodes or
+        #: partitions change
+        self.shapes: dict[str, list[Shape]] = {}
+        self.features: frozenset[str] | None = None
+        self.deadlines = Deadlines()
+        #: by `step_key`
+        self.step_deadlines = Deadlines()
+
+    # -- jobs
+
+    def put_job(self, job: Job) -> None:
+        """Add or replace a job, and move it to where it belongs in every index."""
+        job_id = job.id
+        old = self.jobs.get(job_id)
+        self.jobs[job_id] = job
+        if old is None:
+            self.job_count += _weight(job)
+            self._index_state(job)
+        elif old.state is not job.state or old.flags != job.flags or old.spec is not job.spec:
+            self._unindex_state(old)
+            self._index_state(job)
+        if job.array_task_id is not None and (old is None or old.array_task_id is None):
+            self.arrays.setdefault(job.array_job_id, {})[job.array_task_id] = job_id
+        if old is not None and old.dependencies:
+            self._unindex_dependencies(old)
+        if job.dependencies:
+            self._index_dependencies(job)
+        self.deadlines.set(job_id, job_deadline(self, job))
+
+    def forget_job(self, job_id: int) -> None:
+        """Remove an ended job."""
+        job = self.jobs.pop(job_id)
+        self.job_count -= _weight(job)
+        self._unindex_state(job)
+        self._unindex_dependencies(job)
+        if job.array_task_id is not None:
+            tasks = self.arrays.get(job.array_job_id)
+            if tasks is not None:
+                tasks.pop(job.array_task_id, None)
+                if not tasks:
+                    del self.arrays[job.array_job_id]
+        self.deadlines.set(job_id, NEVER)
+
+    def _index_state(self, job: Job) -> None:
+        job_id, state = job.id, job.state
+        live = not state.ended
+        if job.flags & COMPLETING:
+            self.completing[job_id] = None
+        if state is JobState.PENDING:
+            self.pending[job_id] = None
+        elif live:
+            self.running[job_id] = None
+            for name, count in job.licenses:
+                self.licenses_taken[name] = self.licenses_taken.get(name, 0) + count
+            if job.array_job_id:
+                self.arrays_running[job.array_job_id] = self.arrays_running.get(job.array_job_id, 0) + 1
+        if live or job.flags & COMPLETING:
+            spec = job.spec
+            self.live_by_user.setdefault(spec.uid, {})[job_id] = None
+            if live:
+                self.live_by_name.setdefault((spec.uid, spec.name), {})[job_id] = None
+            if job.array_job_id:
+                self.arrays_live[job.array_job_id] = self.arrays_live.get(job.array_job_id, 0) + 1
+
+    def _unindex_state(self, job: Job) -> None:
+        job_id, state = job.id, job.state
+        live = not state.ended
+        if job.flags & COMPLETING:
+            self.completing.pop(job_id, None)
+        if state is JobState.PENDING:
+            self.pending.pop(job_id, None)
+        elif live:
+            self.running.pop(job_id, None)
+            for name, count in job.licenses:
+                _count_down(self.licenses_taken, name, count)
+            if job.array_job_id:
+                _count_down(self.arrays_running, job.array_job_id)
+        if live or job.flags & COMPLETING:
+            spec = job.spec
+            _discard(self.live_by_user, spec.uid, job_id)
+            if live:
+                _discard(self.live_by_name, (spec.uid, spec.name), job_id)
+            if job.array_job_id:
+                _count_down(self.arrays_live, job.array_job_id)
+
+    def _index_dependencies(self, job: Job) -> None:
+        if job.state is not JobState.PENDING:
+            return
+        for dependency in job.dependencies:
+            if dependency.kind == "singleton":
+                self.singletons.setdefault((job.spec.uid, job.spec.name), {})[job.id] = None
+            else:
+                self.dependents.setdefault(dependency.job_id, {})[job.id] = None
+
+    def _unindex_dependencies(self, job: Job) -> None:
+        for dependency in job.dependencies:
+            if dependency.kind == "singleton":
+                _discard(self.singletons, (job.spec.uid, job.spec.name), job.id)
+            else:
+                _discard(self.dependents, dependency.job_id, job.id)
+
+    def refresh_deadlines(self) -> None:
+        """All deadlines again, after settings or partitions changed."""
+        for job in self.jobs.values():
+            self.deadlines.set(job.id, job_deadline(self, job))
+
+    # -- steps
+
+    def put_step(self, step: Step) -> None:
+        """Add or replace a live step."""
+        self.steps.setdefault(step.job_id, {})[step.step_id] = step
+        if step.spec.time_limit_minutes:
+            self.step_deadlines.set(step_key(step.job_id, step.step_id), step_deadline(step))
+
+    def drop_step(self, job_id: int, step_id: int) -> None:
+        """The step has ended."""
+        steps = self.steps.get(job_id)
+        if steps is not None:
+            steps.pop(step_id, None)
+            self.step_deadlines.set(step_key(job_id, step_id), NEVER)
+            if not steps:
+                del self.steps[job_id]
+
+    # -- nodes and partitions
+
+    def put_node(self, node: Node) -> None:
+        """Add or replace a node."""
+        name = node.config.name
+        old = self.nodes.get(name)
+        self.nodes[name] = node
+        if old is None:
+            self.uses[name] = NodeUse()
+        if old is None or old.config is not node.config or old.features_active != node.features_active:
+            self._nodes_changed()
+
+    def _nodes_changed(self) -> None:
+        self.shapes.clear()
+        self.features = None
+
+    def drop_node(self, name: str) -> None:
+        """Remove a node that holds nothing."""
+        self.nodes.pop(name, None)
+        self.uses.pop(name, None)
+        self._nodes_changed()
+
+    def put_partitions(self, partitions: dict[str, Partition]) -> None:
+        """Replace all partitions, in this order."""
+        self.partitions = partitions
+        self._nodes_changed()
+        found: dict[str, list[str]] = {}
+        for partition in partitions.values():
+            for node in partition.nodes:
+                found.setdefault(node, []).append(partition.name)
+        self.node_partitions = {node: tuple(names) for node, names in found.items()}
+
+    # -- image
+
+    def image(self) -> bytes:
+        """All records as bytes."""
+        return msgpack.encode(
+            Image(
+                version=self.version,
+                next_job_id=self.next_job_id,
+                settings=self.settings,
+                jobs=list(self.jobs.values()),
+                steps=[step for steps in self.steps.values() for step in steps.values()],
+                nodes=list(self.nodes.values()),
+                partitions=list(self.partitions.values()),
+            )
+        )
+
+    @classmethod
+    def from_image(cls, data: bytes) -> State:
+        """Inverse of `image`. Raises msgspec.DecodeError (ValidationError) on anything else."""
+        image = msgpack.decode(data, type=Image)
+        state = cls(image.settings)
+        state.version = image.version
+        state.next_job_id = image.next_job_id
+        for node in image.nodes:
+            state.put_node(node)
+        state.put_partitions({partition.name: partition for partition in image.partitions})
+        for step in image.steps:
+            state.put_step(step)
+        specs: dict[int, JobSpec] = {}
+        for job in image.jobs:
+            state._restore_job(job, specs)
+        for job in image.jobs:
+            if job.array_job_id:
+                # When a task may be forgotten depends on the whole array, which is only known now.
+                state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
+        return state
+
+    def _restore_job(self, job: Job, specs: dict[int, JobSpec]) -> None:
+        if job.array_job_id:
+            # Tasks of an array share their spec again, as they did: ten thousand copies would cost memory.
+            spec = specs.setdefault(job.array_job_id, job.spec)
+            if spec is not job.spec and spec == job.spec:
+                job = structs.replace(job, spec=spec)
+        self.put_job(job)
+        for share in self.held_shares(job):
+            use = self.uses.get(share.node)
+            if use is None:
+                continue
+            use.take(job.id, share)
+            if job.flags & COMPLETING:
+                use.completing[job.id] = None
+            if job.suspended_at:
+                use.suspend(job.id)
+
+    @staticmethod
+    def held_shares(job: Job) -> list[NodeAllocation]:
+        """Shares that the job still holds, by its record: all while it runs, those of `completing` nodes afterwards."""
+        if job.allocation is None:
+            return []
+        if job.flags & COMPLETING:
+            names = set(job.completing)
+            return [share for share in job.allocation.nodes if share.node in names]
+        return list(job.allocation.nodes) if job.state.active else []
+
+
+def _weight(job: Job) -> int:
+    return 1 if job.array is None else mask_of(job.array.pending).bit_count()
+
+
+def _discard(index: dict[K, dict[int, None]], key: K, job_id: int) -> None:
+    members = index.get(key)
+    if members is not None:
+        members.pop(job_id, None)
+        if not members:
+            del index[key]
+
+
+def _count_down(counts: dict[K, int], key: K, count: int = 1) -> None:
+    left = counts.get(key, 0) - count
+    if left > 0:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

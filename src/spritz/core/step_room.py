@@ -1,0 +1,109 @@
+"""What of a job's allocation is free for one more step, node by node.
+
+A step holds its CPUs unless it overlaps; memory and GRES it holds only if it asked for them by number: several small
+steps would otherwise never run side by side, since each has all of the job's memory and GPUs by default. Differs:
+Slurm lets a step without --mem hold all memory of the job.
+
+Source: srun(1) --exact, --overlap, --gres, --mem.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.holdings import is_shared
+from spritz.model.ids import STEP_MAX
+from spritz.model.resources import lowest_bits, mask_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.resources import GresAllocation, GresRequest, NodeAllocation
+    from spritz.model.step import Step, StepSpec
+
+
+class Pool:
+    """Free GRES of one name and type; shares of a GPU have a pool for each GPU (`mask` says which)."""
+
+    __slots__ = ("count", "mask", "name", "shared", "type")
+
+    def __init__(self, item: GresAllocation) -> None:
+        self.name = item.name
+        self.type = item.type
+        self.mask = mask_of(item.indexes)
+        self.count = item.count
+        self.shared = is_shared(item.name)
+
+    def take(self, count: int) -> int:
+        """Take the lowest devices; returns their mask (the GPU's, for shares)."""
+        self.count -= count
+        if self.shared:
+            return self.mask
+        mask = lowest_bits(self.mask, count)
+        self.mask &= ~mask
+        return mask
+
+    def lose(self, item: GresAllocation) -> None:
+        """Another step holds `item`; nothing happens unless it is out of this pool."""
+        mask = mask_of(item.indexes)
+        if (item.name, item.type) != (self.name, self.type) or (self.shared and mask != self.mask):
+            return
+        if not self.shared:
+            self.mask &= ~mask
+        self.count -= item.count
+
+
+class Room:
+    """One node of the job: all that the job has there, and what other steps leave free of it."""
+
+    __slots__ = ("all_cpus", "busy", "cpus", "memory_mib", "name", "pools", "share")
+
+    def __init__(self, share: NodeAllocation) -> None:
+        self.share = share
+        self.name = share.node
+        self.all_cpus = mask_of(share.cpus)
+        self.cpus = self.all_cpus
+        self.memory_mib = share.memory_mib
+        self.pools = [Pool(item) for item in share.gres]
+        #: some step that does not overlap is here
+        self.busy = False
+
+    def take(self, step: Step, share: NodeAllocation) -> None:
+        """`step` holds `share` here; one that overlaps holds nothing."""
+        if step.spec.overlap:
+            return
+        self.cpus &= ~mask_of(share.cpus)
+        self.busy = True
+        if asks_memory(step.spec):
+            self.memory_mib -= share.memory_mib
+        if asks_gres(step.spec):
+            for item in share.gres:
+                for pool in self.pools:
+                    pool.lose(item)
+
+    def free(self, item: GresRequest) -> int:
+        """How many of `item` are free here."""
+        return sum(pool.count for pool in self.pools if pool.name == item.name and item.type in ("", pool.type))
+
+
+def rooms_of(shares: Iterable[NodeAllocation], steps: Iterable[Step]) -> list[Room]:
+    """Rooms in the job's rank order, with what `steps` hold taken out."""
+    rooms = {share.node: Room(share) for share in shares}
+    for step in steps:
+        if step.step_id > STEP_MAX:
+            continue
+        for node in step.nodes:
+            name = node.allocation.node
+            if name in rooms and name in step.running_nodes:
+                rooms[name].take(step, node.allocation)
+    return list(rooms.values())
+
+
+def asks_memory(spec: StepSpec) -> bool:
+    """--mem, --mem-per-cpu or --mem-per-gpu, and not the zero that means all."""
+    return bool(spec.memory_mib_per_node or spec.memory_mib_per_cpu or spec.memory_mib_per_gpu)
+
+
+def asks_gres(spec: StepSpec) -> bool:
+    """GRES by number, in any way."""
+    return bool(spec.gres_per_node or spec.gpus or spec.gpus_per_node or spec.gpus_per_task or spec.gpus_per_socket)

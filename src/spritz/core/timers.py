@@ -1,0 +1,159 @@
+"""When the core must be asked again: one deadline per job, as data.
+
+`job_deadline` says, from the record alone, when something about a job falls due; `Deadlines` keeps the earliest at
+hand. What is to be done then is `decide.due`'s business; it looks at the same conditions, so every deadline that has
+passed must lead to an event that moves it.
+
+Source: slurm.conf(5) MinJobAge, OverTimeLimit, KillWait; sbatch(1) --begin, --deadline, --signal, --immediate.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from spritz.core.flags import COMPLETING
+from spritz.model.ids import INFINITE
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.core.state import State
+    from spritz.model.job import Job
+    from spritz.model.step import Step
+
+#: a pending job is given this much more than the last moment at which it could have started before its --deadline
+DEADLINE_GRACE_SECONDS = 1.0
+
+NEVER = float("inf")
+
+#: OverTimeLimit=UNLIMITED as stored (minutes, 16 bit in Slurm)
+OVER_TIME_UNLIMITED = 65_535
+
+
+class Deadlines:
+    """Job number -> its next deadline, and the earliest of all. Setting and reading are O(log n)."""
+
+    __slots__ = ("_heap", "_times")
+
+    def __init__(self) -> None:
+        self._times: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+
+    def set(self, job_id: int, at: float) -> None:
+        """The job is due at `at`; NEVER forgets it."""
+        times = self._times
+        if at == NEVER:
+            times.pop(job_id, None)
+            return
+        if times.get(job_id) == at:
+            return
+        times[job_id] = at
+        heappush(self._heap, (at, job_id))
+        if len(self._heap) > 2 * len(times) + 64:
+            # Superseded entries stay in the heap until they surface; those of long limits would pile up for days.
+            self._heap = [(time, number) for number, time in times.items()]
+            heapify(self._heap)
+
+    def next(self) -> float | None:
+        """The earliest deadline."""
+        heap, times = self._heap, self._times
+        while heap:
+            at, job_id = heap[0]
+            if times.get(job_id) == at:
+                return at
+            heappop(heap)
+        return None
+
+    def due(self, now: float) -> list[int]:
+        """Jobs whose deadline is at or before `now`, earliest first. They stay due until their record changes."""
+        heap, times = self._heap, self._times
+        found: list[tuple[float, int]] = []
+        while heap and heap[0][0] <= now:
+            entry = heappop(heap)
+            if times.get(entry[1]) == entry[0] and (not found or found[-1] != entry):
+                found.append(entry)
+        for entry in found:
+            heappush(heap, entry)
+        return [job_id for _at, job_id in found]
+
+    def items(self) -> Iterator[tuple[int, float]]:
+        """All deadlines, for invariants."""
+        return iter(self._times.items())
+
+
+def over_time_seconds(state: State, job: Job) -> float:
+    """How long the job may exceed its time limit: the partition's OverTimeLimit, else the cluster's."""
+    partition = state.partitions.get(job.partition)
+    minutes = state.settings.over_time_minutes
+    if partition is not None and partition.over_time_minutes is not None:
+        minutes = partition.over_time_minutes
+    return NEVER if minutes >= OVER_TIME_UNLIMITED else minutes * 60.0
+
+
+def pending_deadline(job: Job) -> float:
+    """Last moment at which the job may start and still end before its --deadline."""
+    if not job.spec.deadline_at:
+        return NEVER
+    minutes = job.spec.time_min_minutes or job.time_limit_minutes or 0
+    if minutes >= INFINITE:
+        minutes = 0
+    return job.spec.deadline_at - minutes * 60.0 + DEADLINE_GRACE_SECONDS
+
+
+def job_deadline(state: State, job: Job) -> float:
+    """When something about this job falls due; NEVER if nothing does before its record changes."""
+    if job.state is JobState.RUNNING:
+        return _running_deadline(state, job)
+    if job.flags & COMPLETING:
+        return job.repeat_kill_at or NEVER
+    if job.state is JobState.PENDING:
+        return _waiting_deadline(job)
+    if job.state is JobState.SUSPENDED:
+        return NEVER
+    return _purge_deadline(state, job)
+
+
+def _running_deadline(state: State, job: Job) -> float:
+    at = job.spec.deadline_at or NEVER
+    if job.ends_at:
+        at = min(at, job.ends_at + over_time_seconds(state, job))
+        signal = job.spec.end_signal
+        if signal is not None and not job.end_signal_sent:
+            at = min(at, job.ends_at - signal.seconds)
+    return at
+
+
+def _waiting_deadline(job: Job) -> float:
+    at = pending_deadline(job)
+    if job.reason is Reason.BEGIN_TIME:
+        at = min(at, job.eligible_at)
+    for dependency in job.dependencies:
+        if dependency.due_at:
+            at = min(at, dependency.due_at)
+    if job.start_by_at:
+        at = min(at, job.start_by_at)
+    return at
+
+
+def _purge_deadline(state: State, job: Job) -> float:
+    """MinJobAge after its end; tasks of an array wait for the last of them. MinJobAge=0 keeps records for ever."""
+    age = state.settings.min_job_age_seconds
+    if not age or (job.array_job_id and state.arrays_live.get(job.array_job_id)):
+        return NEVER
+    return job.ended_at + age
+
+
+def step_key(job_id: int, step_id: int) -> int:
+    """One number for a step."""
+    return job_id << 32 | step_id
+
+
+def step_deadline(step: Step) -> float:
+    """End of a step's own time limit, until it is told to end."""
+    minutes = step.spec.time_limit_minutes
+    if not minutes or minutes >= INFINITE or step.cancelled:
+        return NEVER
+    return step.started_at + minutes * 60.0

@@ -1,0 +1,23 @@
+"""The shared vocabulary: frozen records, states, commands, queries and what daemons say to each other.
+
+Owns names and shapes only. Nothing here computes policy, reads a clock or does I/O; every other room imports it.
+
+Map
+---
+`ids`         job, step and user numbers and their special values
+`states`      job and node states with their flags; the transition table
+`reasons`     why a job waits or ended, in Slurm's words
+`errors`      `SpritzError`, `Rejection`, the ESLURM table
+`resources`   the resource algebra: masks, node capacity, requests, allocations
+`job`, `step`, `node`, `partition`, `cluster`   one record each
+`plan`        what a scheduling cycle proposes
+`commands/`   requests that change state (handled by `core.Machine.handle`), one file per noun
+`queries`     requests that only read, and their replies
+`launch`      what the controller tells a node daemon
+`reports`     what a node daemon tells the controller
+`events/`     journaled facts
+
+Units are in names: `_minutes`, `_seconds`, `_mib`; times are float seconds since the epoch (`*_at`), 0.0 meaning "not
+yet".
+Import the defining module, not this package: commands must start fast.
+"""

@@ -1,0 +1,87 @@
+"""Settings of the whole cluster that decisions depend on, and identity of a caller.
+
+What only the shell needs (paths, ports, log levels) stays in `config`; this is what core, scheduling and node machine
+read.
+
+Source: slurm.conf(5).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Caller(Struct, frozen=True, kw_only=True, gc=False):
+    """Who asks, by the kernel's word (or, later, a verified token). `admin`: root or SlurmUser."""
+
+    uid: int
+    gid: int = -1
+    user: str = ""
+    group: str = ""
+    groups: tuple[int, ...] = ()
+    group_names: tuple[str, ...] = ()
+    admin: bool = False
+    host: str = ""
+
+
+#: The controller itself: timers, plans, reports of its own nodes.
+SYSTEM = Caller(uid=0, gid=0, user="root", group="root", admin=True)
+
+
+class ClusterSettings(Struct, frozen=True, kw_only=True):
+    """Typed slurm.conf values that decisions use. Seconds, minutes and MiB as the names say; 0 or None as in the
+    manual."""
+
+    cluster_name: str = "cluster"
+    slurm_user: str = "root"
+    first_job_id: int = 1
+    max_job_id: int = 0x03FF0000
+    max_job_count: int = 10_000
+    max_array_size: int = 1001
+    max_step_count: int = 40_000
+    max_tasks_per_node: int = 512
+    min_job_age_seconds: int = 300
+    kill_wait_seconds: int = 30
+    kill_on_bad_exit: bool = False
+    wait_seconds: int = 0
+    inactive_limit_seconds: int = 0
+    over_time_minutes: int = 0
+    #: SlurmdParameters=config_overrides: what a node reports is not compared with what slurm.conf says
+    config_overrides: bool = False
+    slurmd_timeout_seconds: int = 300
+    #: 0, 1, 2
+    return_to_service: int = 0
+    job_requeue: bool = True
+    max_batch_requeue: int = 5
+    #: a requeued job waits so long (BeginTime), so that what made it fail can pass
+    requeue_delay_seconds: float = 5.0
+    requeue_exit: tuple[int, ...] = ()
+    requeue_exit_hold: tuple[int, ...] = ()
+    #: ALL, ANY, NO
+    enforce_part_limits: str = "NO"
+    default_memory_mib_per_cpu: int = 0
+    default_memory_mib_per_node: int = 0
+    default_memory_mib_per_gpu: int = 0
+    default_cpus_per_gpu: int = 0
+    max_memory_mib_per_cpu: int = 0
+    max_memory_mib_per_node: int = 0
+    gres_types: tuple[str, ...] = ()
+    #: CR_Core, CR_CPU, CR_Socket …, lower case without the memory part
+    consumable: str = "core"
+    memory_consumable: bool = True
+    one_task_per_core: bool = False
+    least_loaded: bool = False
+    select_linear: bool = False
+    scheduler_parameters: tuple[tuple[str, str], ...] = ()
+    priority_multifactor: bool = True
+    priority_weight_age: int = 0
+    priority_max_age_seconds: int = 7 * 86_400
+    priority_weight_jobsize: int = 0
+    priority_weight_partition: int = 0
+    job_file_append: bool = False
+    kill_invalid_dependency: bool = False
+    max_dependency_depth: int = 10
+    max_script_bytes: int = 4 * 1024 * 1024
+    licenses: tuple[tuple[str, int], ...] = ()
+    #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
+    prolog_slurmctld: bool = False

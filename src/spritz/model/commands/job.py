@@ -1,0 +1,170 @@
+"""Commands about jobs. Replies are named in the docstrings; a refusal is a `Rejection`.
+
+Source: sbatch(1), scancel(1), scontrol(1).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.job import JobSpec
+
+
+class JobTarget(Struct, frozen=True, gc=False):
+    """A job, an array's own number, or some of an array's tasks. `tasks` is a mask in hexadecimal, "" for all."""
+
+    job_id: int
+    tasks: str = ""
+    step_id: int | None = None
+
+
+class SubmitJob(Struct, frozen=True, kw_only=True):
+    """A new job. Reply: `JobSubmitted`. `test_only` decides and plans, and changes nothing; reply `WillRun`.
+
+    Script and environment travel beside the spec and are stored as blobs under their keys before the event is
+    journaled.
+    `immediate_seconds`: refuse or cancel unless it starts within so many seconds (None: not asked).
+    """
+
+    spec: JobSpec
+    script: bytes = b""
+    environment: tuple[bytes, ...] = ()
+    test_only: bool = False
+    immediate_seconds: int | None = None
+
+
+class JobSubmitted(Struct, frozen=True, kw_only=True):
+    """Reply to SubmitJob. `messages` are for the user's standard error."""
+
+    job_id: int
+    messages: tuple[str, ...] = ()
+
+
+class WillRun(Struct, frozen=True, kw_only=True):
+    """Reply to SubmitJob(test_only): expected start, nodes, CPUs and partition."""
+
+    job_id: int
+    start_at: float
+    nodes: str
+    cpus: int
+    partition: str
+
+
+class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which jobs are meant, as scancel's and squeue's options say. Empty fields do not restrict. All given ones must
+    match."""
+
+    targets: tuple[JobTarget, ...] = ()
+    users: tuple[int, ...] = ()
+    accounts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    #: JobState values or names of flags (COMPLETING …); empty: the command's default
+    states: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    reservation: str = ""
+    wckeys: tuple[str, ...] = ()
+    licenses: tuple[str, ...] = ()
+
+
+class CancelJobs(Struct, frozen=True, kw_only=True):
+    """scancel. Signal 0 or SIGKILL without `batch`/`full` ends jobs (TERM, CONT, KillWait, KILL); others are only sent.
+
+    `batch`: to the batch shell only. `full`: to the shell and all steps. Neither: to the steps, not the shell.
+    Reply: `CancelResult`.
+    """
+
+    filter: JobFilter
+    signal: int = 0
+    batch: bool = False
+    full: bool = False
+    hurry: bool = False
+    comment: str = ""
+
+
+class CancelOutcome(Struct, frozen=True, kw_only=True, gc=False):
+    """What happened to one target: `code` "" is success, else an ESLURM name."""
+
+    job_id: int
+    label: str
+    step_id: int | None = None
+    code: str = ""
+    message: str = ""
+
+
+class CancelResult(Struct, frozen=True, kw_only=True):
+    """Reply to CancelJobs."""
+
+    outcomes: tuple[CancelOutcome, ...] = ()
+
+
+class UpdateJob(Struct, frozen=True, kw_only=True):
+    """`scontrol update JobId=`. `changes` maps JobSpec fields (and `array_limit`, `hold`, `end_at`) to new values,
+    typed as there; None resets.
+
+    Values are msgpack-plain. Reply: `Done`.
+    """
+
+    target: JobTarget
+    changes: dict[str, object]
+
+
+class HoldJob(Struct, frozen=True, kw_only=True):
+    """`scontrol hold` (as administrator) or `uhold`. Reply: `Done`."""
+
+    target: JobTarget
+    by_user: bool = False
+
+
+class ReleaseJob(Struct, frozen=True, kw_only=True):
+    """`scontrol release`. Reply: `Done`."""
+
+    target: JobTarget
+
+
+class RequeueJob(Struct, frozen=True, kw_only=True):
+    """`scontrol requeue` and `requeuehold`; `special_exit` is `State=SpecialExit`. Reply: `Done`."""
+
+    target: JobTarget
+    hold: bool = False
+    special_exit: bool = False
+    incomplete_only: bool = False
+
+
+class SuspendJob(Struct, frozen=True, kw_only=True):
+    """`scontrol suspend`: administrators only. Reply: `Done`."""
+
+    target: JobTarget
+
+
+class ResumeJob(Struct, frozen=True, kw_only=True):
+    """`scontrol resume`. Reply: `Done`."""
+
+    target: JobTarget
+
+
+class TopJob(Struct, frozen=True, kw_only=True):
+    """`scontrol top`: first among its user's jobs. Reply: `Done`."""
+
+    targets: tuple[JobTarget, ...]
+
+
+class NotifyJob(Struct, frozen=True, kw_only=True):
+    """`scontrol notify`: a line on the job's standard error. Reply: `Done`."""
+
+    target: JobTarget
+    message: str
+
+
+class FinishAllocation(Struct, frozen=True, kw_only=True):
+    """salloc or srun gives its allocation back. Reply: `Done`."""
+
+    job_id: int
+    exit_status: int = 0
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """Success without a value; `messages` are for standard error or output."""
+
+    messages: tuple[str, ...] = ()

@@ -1,0 +1,45 @@
+"""Commands about steps."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.step import Step, StepSpec
+
+
+class CreateStep(Struct, frozen=True, kw_only=True):
+    """srun inside an allocation. Reply: `StepCreated`, then the controller launches it on its nodes.
+
+    `ESLURM_NODES_BUSY` when other steps hold the resources; with `wait` the answer is held back until they fit
+    (the api parks it; the core never waits).
+    """
+
+    job_id: int
+    spec: StepSpec
+    wait: bool = False
+
+
+class StepCreated(Struct, frozen=True, kw_only=True):
+    """Reply to CreateStep."""
+
+    step: Step
+    messages: tuple[str, ...] = ()
+
+
+class SignalStep(Struct, frozen=True, kw_only=True):
+    """Send a signal to every task of a step, or end the step (`terminate`: TERM, KillWait, KILL). Reply: `Done`."""
+
+    job_id: int
+    step_id: int
+    signal: int = 0
+    terminate: bool = False
+
+
+class AttachStep(Struct, frozen=True, kw_only=True):
+    """sattach: supervisors connect to one more client, as with StepSpec.io_address. Reply: `StepCreated` with the
+    step."""
+
+    job_id: int
+    step_id: int
+    io_address: str
+    io_key: str

@@ -1,0 +1,19 @@
+"""Journaled facts: past tense, one file per noun. `core.apply` is the only thing that turns them into state.
+
+`ALL_EVENTS` maps each kind (the class name, which is also the msgspec tag in field `kind`) to its type; `Event` is the
+common base.
+"""
+
+from __future__ import annotations
+
+from spritz.model.events import cluster, job, step
+from spritz.model.events.base import Event
+
+ALL_EVENTS: dict[str, type[Event]] = {
+    name: member
+    for module in (job, step, cluster)
+    for name, member in vars(module).items()
+    if isinstance(member, type) and issubclass(member, Event) and member is not Event
+}
+
+__all__ = ["ALL_EVENTS", "Event"]

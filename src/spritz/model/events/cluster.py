@@ -1,0 +1,74 @@
+"""Facts about nodes, partitions and the configuration."""
+
+from __future__ import annotations
+
+from spritz.model.cluster import ClusterSettings
+from spritz.model.events.base import Event
+from spritz.model.node import Node, NodeConfig
+from spritz.model.partition import Partition
+from spritz.model.states import NodeState
+
+
+class ClusterConfigured(Event, frozen=True, kw_only=True):
+    """The configuration was read (start, or `scontrol reconfigure`).
+
+    Nodes and partitions that it does not name are gone; jobs have been cleared off such nodes by earlier events.
+    """
+
+    settings: ClusterSettings
+    nodes: tuple[NodeConfig, ...]
+    partitions: tuple[Partition, ...]
+
+
+class NodeRegistered(Event, frozen=True, kw_only=True):
+    """A node daemon introduced itself. State, flags and reason are what follows from it."""
+
+    name: str
+    state: NodeState
+    flags: int = 0
+    reason: str = ""
+    reason_uid: int = 0
+    reason_at: float = 0.0
+    booted_at: float = 0.0
+    daemon_started_at: float = 0.0
+    version: str = ""
+    operating_system: str = ""
+    architecture: str = ""
+    hostname: str = ""
+    address: str = ""
+    port: int = 0
+
+
+class NodeStateChanged(Event, frozen=True, kw_only=True):
+    """Base state, flags (NodeFlag bits) or reason of a node changed; the values are all as they are now."""
+
+    name: str
+    state: NodeState
+    flags: int = 0
+    reason: str = ""
+    reason_uid: int = 0
+    reason_at: float = 0.0
+
+
+class NodeUpdated(Event, frozen=True, kw_only=True):
+    """Other fields of a node changed (features, weight, comment, address …): `node` is all of it, afterwards."""
+
+    node: Node
+
+
+class PartitionCreated(Event, frozen=True, kw_only=True):
+    """A partition was added."""
+
+    partition: Partition
+
+
+class PartitionUpdated(Event, frozen=True, kw_only=True):
+    """A partition changed: all of it, afterwards."""
+
+    partition: Partition
+
+
+class PartitionDeleted(Event, frozen=True, kw_only=True):
+    """A partition is gone."""
+
+    name: str

@@ -1,0 +1,193 @@
+"""Facts about jobs, in the order of a job's life.
+
+A whole `Job` travels only where most of it is news (`JobQueued`, `JobUpdated`); everything else carries just what
+changed.
+"""
+
+from __future__ import annotations
+
+from spritz.model.events.base import Event
+from spritz.model.job import Dependency, Hold, Job
+from spritz.model.plan import PendingNote
+from spritz.model.reasons import Reason
+from spritz.model.resources import Allocation
+from spritz.model.states import JobState
+
+
+class JobQueued(Event, frozen=True, kw_only=True):
+    """A submission was accepted. `job` is complete, its number included."""
+
+    job: Job
+
+
+class ArrayTaskSplit(Event, frozen=True, kw_only=True):
+    """A task of a pending array got a record of its own, `job_id`; the array's own number when it was the last task
+    left."""
+
+    array_job_id: int
+    task_id: int
+    job_id: int
+
+
+class ArrayTasksCancelled(Event, frozen=True, kw_only=True):
+    """Some, not all, pending tasks of an array were cancelled: they never had and never will have a record.
+
+    `tasks` is a mask in hexadecimal.
+    """
+
+    array_job_id: int
+    tasks: str
+    by_uid: int = -1
+
+
+class JobUpdated(Event, frozen=True, kw_only=True):
+    """`scontrol update` or `top` changed a job: `job` is all of it, afterwards. State, allocation and steps are as
+    before."""
+
+    job: Job
+
+
+class JobHeld(Event, frozen=True, kw_only=True):
+    """A pending job (or all that is pending of an array) is held back; its priority is 0."""
+
+    job_id: int
+    hold: Hold
+    reason: Reason
+    detail: str = ""
+
+
+class JobReleased(Event, frozen=True, kw_only=True):
+    """The hold is lifted."""
+
+    job_id: int
+    priority: int
+    reason: Reason = Reason.NONE
+    eligible_at: float = 0.0
+
+
+class JobBecameEligible(Event, frozen=True, kw_only=True):
+    """Begin time has come and no dependency is open: the scheduler may consider the job."""
+
+    job_id: int
+    reason: Reason = Reason.NONE
+
+
+class DependenciesChanged(Event, frozen=True, kw_only=True):
+    """Some dependencies were fulfilled or failed. `eligible_at` 0.0: still waiting."""
+
+    job_id: int
+    dependencies: tuple[Dependency, ...]
+    reason: Reason
+    eligible_at: float = 0.0
+
+
+class JobsNoted(Event, frozen=True, kw_only=True):
+    """The scheduler's newest reasons and expectations, for jobs where they changed."""
+
+    notes: tuple[PendingNote, ...]
+
+
+class JobStarted(Event, frozen=True, kw_only=True):
+    """The job holds its allocation. A batch job's pseudo step begins with this; no StepOpened follows for it.
+
+    `ends_at` is the end of the time limit (0.0: none). `time_limit_minutes` as granted (INFINITE: none).
+    """
+
+    job_id: int
+    allocation: Allocation
+    time_limit_minutes: int
+    ends_at: float = 0.0
+    #: (name, count) of what it took from the stock, until it ends
+    licenses: tuple[tuple[str, int], ...] = ()
+    #: PrologSlurmctld runs first: nothing is launched before JobConfigured
+    configuring: bool = False
+
+
+class JobConfigured(Event, frozen=True, kw_only=True):
+    """PrologSlurmctld has run: the job is no longer CONFIGURING."""
+
+    job_id: int
+
+
+class EndSignalSent(Event, frozen=True, kw_only=True):
+    """`--signal` went out before the end of the time limit."""
+
+    job_id: int
+
+
+class JobSuspended(Event, frozen=True, kw_only=True):
+    """All processes were told to stop; CPUs count as free, memory and GRES do not."""
+
+    job_id: int
+
+
+class JobResumed(Event, frozen=True, kw_only=True):
+    """Processes go on; the time limit moved by the time suspended."""
+
+    job_id: int
+    ends_at: float
+    suspended_seconds: float
+
+
+class JobNodeFailed(Event, frozen=True, kw_only=True):
+    """A node of a running job is lost and the job goes on without it (`--no-kill`)."""
+
+    job_id: int
+    node: str
+
+
+class JobEnded(Event, frozen=True, kw_only=True):
+    """The job will run no further in this life. It is COMPLETING while `completing` names nodes that still hold its
+    processes."""
+
+    job_id: int
+    state: JobState
+    reason: Reason = Reason.NONE
+    reason_detail: str = ""
+    exit_status: int = 0
+    derived_exit_status: int = 0
+    completing: tuple[str, ...] = ()
+    failed_node: str = ""
+    #: who cancelled it (sacct's "CANCELLED by"); -1: nobody
+    by_uid: int = -1
+    #: when nodes still silent are told again (0.0: never)
+    repeat_kill_at: float = 0.0
+
+
+class KillRepeated(Event, frozen=True, kw_only=True):
+    """Some nodes of an ended job were silent for too long and were told once more; next time at `repeat_kill_at`."""
+
+    job_id: int
+    repeat_kill_at: float
+
+
+class JobNodeGone(Event, frozen=True, kw_only=True):
+    """Nothing of an ended job is left on `node`; the last one ends COMPLETING. `lost`: the node died and takes the
+    job's rest with it."""
+
+    job_id: int
+    node: str
+    lost: bool = False
+
+
+class JobRequeued(Event, frozen=True, kw_only=True):
+    """The job, ended just before, is pending again under its number; it cannot start before the old nodes have let go
+    of it."""
+
+    job_id: int
+    restart_count: int
+    eligible_at: float
+    priority: int
+    hold: Hold = Hold.NONE
+    #: JobFlag bits to add: REQUEUED, REQUEUE_HOLD, SPECIAL_EXIT
+    flags: int = 0
+    reason: Reason = Reason.BEGIN_TIME
+    reason_detail: str = ""
+    #: an earlier `--begin` is replaced by this (0.0: none)
+    begin_at: float = 0.0
+
+
+class JobsPurged(Event, frozen=True, kw_only=True):
+    """MinJobAge passed: the records are forgotten. Their scripts and environments may go too."""
+
+    job_ids: tuple[int, ...]

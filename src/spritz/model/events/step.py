@@ -1,0 +1,61 @@
+"""Facts about steps. A step's record goes when it ends; accounting keeps what these say.
+
+Batch pseudo steps open with `JobStarted`.
+"""
+
+from __future__ import annotations
+
+from spritz.model.events.base import Event
+from spritz.model.reports import Usage
+from spritz.model.states import JobState
+from spritz.model.step import Step
+
+
+class StepOpened(Event, frozen=True, kw_only=True):
+    """A step was laid out and holds its part of the job's resources."""
+
+    step: Step
+
+
+class StepLaunched(Event, frozen=True, kw_only=True):
+    """All its tasks on `node` run."""
+
+    job_id: int
+    step_id: int
+    node: str
+
+
+class StepNodeEnded(Event, frozen=True, kw_only=True):
+    """The step is over on one node, others still run it. `exit_status`: worst of the tasks there, as a wait status."""
+
+    job_id: int
+    step_id: int
+    node: str
+    exit_status: int = 0
+    usage: Usage = Usage()
+    oom: bool = False
+    error: str = ""
+
+
+class StepEnded(Event, frozen=True, kw_only=True):
+    """The step is over on its last node, `node` ("": it never ran, or its nodes are lost), so altogether.
+
+    `exit_status` is the worst of all tasks on all nodes; `usage` is of the last node alone.
+    """
+
+    job_id: int
+    step_id: int
+    node: str
+    state: JobState
+    exit_status: int = 0
+    usage: Usage = Usage()
+    oom: bool = False
+    error: str = ""
+
+
+class StepCancelled(Event, frozen=True, kw_only=True):
+    """Somebody asked for the step's end; it is still running until its nodes say otherwise."""
+
+    job_id: int
+    step_id: int
+    by_uid: int = -1

@@ -1,0 +1,265 @@
+"""The job: what was asked (`JobSpec`) and what became of it (`Job`).
+
+`JobSpec` is shared by all tasks of an array and changes only by `scontrol update`; `Job` changes with every event and
+is kept small.
+A pending array is one `Job` with `array` set; a task gets its own record (and number) when it starts or is singled out.
+
+Source: sbatch(1), scontrol(1) SPECIFICATIONS FOR UPDATE COMMAND, JOBS; slurm/slurm.h job_desc_msg_t.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from spritz.model.reasons import Reason
+from spritz.model.resources import Allocation, GresRequest
+from spritz.model.states import JobState
+
+
+class Sharing(str, Enum):
+    """How a job's nodes may be shared: sbatch --exclusive, --oversubscribe."""
+
+    DEFAULT = ""
+    EXCLUSIVE = "exclusive"
+    USER = "user"
+    OVERSUBSCRIBE = "oversubscribe"
+
+
+class Hold(str, Enum):
+    """Who holds a job back; only an administrator lifts ADMIN."""
+
+    NONE = ""
+    USER = "user"
+    ADMIN = "admin"
+
+
+class Dependency(Struct, frozen=True, kw_only=True, gc=False):
+    """One condition of --dependency.
+
+    `kind` is after, afterany, afterok, afternotok, aftercorr, afterburstbuffer or singleton. `task_id` None means the
+    whole job or array.
+    `minutes` belongs to `after`. `state` is unfulfilled, fulfilled or failed.
+    """
+
+    kind: str
+    job_id: int = 0
+    task_id: int | None = None
+    minutes: int = 0
+    state: str = "unfulfilled"
+    #: `after:id+minutes` is fulfilled then (0.0: not known before the other job starts)
+    due_at: float = 0.0
+
+
+class EndSignal(Struct, frozen=True, kw_only=True, gc=False):
+    """--signal=[R|B]:number@seconds before the end of the time limit. `batch`: to the batch shell only."""
+
+    signal: int
+    seconds: int = 60
+    batch: bool = False
+    reservation: bool = False
+
+
+class ResourceLimit(Struct, frozen=True, gc=False):
+    """One propagated rlimit: name without the RLIMIT_ prefix, soft limit (-1: unlimited)."""
+
+    name: str
+    soft: int
+
+
+class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request as its user made it, after command line, environment and #SBATCH lines are merged. None or empty: not
+    given.
+
+    The controller stamps uid, gid, user and group; what a client writes there counts only for administrators.
+    """
+
+    name: str = ""
+    uid: int = -1
+    gid: int = -1
+    user: str = ""
+    group: str = ""
+    #: supplementary groups, looked up by the controller when it submits
+    groups: tuple[int, ...] = ()
+    account: str = ""
+    qos: str = ""
+    wckey: str = ""
+    #: in order of preference; empty: the default partition
+    partitions: tuple[str, ...] = ()
+    reservation: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+    system_comment: str = ""
+    extra: str = ""
+
+    # -- size
+    nodes_min: int = 1
+    #: 0: as many as nodes_min asks, unless tasks need more
+    nodes_max: int = 0
+    #: --nodes was given (and not derived from the tasks)
+    nodes_given: bool = False
+    tasks: int = 1
+    tasks_given: bool = False
+    cpus_per_task: int | None = None
+    tasks_per_node: int | None = None
+    tasks_per_socket: int | None = None
+    tasks_per_core: int | None = None
+    tasks_per_gpu: int | None = None
+    #: --mincpus
+    cpus_per_node_min: int | None = None
+    sockets_per_node: int | None = None
+    cores_per_socket: int | None = None
+    threads_per_core: int | None = None
+    core_spec: int | None = None
+    overcommit: bool = False
+    use_min_nodes: bool = False
+    spread: bool = False
+    # -- memory, MiB; 0 per node: all of the node's
+    memory_mib_per_node: int | None = None
+    memory_mib_per_cpu: int | None = None
+    memory_mib_per_gpu: int | None = None
+    tmp_mib: int = 0
+    # -- generic resources
+    gres_per_node: tuple[GresRequest, ...] = ()
+    gpus: tuple[GresRequest, ...] = ()
+    gpus_per_node: tuple[GresRequest, ...] = ()
+    gpus_per_task: tuple[GresRequest, ...] = ()
+    gpus_per_socket: tuple[GresRequest, ...] = ()
+    cpus_per_gpu: int | None = None
+    gpu_bind: str = ""
+    gres_flags: tuple[str, ...] = ()
+    licenses: str = ""
+    # -- placement
+    features: str = ""
+    prefer: str = ""
+    node_list: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    contiguous: bool = False
+    sharing: Sharing = Sharing.DEFAULT
+    distribution: str = ""
+    # -- time
+    #: minutes; None: the partition's default; INFINITE: none
+    time_limit_minutes: int | None = None
+    time_min_minutes: int | None = None
+    begin_at: float = 0.0
+    deadline_at: float = 0.0
+    end_signal: EndSignal | None = None
+    # -- order
+    dependencies: tuple[Dependency, ...] = ()
+    #: "all" (comma) or "any" (question mark)
+    dependency_mode: str = "all"
+    kill_on_invalid_dependency: bool | None = None
+    #: `0-99:4%8` as given; empty: no array
+    array: str = ""
+    hold: bool = False
+    nice: int = 0
+    priority: int | None = None
+    requeue: bool | None = None
+    no_kill: bool = False
+    # -- what runs
+    batch: bool = False
+    #: salloc or srun without an allocation: ends when its client goes
+    interactive: bool = False
+    #: keys of the blobs that hold script and environment (controller's journal); empty while in a request
+    script_key: str = ""
+    environment_key: str = ""
+    arguments: tuple[str, ...] = ()
+    #: path of the script as given, or its own name (squeue's Command)
+    command: str = ""
+    submit_line: str = ""
+    submit_host: str = ""
+    #: session of the submitting shell (AllocSID)
+    submit_session: int = 0
+    work_dir: str = "/"
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    #: "a" append, "t" truncate, "" the cluster's default
+    open_mode: str = ""
+    #: what --export said; "" is ALL
+    export: str = ""
+    umask: int = 0o022
+    limits: tuple[ResourceLimit, ...] = ()
+    mail_types: tuple[str, ...] = ()
+    mail_user: str = ""
+    cpu_bind: str = ""
+    memory_bind: str = ""
+    wait_all_nodes: bool = False
+
+
+class ArrayState(Struct, frozen=True, kw_only=True, gc=False):
+    """The part of an array that has no records of its own.
+
+    `pending` is a mask of task ids in hexadecimal; `cancelled` one of those cancelled before they had a record. `limit`
+    is `%N` (0: none). `task_count` and the bounds are of the whole array as submitted (for SLURM_ARRAY_*).
+    """
+
+    pending: str
+    limit: int = 0
+    cancelled: str = "0"
+    task_count: int = 0
+    task_min: int = 0
+    task_max: int = 0
+    task_step: int = 1
+
+
+class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job as the controller knows it. Times are epoch seconds, 0.0 not yet."""
+
+    id: int
+    spec: JobSpec
+    state: JobState = JobState.PENDING
+    #: JobFlag bits
+    flags: int = 0
+    reason: Reason = Reason.NONE
+    #: what follows the reason in words: `ReqNodeNotAvail, UnavailableNodes:n1`
+    reason_detail: str = ""
+    priority: int = 0
+    hold: Hold = Hold.NONE
+    #: chosen partition; while pending, the first of spec.partitions
+    partition: str = ""
+    array: ArrayState | None = None
+    #: number of the array this task belongs to (also set on the array's own record), 0: none
+    array_job_id: int = 0
+    array_task_id: int | None = None
+    #: on a task's own record: limit, count and bounds of its array (`pending` is "0")
+    array_of: ArrayState | None = None
+    #: dependencies that are still open
+    dependencies: tuple[Dependency, ...] = ()
+    submitted_at: float = 0.0
+    eligible_at: float = 0.0
+    started_at: float = 0.0
+    #: end of the time limit while running; real end afterwards
+    ends_at: float = 0.0
+    ended_at: float = 0.0
+    suspended_at: float = 0.0
+    #: total seconds spent suspended since the start
+    suspended_seconds: float = 0.0
+    last_evaluated_at: float = 0.0
+    expected_start_at: float = 0.0
+    expected_nodes: tuple[str, ...] = ()
+    preempted_at: float = 0.0
+    #: minutes, as granted at start; None: not yet known
+    time_limit_minutes: int | None = None
+    allocation: Allocation | None = None
+    #: nodes that have not yet said that all processes are gone
+    completing: tuple[str, ...] = ()
+    #: wait status (exit << 8 | signal), and the worst of the steps
+    exit_status: int = 0
+    derived_exit_status: int = 0
+    restart_count: int = 0
+    next_step_id: int = 0
+    #: the --signal was sent
+    end_signal_sent: bool = False
+    failed_node: str = ""
+    #: (name, count) of the licenses that it holds while it runs
+    licenses: tuple[tuple[str, int], ...] = ()
+    #: who cancelled it; -1: nobody
+    cancelled_by_uid: int = -1
+    #: nodes that are still silent after the end are told again then (0.0: never)
+    repeat_kill_at: float = 0.0
+    #: the life (restart_count) whose processes the `completing` nodes still hold
+    completing_life: int = 0
+    #: --immediate: cancelled unless it has started by then (0.0: not asked)
+    start_by_at: float = 0.0

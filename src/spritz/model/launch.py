@@ -1,0 +1,141 @@
+"""What the controller tells a node daemon (its effects, as messages).
+
+Every message carries the controller's `term`; a node refuses a lower one. All are idempotent: a node never starts the
+same
+(job, restart count, step) twice, and terminating what is gone is success. Derived again from state after a restart.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.job import Job
+from spritz.model.step import Step
+
+
+class LaunchBatch(Struct, frozen=True, kw_only=True):
+    """Run the batch script of `job` on `node` (the first of its allocation) as step `batch`. Ack: `Accepted`.
+
+    `job.allocation` has every node; the script runs in the CPUs, memory and GRES that the allocation has on `node`.
+    `task_counts`: tasks a node as `SLURM_TASKS_PER_NODE` shows them, one number per allocated node.
+    """
+
+    term: int
+    node: str
+    job: Job
+    script: bytes
+    environment: tuple[bytes, ...]
+    task_counts: tuple[int, ...]
+    cluster_name: str
+    node_addresses: tuple[str, ...] = ()
+
+
+class LaunchStep(Struct, frozen=True, kw_only=True):
+    """Start this step's tasks on `node`. Ack: `Accepted`."""
+
+    term: int
+    node: str
+    job: Job
+    step: Step
+    task_counts: tuple[int, ...]
+    cluster_name: str
+    node_addresses: tuple[str, ...] = ()
+
+
+class SignalTasks(Struct, frozen=True, kw_only=True):
+    """Send `signal` on `node` to the tasks of one step, or (step_id None) of all; `batch`/`full` as in CancelJobs.
+    Ack: `Accepted`."""
+
+    term: int
+    node: str
+    job_id: int
+    restart_count: int
+    step_id: int | None = None
+    signal: int = 15
+    batch: bool = False
+    full: bool = False
+
+
+class TerminateStep(Struct, frozen=True, kw_only=True):
+    """End one step: CONT+TERM, `kill_wait_seconds`, KILL; ends with StepFinished. Ack: `Accepted`.
+
+    `cause` and `at` word the `*** STEP n.m ON h … ***` line on its standard error, as in TerminateJob; `at` 0: no line.
+    """
+
+    term: int
+    node: str
+    job_id: int
+    restart_count: int
+    step_id: int
+    cause: str = ""
+    at: float = 0.0
+    kill_wait_seconds: int = 30
+
+
+class TerminateJob(Struct, frozen=True, kw_only=True):
+    """End everything of the job on `node`, run the Epilog, then report JobGone. Ack: `Accepted`.
+
+    `cause` is CANCELLED, TIMEOUT, PREEMPTED, NODE_FAIL, COMPLETED, REQUEUED …; it words the `*** JOB n ON h … ***`
+    line.
+    `kill_now`: no grace.
+    """
+
+    term: int
+    node: str
+    job: Job
+    cause: str
+    at: float
+    kill_wait_seconds: int = 30
+    kill_now: bool = False
+
+
+class SuspendTasks(Struct, frozen=True, kw_only=True):
+    """Stop (SIGTSTP, then SIGSTOP) or continue everything of the job on `node`. Ack: `Accepted`."""
+
+    term: int
+    node: str
+    job_id: int
+    restart_count: int
+    resume: bool = False
+
+
+class AttachClient(Struct, frozen=True, kw_only=True):
+    """The step's supervisor on `node` connects to one more client. Ack: `Accepted`."""
+
+    term: int
+    node: str
+    job_id: int
+    step_id: int
+    io_address: str
+    io_key: str
+
+
+class NotifyTasks(Struct, frozen=True, kw_only=True):
+    """Write `message` to the job's standard error on `node`. Ack: `Accepted`."""
+
+    term: int
+    node: str
+    job_id: int
+    message: str
+
+
+class PingNode(Struct, frozen=True, kw_only=True):
+    """Are you there, and how busy? Ack: `NodeSamples`."""
+
+    term: int
+
+
+class ReloadNode(Struct, frozen=True, kw_only=True):
+    """Read the configuration again. Ack: `Accepted`."""
+
+    term: int
+
+
+class StopDaemon(Struct, frozen=True, kw_only=True):
+    """`scontrol shutdown`: the node daemon ends; jobs go on. Ack: `Accepted`."""
+
+    term: int
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    """The message is noted (and survives the daemon's death where it must)."""

@@ -1,0 +1,55 @@
+"""The partition: a named set of nodes with limits and rights.
+
+Source: slurm.conf(5) PARTITION CONFIGURATION, scontrol(1) show partition.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.ids import INFINITE
+from spritz.model.states import PartitionState
+
+
+class Partition(Struct, frozen=True, kw_only=True):
+    """One partition. Times in minutes (INFINITE: none), memory in MiB (0: not set). Empty allow lists mean ALL."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
+    #: Nodes= as written
+    nodes_text: str = ""
+    default: bool = False
+    state: PartitionState = PartitionState.UP
+    max_time_minutes: int = INFINITE
+    default_time_minutes: int | None = None
+    min_nodes: int = 0
+    max_nodes: int = INFINITE
+    max_cpus_per_node: int = INFINITE
+    max_cpus_per_socket: int = INFINITE
+    default_memory_mib_per_cpu: int = 0
+    default_memory_mib_per_node: int = 0
+    default_memory_mib_per_gpu: int = 0
+    default_cpus_per_gpu: int = 0
+    max_memory_mib_per_cpu: int = 0
+    max_memory_mib_per_node: int = 0
+    allow_accounts: tuple[str, ...] = ()
+    deny_accounts: tuple[str, ...] = ()
+    allow_groups: tuple[str, ...] = ()
+    allow_qos: tuple[str, ...] = ()
+    deny_qos: tuple[str, ...] = ()
+    allow_alloc_nodes: tuple[str, ...] = ()
+    alternate: str = ""
+    #: NO, YES:n, FORCE:n, EXCLUSIVE
+    oversubscribe: str = "NO"
+    exclusive_user: bool = False
+    priority_tier: int = 1
+    priority_job_factor: int = 1
+    preempt_mode: str = ""
+    grace_seconds: int = 0
+    qos: str = ""
+    hidden: bool = False
+    root_only: bool = False
+    require_reservation: bool = False
+    disable_root_jobs: bool = False
+    lln: bool = False
+    over_time_minutes: int | None = None

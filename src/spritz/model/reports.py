@@ -1,0 +1,149 @@
+"""What a node daemon tells the controller. Sent again until acknowledged with `Done`; the core takes each once.
+
+Reports carry (job, restart count, step, node), so that late ones of an earlier life of the job are recognised and
+dropped.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.node import NodeSample
+from spritz.model.resources import NodeCapacity
+
+
+class RunningStep(Struct, frozen=True, gc=False):
+    """A step that has a live supervisor (or an undelivered end) on the node."""
+
+    job_id: int
+    restart_count: int
+    step_id: int
+
+
+class RegisterNode(Struct, frozen=True, kw_only=True):
+    """A node daemon is there. Reply: `Registered`. `running` is everything it knows of, so that both sides can be
+    compared.
+
+    One daemon may stand for many nodes: one message each, on one connection.
+    """
+
+    name: str
+    capacity: NodeCapacity
+    booted_at: float
+    daemon_started_at: float
+    version: str
+    operating_system: str = ""
+    architecture: str = ""
+    hostname: str = ""
+    address: str = ""
+    port: int = 0
+    running: tuple[RunningStep, ...] = ()
+    sample: NodeSample | None = None
+
+
+class Registered(Struct, frozen=True, kw_only=True):
+    """Reply to RegisterNode. `term` of this controller; the settings that nodes follow come from the same
+    configuration files."""
+
+    term: int
+    messages: tuple[str, ...] = ()
+
+
+class NodeSamples(Struct, frozen=True, kw_only=True):
+    """Heartbeat of a daemon for all its nodes. Not journaled."""
+
+    samples: tuple[NodeSample, ...]
+
+
+class TaskEnd(Struct, frozen=True, gc=False):
+    """End of one task: global rank, wait status (exit << 8 | signal, +128 core)."""
+
+    task_id: int
+    status: int
+
+
+class Usage(Struct, frozen=True, kw_only=True, gc=False):
+    """What the tasks on one node used. Seconds and MiB; peaks are of the largest task."""
+
+    cpu_user_seconds: float = 0.0
+    cpu_system_seconds: float = 0.0
+    rss_peak_mib: float = 0.0
+    vm_peak_mib: float = 0.0
+    read_mib: float = 0.0
+    written_mib: float = 0.0
+
+
+class StepStarted(Struct, frozen=True, kw_only=True):
+    """All tasks of the step on this node run (batch included). Reply: `Done`."""
+
+    node: str
+    job_id: int
+    restart_count: int
+    step_id: int
+    started_at: float
+
+
+class StepFinished(Struct, frozen=True, kw_only=True):
+    """The step is over on this node (batch included: `step_id` STEP_BATCH). Reply: `Done`.
+
+    `oom`: some task was killed for memory. `job_gone`: nothing else of this job is left here and the Epilog (if any)
+    has run, so that no
+    TerminateJob is needed for this node. `error` is set when the tasks could not be started (with `launch_failed`).
+    """
+
+    node: str
+    job_id: int
+    restart_count: int
+    step_id: int
+    ended_at: float
+    tasks: tuple[TaskEnd, ...] = ()
+    usage: Usage = Usage()
+    oom: bool = False
+    job_gone: bool = False
+    launch_failed: bool = False
+    error: str = ""
+    #: an ESLURM-like word for the cause: prolog, credential, io, exec …
+    error_kind: str = ""
+
+
+class JobGone(Struct, frozen=True, kw_only=True):
+    """All processes of the job are gone from this node and the Epilog has run. Reply: `Done`."""
+
+    node: str
+    job_id: int
+    restart_count: int
+    epilog_status: int = 0
+
+
+class PrologEnded(Struct, frozen=True, kw_only=True):
+    """PrologSlurmctld has run for this life of the job; `error` is what went wrong, "" if nothing did.
+
+    Internal: the controller's own shell says so. Reply: `Done`."""
+
+    job_id: int
+    restart_count: int
+    error: str = ""
+
+
+class NodeLost(Struct, frozen=True, kw_only=True):
+    """SlurmdTimeout passed without an answer. Internal: the controller's own shell says so."""
+
+    names: tuple[str, ...]
+    reason: str = "Not responding"
+
+
+class NodeSilent(Struct, frozen=True, kw_only=True):
+    """The connection to these nodes' daemons is gone: nothing new is to start there. Their jobs go on.
+
+    Internal, as NodeLost; a registration ends it."""
+
+    names: tuple[str, ...]
+
+
+class NodeTrouble(Struct, frozen=True, kw_only=True):
+    """The daemon asks to be drained: prolog or epilog failed, processes that cannot be killed, health check. Reply:
+    `Done`."""
+
+    name: str
+    reason: str
+    drain: bool = True

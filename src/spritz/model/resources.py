@@ -1,0 +1,140 @@
+"""The one resource algebra: what a node has, what a job asks for, what it was given.
+
+CPU and GRES sets are bit masks. In memory and in every function here they are Python ints; in records they are
+lower-case hexadecimal text (`"ff"`), because msgpack integers end at 64 bits and nodes do not. Bit `i` of a CPU mask
+is the abstract CPU
+`(socket * cores_per_socket + core) * threads_per_core + thread`; bit `i` of a GRES mask is the device's index.
+
+Source: slurm.conf(5) NodeName, gres.conf(5), sbatch(1) --gres, --gpus*.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+def mask_text(mask: int) -> str:
+    """`0b1011` -> `"b"`; the empty set is `"0"`."""
+    return format(mask, "x")
+
+
+def mask_of(text: str) -> int:
+    """Inverse of `mask_text`. Raises ValueError on anything but hexadecimal digits."""
+    return int(text, 16)
+
+
+def mask_ids(mask: int) -> list[int]:
+    """Set bits in ascending order."""
+    ids = []
+    while mask:
+        low = mask & -mask
+        ids.append(low.bit_length() - 1)
+        mask ^= low
+    return ids
+
+
+def lowest_bits(mask: int, count: int) -> int:
+    """The `count` lowest set bits of `mask` (all of them if there are fewer)."""
+    taken = 0
+    while mask and count > 0:
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+        count -= 1
+    return taken
+
+
+class GresRequest(Struct, frozen=True, gc=False):
+    """`gpu:a100:2` -> name `gpu`, type `a100`, count 2. An empty type means any."""
+
+    name: str
+    type: str = ""
+    count: int = 1
+
+
+class GresCapacity(Struct, frozen=True, kw_only=True, gc=False):
+    """One line of a node's generic resources: devices of one name and type.
+
+    `first_index` is the index (bit) of the first device of this line within all devices of that name on the node;
+    countable
+    resources without devices (`CountOnly`, shard) have `count` and no files.
+    `files` has one path per device (or none); `cores` is a CPU-core list such as `0-7` local to them; `links` as in
+    gres.conf.
+    For shards `per_device` shares stand on each GPU of index `first_index …`.
+    """
+
+    name: str
+    type: str = ""
+    count: int = 0
+    first_index: int = 0
+    files: tuple[str, ...] = ()
+    cores: str = ""
+    links: str = ""
+    flags: tuple[str, ...] = ()
+    per_device: int = 0
+
+
+class NodeCapacity(Struct, frozen=True, kw_only=True):
+    """What a node has. Memory and disk in MiB. `cpus` = sockets * cores_per_socket * threads_per_core, unless
+    configured as fewer."""
+
+    cpus: int = 1
+    boards: int = 1
+    sockets: int = 1
+    cores_per_socket: int = 1
+    threads_per_core: int = 1
+    memory_mib: int = 1
+    tmp_mib: int = 0
+    gres: tuple[GresCapacity, ...] = ()
+    memory_reserved_mib: int = 0
+    cpus_reserved: str = "0"
+
+
+class GresAllocation(Struct, frozen=True, kw_only=True, gc=False):
+    """Devices given on one node. `indexes` is a mask in hexadecimal ("0" for countable ones); for shards `indexes`
+    names the GPU."""
+
+    name: str
+    type: str = ""
+    count: int = 0
+    indexes: str = "0"
+
+
+class NodeAllocation(Struct, frozen=True, kw_only=True):
+    """What one job has on one node. Memory 0 means not tracked."""
+
+    node: str
+    cpus: str
+    memory_mib: int = 0
+    gres: tuple[GresAllocation, ...] = ()
+
+    @property
+    def cpu_count(self) -> int:
+        """Number of CPUs (threads) given here."""
+        return mask_of(self.cpus).bit_count()
+
+
+class Allocation(Struct, frozen=True, kw_only=True):
+    """All that a job was given, nodes in rank order."""
+
+    partition: str
+    nodes: tuple[NodeAllocation, ...]
+    #: tasks on each node as the scheduler laid them out (empty: derive from the spec)
+    tasks: tuple[int, ...] = ()
+    #: nodes are the job's alone
+    whole_nodes: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Node names in rank order."""
+        return tuple(node.node for node in self.nodes)
+
+    @property
+    def cpu_count(self) -> int:
+        """CPUs on all nodes."""
+        return sum(node.cpu_count for node in self.nodes)
+
+    @property
+    def memory_mib(self) -> int:
+        """Memory on all nodes, MiB."""
+        return sum(node.memory_mib for node in self.nodes)

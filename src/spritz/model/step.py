@@ -1,0 +1,134 @@
+"""The step: a set of tasks launched at once inside a job's allocation.
+
+Source: srun(1), scontrol(1) show step, squeue(1) -s.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.resources import GresRequest, NodeAllocation
+from spritz.model.states import JobState
+
+
+class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What srun asks for a step. None or empty: not given, taken from the job.
+
+    `argv` is what every task runs unless `multi_prog` has lines of (task-id mask in hexadecimal, argv). `environment`
+    is what the tasks inherit, `NAME=value` each.
+    `io_address` is where the supervisors connect for standard I/O and control: `unix:@name` (abstract), `unix:/path`
+    or `tcp:host:port`; `io_key` proves who they are.
+    """
+
+    name: str = ""
+    nodes_min: int | None = None
+    nodes_max: int | None = None
+    tasks: int | None = None
+    cpus_per_task: int | None = None
+    tasks_per_node: int | None = None
+    tasks_per_socket: int | None = None
+    tasks_per_core: int | None = None
+    tasks_per_gpu: int | None = None
+    threads_per_core: int | None = None
+    memory_mib_per_node: int | None = None
+    memory_mib_per_cpu: int | None = None
+    memory_mib_per_gpu: int | None = None
+    gres_per_node: tuple[GresRequest, ...] = ()
+    gpus: tuple[GresRequest, ...] = ()
+    gpus_per_node: tuple[GresRequest, ...] = ()
+    gpus_per_task: tuple[GresRequest, ...] = ()
+    gpus_per_socket: tuple[GresRequest, ...] = ()
+    #: `--gres=none`: no generic resources at all
+    gres_none: bool = False
+    cpus_per_gpu: int | None = None
+    gpu_bind: str = ""
+    cpu_bind: str = ""
+    memory_bind: str = ""
+    distribution: str = ""
+    node_list: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    relative: int | None = None
+    features: str = ""
+    #: share CPUs, memory and GRES with other steps
+    overlap: bool = False
+    #: only the CPUs asked for (else all of the job's CPUs on its nodes)
+    exact: bool = False
+    #: --exclusive given explicitly
+    exclusive: bool = False
+    overcommit: bool = False
+    #: tasks see the sizes that `environment` says (the job's), not the step's
+    preserve_env: bool = False
+    #: salloc's or `srun --pty bash`'s own step of an interactive job
+    interactive: bool = False
+    pty: bool = False
+    pty_rows: int = 0
+    pty_columns: int = 0
+    argv: tuple[str, ...] = ()
+    multi_prog: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    environment: tuple[bytes, ...] = ()
+    work_dir: str = ""
+    #: file patterns opened by the supervisor itself; "" = through io_address
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    #: who gets srun's standard input: "all", "none" or a task id
+    stdin_task: str = "all"
+    open_mode: str = ""
+    label: bool = False
+    unbuffered: bool = False
+    kill_on_bad_exit: bool = False
+    wait_seconds: int = 0
+    time_limit_minutes: int | None = None
+    end_signal: tuple[int, int] | None = None
+    task_prolog: str = ""
+    task_epilog: str = ""
+    umask: int = 0o022
+    limits: tuple[tuple[str, int], ...] = ()
+    io_address: str = ""
+    io_key: str = ""
+    submit_line: str = ""
+    submit_host: str = ""
+    client_pid: int = 0
+    mpi: str = "none"
+    #: kill the step if a node fails (False: --no-kill)
+    kill_on_node_fail: bool = True
+
+
+class StepNode(Struct, frozen=True, kw_only=True):
+    """A step's share of one node: resources and global task ids, in local order. `cpus_by_task` are hexadecimal masks
+    (empty: unbound)."""
+
+    allocation: NodeAllocation
+    task_ids: tuple[int, ...]
+    cpus_by_task: tuple[str, ...] = ()
+    gpus_by_task: tuple[str, ...] = ()
+
+
+class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step as the controller knows it."""
+
+    job_id: int
+    step_id: int
+    spec: StepSpec
+    uid: int
+    nodes: tuple[StepNode, ...]
+    restart_count: int = 0
+    state: JobState = JobState.RUNNING
+    flags: int = 0
+    tasks: int = 1
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    #: nodes whose supervisor has not yet reported its end
+    running_nodes: tuple[str, ...] = ()
+    exit_status: int = 0
+    #: nodes that have not yet said that the tasks run
+    unstarted_nodes: tuple[str, ...] = ()
+    #: some task was killed for memory
+    oom: bool = False
+    #: somebody asked for its end (scancel of the step, a client that went away)
+    cancelled: bool = False
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Nodes in rank order."""
+        return tuple(node.allocation.node for node in self.nodes)

@@ -1,0 +1,422 @@
+"""The shell of the node daemon: carries out what its Machines decide, and tells them what happens.
+
+Owns the supervisors' connections, the spools, hooks and reports; decides nothing itself. One Agent for all nodes of the
+process. `main` gives it a configuration and a connection to the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from spritz.model.errors import Rejection
+from spritz.model.ids import STEP_BATCH
+from spritz.model.launch import (
+    Accepted,
+    AttachClient,
+    LaunchBatch,
+    LaunchStep,
+    NotifyTasks,
+    SignalTasks,
+    SuspendTasks,
+    TerminateJob,
+    TerminateStep,
+)
+from spritz.model.reports import RunningStep, StepFinished, StepStarted
+from spritz.node import cgroup
+from spritz.node import machine as decided
+from spritz.node import spool as spools
+from spritz.node.cancelled import cancelled_text
+from spritz.node.launch.build import supervisor_spec
+from spritz.node.launch.hooks import hook_variables
+from spritz.node.leftovers import leftover_pids, orphans
+from spritz.node.machine import Actions, Machine
+from spritz.node.reporter import Reporter
+from spritz.node.supervisors import SupervisorLink
+from spritz.runtime.programs import run_programs
+from spritz.stepd import control, processes
+
+if TYPE_CHECKING:
+    from spritz.client.channel import Channel
+    from spritz.client.handling import Call, Handler
+    from spritz.node.launch.build import NodeSetup
+    from spritz.node.settings import Hooks, NodeSettings
+    from spritz.node.zygote import Zygote
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+    from spritz.runtime.tasks import Supervisor
+
+#: A step that is over by then is not reported as started: its end says it.
+STARTED_DELAY_SECONDS = 0.05
+#: How many supervisors are kept for further steps, and for how long.
+IDLE_SUPERVISORS_MAX = 32
+IDLE_SECONDS = 2.0
+#: After the end of a supervisor, until the cgroup it leaves is removed.
+SWEEP_SECONDS = 1.0
+#: How long processes of a dead supervisor may resist SIGKILL.
+_LEFTOVER_SECONDS = 60.0
+
+#: Orders that name a node.
+ORDERS: tuple[type[Struct], ...] = (
+    LaunchBatch,
+    LaunchStep,
+    SignalTasks,
+    TerminateStep,
+    TerminateJob,
+    SuspendTasks,
+    AttachClient,
+    NotifyTasks,
+)
+
+
+class _NodeHere:
+    __slots__ = ("machine", "setup", "spool")
+
+    def __init__(self, machine: Machine, spool: spools.Spool, setup: NodeSetup) -> None:
+        self.machine = machine
+        self.spool = spool
+        self.setup = setup
+
+
+class Agent:
+    """All nodes of this process. `settings` are per node; `adopt` first, then serve orders with `table()`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, NodeSettings],
+        hooks: Hooks,
+        *,
+        zygote: Zygote,
+        tasks: Supervisor,
+        clock: Clock,
+        log: Logger,
+    ) -> None:
+        self._hooks = hooks
+        self._zygote = zygote
+        self._tasks = tasks
+        self._clock = clock
+        self._log = log
+        self._links: dict[tuple[str, RunningStep], SupervisorLink] = {}
+        self._idle: dict[SupervisorLink, asyncio.TimerHandle] = {}
+        #: every connection to a supervisor: of a step, idle, or on its way from one to the other
+        self._open: set[SupervisorLink] = set()
+        self._sweeps: set[str] = set()
+        self.reporter = Reporter(tasks, clock, log, self._acknowledged)
+        self._nodes = {name: self._node_here(name, one) for name, one in settings.items()}
+        self._carriers: dict[type[Struct], Callable[..., None]] = {
+            decided.StartSupervisor: self._start,
+            decided.SignalStep: self._signal,
+            decided.EndStep: self._end,
+            decided.SuspendStep: self._suspend,
+            decided.AttachToStep: self._attach,
+            decided.NotifyStep: self._notify,
+            decided.CleanUp: self._clean_up,
+            decided.RemoveSpool: self._remove_spool,
+            decided.RunProlog: self._run_prolog,
+            decided.RunEpilog: self._run_epilog,
+            decided.Send: self._send,
+        }
+
+    def _node_here(self, name: str, settings: NodeSettings) -> _NodeHere:
+        machine = Machine(
+            name,
+            prolog=bool(self._hooks.prolog),
+            epilog=bool(self._hooks.epilog),
+            kill_wait_seconds=settings.setup.kill_wait_seconds,
+        )
+        return _NodeHere(machine, spools.Spool(settings.spool), settings.setup)
+
+    def configure(self, settings: Mapping[str, NodeSettings], hooks: Hooks) -> None:
+        """New settings for nodes that are here already; running steps keep what they were started with."""
+        self._hooks = hooks
+        for name, one in settings.items():
+            here = self._nodes.get(name)
+            if here is not None:
+                here.setup = one.setup
+                here.machine.has_prolog = bool(hooks.prolog)
+                here.machine.has_epilog = bool(hooks.epilog)
+                here.machine.kill_wait_seconds = one.setup.kill_wait_seconds
+
+    # -- what the controller says
+
+    def table(self) -> dict[type[Struct], Handler]:
+        """Handlers for orders."""
+        return dict.fromkeys(ORDERS, self.order)
+
+    def order(self, message: Struct, call: Call | None = None) -> Accepted | Rejection:
+        """Carry out one order."""
+        here = self._nodes.get(message.node)  # type: ignore[attr-defined]  # every order in ORDERS has a node
+        if here is None:
+            return Rejection(code="ESLURM_INVALID_NODE_NAME")
+        actions = here.machine.handle(message, message.term)  # type: ignore[attr-defined]  # and a term
+        if isinstance(actions, Rejection):
+            self._log.error("order.refused", kind=type(message).__name__, reason=actions.text)
+            return actions
+        self._carry_out(here, actions)
+        return Accepted()
+
+    def running(self, node: str) -> tuple[RunningStep, ...]:
+        """For RegisterNode."""
+        return self._nodes[node].machine.running
+
+    def registered(self, node: str, term: int) -> None:
+        """The controller of this term knows the node."""
+        machine = self._nodes[node].machine
+        machine.term = max(machine.term, term)
+
+    @property
+    def busy_nodes(self) -> frozenset[str]:
+        """Nodes with jobs."""
+        return frozenset(name for name, here in self._nodes.items() if here.machine.busy)
+
+    def connected(self, channel: Channel) -> None:
+        """All nodes are registered on this connection."""
+        self.reporter.connected(channel)
+
+    # -- after a restart
+
+    def adopt(self) -> int:
+        """Find the steps that an earlier daemon started; how many there were."""
+        count = 0
+        for here in self._nodes.values():
+            os.makedirs(here.spool.path, mode=0o755, exist_ok=True)
+            for found in here.spool.scan():
+                if not found.begun:
+                    here.spool.remove(found.directory)
+                    continue
+                count += 1
+                here.machine.adopt(found.key, found.job)
+                if found.result is not None:
+                    self._carry_out(here, here.machine.noticed_end(found.key, found.result))
+                    continue
+                connection = spools.connect(found.directory)
+                if connection is not None:
+                    self._link(here, found.key, found.directory, found.task_ids, connection)
+                elif (written := spools.read_record(found.directory)) is not None and written.result is not None:
+                    self._carry_out(here, here.machine.noticed_end(found.key, written.result))
+                else:
+                    self._carry_out(here, here.machine.noticed_death(found.key))
+        return count
+
+    def release(self) -> None:
+        """The daemon ends: let go of supervisors, which go on."""
+        for link in self._open:
+            link.close()
+        self._open.clear()
+        self._links.clear()
+        self._zygote.close()
+        for directory in {here.setup.cgroup_memory for here in self._nodes.values()}:
+            cgroup.remove(directory)
+
+    # -- actions
+
+    def _carry_out(self, here: _NodeHere, actions: Actions) -> None:
+        for action in actions:
+            self._carriers[type(action)](here, action)
+
+    def _start(self, here: _NodeHere, action: decided.StartSupervisor) -> None:
+        key = action.key
+        directory = here.spool.directory(key)
+        try:
+            known = supervisor_spec(action.message, directory, here.setup)
+            here.spool.create(directory, known)
+            self._supervise(here, key, directory, tuple(task.task_id for task in known.tasks))
+        except (OSError, ValueError) as error:
+            # ValueError: names and numbers in the message that contradict each other.
+            self._log.error("step.failed", job_id=key.job_id, step_id=key.step_id, error=error)
+            self._tasks.spawn_contained(self._failed_start(here, key, directory, str(error)), name="step.failed")
+            return
+        if self._log.enabled("debug"):
+            self._log.debug("step.launched", job_id=key.job_id, step_id=key.step_id, node=here.machine.node)
+
+    def _supervise(self, here: _NodeHere, key: RunningStep, directory: str, task_ids: tuple[int, ...]) -> None:
+        """Give the step to an idle supervisor, or to a new one."""
+        node = here.machine.node
+        while self._idle:
+            link, timer = self._idle.popitem()
+            timer.cancel()
+            link.begin(node, key, directory, task_ids)
+            if not link.closed:
+                self._links[node, key] = link
+                return
+        self._link(here, key, directory, task_ids, self._zygote.launch(directory))
+
+    async def _failed_start(self, here: _NodeHere, key: RunningStep, directory: str, error: str) -> None:
+        now = self._clock.now()
+        self._carry_out(here, here.machine.leftovers_gone(key, now, began=False, tasks=(), error=error))
+
+    def _link(
+        self, here: _NodeHere, key: RunningStep, directory: str, task_ids: tuple[int, ...], connection: object
+    ) -> None:
+        node = here.machine.node
+        link = self._links[node, key] = SupervisorLink(
+            node,
+            key,
+            directory,
+            task_ids,
+            connection,  # type: ignore[arg-type]  # a socket; the module is imported for types only
+            on_report=self._reported,
+            on_end=self._supervisor_gone,
+        )
+        self._open.add(link)
+
+    def _order(self, here: _NodeHere, key: RunningStep, order: control.Order) -> None:
+        link = self._links.get((here.machine.node, key))
+        if link is not None:
+            link.order(order)
+
+    def _signal(self, here: _NodeHere, action: decided.SignalStep) -> None:
+        self._order(here, action.key, control.Signal(action.signal, action.first_only))
+
+    def _end(self, here: _NodeHere, action: decided.EndStep) -> None:
+        text = cancelled_text(here.machine.node, action.key, action.cause, action.at)
+        self._order(here, action.key, control.Terminate(text, action.kill_wait_seconds))
+
+    def _suspend(self, here: _NodeHere, action: decided.SuspendStep) -> None:
+        self._order(here, action.key, control.Suspend(action.resume))
+
+    def _attach(self, here: _NodeHere, action: decided.AttachToStep) -> None:
+        self._order(here, action.key, control.Attach(action.io_address, action.io_key))
+
+    def _notify(self, here: _NodeHere, action: decided.NotifyStep) -> None:
+        self._order(here, action.key, control.Notify(action.message))
+
+    def _send(self, here: _NodeHere, action: decided.Send) -> None:
+        report = action.report
+        if isinstance(report, StepFinished) and not report.ended_at:
+            report = structs.replace(report, ended_at=self._clock.now())
+        self.reporter.send(report)
+
+    def _remove_spool(self, here: _NodeHere, action: decided.RemoveSpool) -> None:
+        link = self._links.pop((here.machine.node, action.key), None)
+        if link is not None:
+            link.order(control.Forget())
+        try:
+            here.spool.remove(here.spool.directory(action.key))
+        except OSError as error:
+            self._log.error("spool.stuck", job_id=action.key.job_id, error=error)
+
+    # -- what supervisors say
+
+    def _reported(self, link: SupervisorLink, report: control.Report) -> None:
+        here = self._nodes[link.node]
+        if isinstance(report, control.Finished):
+            link.finished = True
+            self._carry_out(here, here.machine.noticed_end(link.key, report.result))
+        elif isinstance(report, control.Idle):
+            self._keep_idle(link)
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, report.at)
+
+    def _keep_idle(self, link: SupervisorLink) -> None:
+        """It can do another step for a while: starting one in it costs less than a fork."""
+        if len(self._idle) < IDLE_SUPERVISORS_MAX:
+            loop = asyncio.get_running_loop()
+            self._idle[link] = loop.call_later(IDLE_SECONDS, self._dismiss, link)
+        else:
+            self._dismiss(link)
+
+    def _dismiss(self, link: SupervisorLink) -> None:
+        self._idle.pop(link, None)
+        self._open.discard(link)
+        link.close()
+        self._sweep_soon(self._nodes[link.node])
+
+    def _sweep_soon(self, here: _NodeHere) -> None:
+        """Remove the cgroup that an ending supervisor leaves; once for all that end about now."""
+        directory = here.setup.cgroup_memory
+        if directory and directory not in self._sweeps:
+            self._sweeps.add(directory)
+            asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep, directory)
+
+    def _sweep(self, directory: str) -> None:
+        self._sweeps.discard(directory)
+        cgroup.sweep(directory)
+
+    def _tell_started(self, link: SupervisorLink, started_at: float) -> None:
+        if not link.finished and not link.closed:
+            key = link.key
+            self.reporter.send(
+                StepStarted(
+                    node=link.node,
+                    job_id=key.job_id,
+                    restart_count=key.restart_count,
+                    step_id=key.step_id,
+                    started_at=started_at,
+                )
+            )
+
+    def _supervisor_gone(self, link: SupervisorLink) -> None:
+        self._open.discard(link)
+        timer = self._idle.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        here = self._nodes[link.node]
+        self._sweep_soon(here)
+        if link.finished:
+            return
+        self._links.pop((link.node, link.key), None)
+        written = spools.read_record(link.directory)
+        if written is not None and written.result is not None:
+            self._carry_out(here, here.machine.noticed_end(link.key, written.result))
+            return
+        self._log.error("supervisor.died", job_id=link.key.job_id, step_id=link.key.step_id, node=link.node)
+        self._carry_out(here, here.machine.noticed_death(link.key))
+
+    def _clean_up(self, here: _NodeHere, action: decided.CleanUp) -> None:
+        self._tasks.spawn_contained(self._kill_leftovers(here, action.key), name="step.clean_up")
+
+    async def _kill_leftovers(self, here: _NodeHere, key: RunningStep) -> None:
+        directory = here.spool.directory(key)
+        began = not spools.give_up(directory)
+        deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
+        while began:
+            left = [*leftover_pids(directory), *orphans(self._zygote.pid)]
+            if not left or self._clock.monotonic() > deadline:
+                break
+            processes.send(left, 9)
+            await self._clock.sleep(0.02)
+        error = "slurmstepd was killed" if began else "slurmstepd did not start"
+        written = spools.read_record(directory)
+        tasks = tuple(task.task_id for task in written.spec.tasks) if written is not None else ()
+        now = self._clock.now()
+        self._carry_out(here, here.machine.leftovers_gone(key, now, began=began, tasks=tasks, error=error))
+
+    # -- prolog, epilog
+
+    def _run_prolog(self, here: _NodeHere, action: decided.RunProlog) -> None:
+        self._tasks.spawn_contained(self._prolog(here, action), name="prolog")
+
+    def _run_epilog(self, here: _NodeHere, action: decided.RunEpilog) -> None:
+        self._tasks.spawn_contained(self._epilog(here, action), name="epilog")
+
+    async def _prolog(self, here: _NodeHere, action: decided.RunProlog) -> None:
+        job = action.job
+        variables = hook_variables(job, "prolog_slurmd", here.setup.facts)
+        problem = await run_programs(self._hooks.prolog, variables, self._hooks.prolog_seconds)
+        if problem:
+            self._log.error("prolog.failed", job_id=job.id, node=here.machine.node, problem=problem)
+        now = self._clock.now()
+        self._carry_out(here, here.machine.prolog_ended(job, not problem, f"Prolog error: {problem}", now))
+
+    async def _epilog(self, here: _NodeHere, action: decided.RunEpilog) -> None:
+        job = action.job
+        variables = hook_variables(job, "epilog_slurmd", here.setup.facts)
+        problem = await run_programs(self._hooks.epilog, variables, self._hooks.epilog_seconds)
+        if problem:
+            self._log.error("epilog.failed", job_id=job.id, node=here.machine.node, problem=problem)
+        self._carry_out(here, here.machine.epilog_ended(job, not problem))
+
+    # -- acknowledgements
+
+    def _acknowledged(self, report: Struct) -> None:
+        here = self._nodes.get(getattr(report, "node", ""))
+        if here is not None and isinstance(report, StepFinished):
+            self._carry_out(here, here.machine.acknowledged(report))
+            if report.step_id == STEP_BATCH and self._log.enabled("debug"):
+                self._log.debug("job.reported", job_id=report.job_id)

@@ -1,0 +1,116 @@
+"""A place for the memory cgroups of steps, where this daemon may make one. Supervisors make one each in it.
+
+Sources: cgroup.conf(5), slurm.conf(5) ProctrackType; cgroups(7) for both versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+
+from spritz.stepd.account import group_name
+
+
+def prepare_memory(name: str, *, root: str = "") -> str:
+    """Directory for memory cgroups, made if need be; "" where none may be made. `root` is put before /proc (tests)."""
+    try:
+        with open(f"{root}/proc/self/mountinfo") as file:
+            mounts = file.read().splitlines()
+        with open(f"{root}/proc/self/cgroup") as file:
+            places = dict(line.split(":", 2)[1:] for line in file.read().splitlines())
+    except (OSError, ValueError):
+        return ""
+    parent = _parent(mounts, places)
+    if not parent:
+        return ""
+    directory = f"{parent}/{name}"
+    try:
+        os.makedirs(directory, exist_ok=True)
+        probe = f"{directory}/probe_{os.getpid()}"
+        if not _is_version_1(directory):
+            _write(f"{directory}/cgroup.subtree_control", "+memory")
+        os.mkdir(probe)
+    except OSError:
+        return ""
+    usable = any(os.path.exists(f"{probe}/{limit}") for limit in ("memory.max", "memory.limit_in_bytes"))
+    os.rmdir(probe)
+    return directory if usable else ""
+
+
+def _parent(mounts: list[str], places: dict[str, str]) -> str:
+    """Where groups of ours may go: beside our own processes in version 1, which allows that; else below the root."""
+    for line in mounts:
+        fields, _, kind = line.partition(" - ")
+        type_name, _, options = kind.partition(" ")
+        where = fields.split()[4]
+        if type_name == "cgroup" and "memory" in options.split()[-1].split(","):
+            return where + places.get("memory", "/").rstrip("/")
+        if type_name == "cgroup2" and _has_memory(where):
+            # A group with processes cannot have groups with controllers below it; only the root is exempt.
+            with contextlib.suppress(OSError):
+                _write(f"{where}/cgroup.subtree_control", "+memory")
+            return where
+    return ""
+
+
+def _has_memory(where: str) -> bool:
+    try:
+        with open(f"{where}/cgroup.controllers") as file:
+            return "memory" in file.read().split()
+    except OSError:
+        return False
+
+
+def _is_version_1(directory: str) -> bool:
+    return os.path.exists(f"{directory}/memory.limit_in_bytes")
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def left_in(directory: str, supervisor_pid: int) -> list[int]:
+    """Processes in the cgroup of a dead supervisor; the group is removed when there are none."""
+    if not directory:
+        return []
+    path = f"{directory}/{group_name(supervisor_pid)}"
+    try:
+        with open(f"{path}/cgroup.procs") as file:
+            found = [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+    if not found:
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+    return found
+
+
+def remove(directory: str) -> None:
+    """Remove all of it, unless steps go on. Idle supervisors need a moment to leave."""
+    for _ in range(10):
+        sweep(directory)
+        try:
+            if directory:
+                os.rmdir(directory)
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return
+        time.sleep(0.02)
+
+
+def sweep(directory: str) -> None:
+    """Remove groups that dead supervisors left; those in use stay."""
+    if not directory:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(directory):
+            if entry.is_dir():
+                with contextlib.suppress(OSError):
+                    os.rmdir(entry.path)

@@ -1,0 +1,337 @@
+"""The node daemon, assembled: adopts what runs, connects to the controller, serves, and stops without harm to jobs.
+
+Source: slurmd(8) SIGNALS; slurm.conf(5) SlurmdPort, HealthCheckInterval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import resource
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from spritz import SLURM_VERSION, __version__
+from spritz.client.aio import Address, PersistentChannel
+from spritz.client.errors import RemoteError
+from spritz.client.locate import controller_socket_name
+from spritz.client.server import Server
+from spritz.model.errors import SpritzError
+from spritz.model.launch import Accepted, PingNode, ReloadNode, StopDaemon
+from spritz.model.queries import Ping, Pong
+from spritz.model.reports import NodeSamples, Registered, RegisterNode
+from spritz.node import health, hosts
+from spritz.node.agent import Agent
+from spritz.node.hardware import disk_mib
+from spritz.node.zygote import Zygote
+from spritz.runtime import log as runtime_log
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.programs import run_programs
+from spritz.runtime.sockets import AddressInUse
+from spritz.runtime.tasks import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from msgspec import Struct
+
+    from spritz.client.channel import Channel
+    from spritz.client.handling import Call, Handler
+    from spritz.model.resources import NodeCapacity
+    from spritz.node.hardware import Hardware
+    from spritz.node.options import Options
+    from spritz.node.settings import DaemonSettings
+    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.log import Logger
+
+#: Between heartbeats.
+HEARTBEAT_SECONDS = 5.0
+#: Between attempts to reach a controller that is away: one that comes back can start jobs again so soon.
+RECONNECT_SECONDS_MAX = 1.0
+#: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
+FIRST_CONNECTION_SECONDS = 2.0
+
+_IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM, signal.SIGPIPE)
+
+
+class Daemon:
+    """One slurmd process. `reread` gives new settings, or raises SpritzError and changes nothing."""
+
+    def __init__(
+        self,
+        options: Options,
+        settings: DaemonSettings,
+        hardware: Hardware,
+        log: Logger,
+        reread: Callable[[], DaemonSettings],
+        owners: frozenset[int],
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._hardware = hardware
+        self._log = log
+        self._reread = reread
+        self._owners = owners
+        self._clock = SystemClock()
+        self._started_at = self._clock.now()
+        self._stopping = asyncio.Event()
+        self._connected = asyncio.Event()
+
+    async def run(self, startup: Startup) -> int:
+        """Serve until told to stop. Raises SpritzError if it cannot begin."""
+        zygote = Zygote(self._log_descriptor(), _raise_files_limit())
+        zygote.start()
+        async with Supervisor(self._contained_failure) as tasks:
+            self._tasks = tasks
+            self._agent = Agent(
+                self._settings.nodes,
+                self._settings.hooks,
+                zygote=zygote,
+                tasks=tasks,
+                clock=self._clock,
+                log=self._log,
+            )
+            try:
+                async with Server({Ping: self._pong}, role="slurmd", log=self._log) as server:
+                    await self._listen(server)
+                    self._write_hosts()
+                    adopted = self._agent.adopt()
+                    self._watch_signals()
+                    async with PersistentChannel(
+                        self._controller_addresses,
+                        role="slurmd",
+                        log=self._log,
+                        table=self._table(),
+                        on_connect=self._register,
+                        owners=self._owners,
+                        ceiling_seconds=RECONNECT_SECONDS_MAX,
+                    ) as link:
+                        tasks.spawn(self._beat(link), name="heartbeat")
+                        tasks.spawn(self._check_health(), name="health")
+                        await self._wait_for_controller()
+                        self._log.info(
+                            "daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__
+                        )
+                        startup.serves()
+                        await self._stopping.wait()
+            finally:
+                self._agent.release()
+                tasks.cancel_all()
+        self._log.info("daemon.stopped", unreported=len(self._agent.reporter))
+        return 0
+
+    # -- connections
+
+    async def _listen(self, server: Server) -> None:
+        ports = {node.config.port: node.config for node in self._settings.nodes.values()}
+        for port, config in ports.items():
+            try:
+                await server.listen_tcp(_own_address(config.address), port)
+            except AddressInUse as error:
+                raise SpritzError(
+                    f"Unable to bind listen port ({port}): Address already in use",
+                    hint="another slurmd of this node may be running; SlurmdPort or Port= sets another port",
+                ) from error
+            except OSError as error:
+                raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
+
+    def _controller_addresses(self) -> list[Address]:
+        settings = self._settings
+        local = controller_socket_name(settings.cluster_name, settings.controller_port)
+        return [local, *((address, settings.controller_port) for address in settings.controllers)]
+
+    async def _wait_for_controller(self) -> None:
+        try:
+            async with asyncio.timeout(FIRST_CONNECTION_SECONDS):
+                await self._connected.wait()
+        except TimeoutError:
+            self._log.info("controller.away", detail="serving; registration follows when it answers")
+
+    async def _register(self, channel: Channel) -> None:
+        """Every node, pipelined; those that the controller does not know are logged and left out."""
+        requests = [self._registration(name) for name in self._settings.nodes]
+        answers = await asyncio.gather(
+            *(channel.call(request, Registered, timeout=60.0) for request in requests), return_exceptions=True
+        )
+        known = 0
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, Registered):
+                known += 1
+                self._agent.registered(request.name, answer.term)
+                for message in answer.messages:
+                    self._log.info("node.registered", node=request.name, message=message)
+            elif isinstance(answer, RemoteError):
+                self._log.error("node.refused", node=request.name, reason=answer.message)
+            else:
+                raise answer
+        if not known:
+            raise SpritzError("the controller knows none of the nodes of this slurmd")
+        self._agent.connected(channel)
+        self._connected.set()
+
+    def _registration(self, name: str) -> RegisterNode:
+        config = self._settings.nodes[name].config
+        now = self._clock.now()
+        return RegisterNode(
+            name=name,
+            capacity=self._capacity(name),
+            booted_at=now if self._options.boot_now else self._hardware.booted_at,
+            daemon_started_at=self._started_at,
+            version=SLURM_VERSION,
+            operating_system=f"{platform.system()} {platform.release()} {platform.version()}",
+            architecture=platform.machine(),
+            hostname=socket.gethostname(),
+            address=config.address,
+            port=config.port,
+            running=self._agent.running(name),
+            sample=health.samples([name], now)[0],
+        )
+
+    def _capacity(self, name: str) -> NodeCapacity:
+        """What is there. Nodes that share the machine, or may declare what they like, report what is configured."""
+        configured = self._settings.nodes[name].config.capacity
+        if self._settings.config_overrides or self._settings.private_hosts or len(self._settings.nodes) > 1:
+            return configured
+        shape = self._hardware.topology
+        return structs.replace(
+            configured,
+            cpus=self._hardware.cpus if configured.cpus > self._hardware.cpus else configured.cpus,
+            sockets=shape.sockets,
+            cores_per_socket=shape.cores_per_socket,
+            threads_per_core=shape.threads_per_core,
+            memory_mib=self._hardware.memory_mib,
+            tmp_mib=disk_mib(self._settings.tmp_fs),
+        )
+
+    # -- requests
+
+    def _table(self) -> dict[type[Struct], Handler]:
+        return {
+            **self._agent.table(),
+            PingNode: self._ping,
+            ReloadNode: self._reload_order,
+            StopDaemon: self._stop_order,
+        }
+
+    def _pong(self, request: Ping, call: Call) -> Pong:
+        return Pong(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=SLURM_VERSION,
+            software=__version__,
+            started_at=self._started_at,
+            now=self._clock.now(),
+            mode="slurmd",
+        )
+
+    def _ping(self, request: PingNode, call: Call) -> NodeSamples:
+        return self._samples()
+
+    def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:
+        self._reload()
+        return Accepted()
+
+    def _stop_order(self, request: StopDaemon, call: Call) -> Accepted:
+        self._log.info("daemon.terminating", by="controller")
+        self._stopping.set()
+        return Accepted()
+
+    # -- health
+
+    def _samples(self) -> NodeSamples:
+        return NodeSamples(samples=health.samples(self._settings.nodes, self._clock.now()))
+
+    async def _beat(self, link: PersistentChannel) -> None:
+        while True:
+            await self._clock.sleep(HEARTBEAT_SECONDS)
+            link.notify(self._samples())
+
+    async def _check_health(self) -> None:
+        first = True
+        while True:
+            hooks = self._settings.hooks
+            interval = hooks.health_seconds if hooks.health_program else 0.0
+            if not interval:
+                await self._clock.sleep(60.0)
+                continue
+            busy = self._agent.busy_nodes
+            for name in self._settings.nodes:
+                if health.wants_check(hooks.health_states, busy=name in busy, first=first):
+                    await self._check_node(name)
+            first = False
+            await self._clock.sleep(interval)
+
+    async def _check_node(self, name: str) -> None:
+        """The program drains the node itself where it finds fault; its failure to run is only logged, as in Slurm."""
+        hooks = self._settings.hooks
+        variables = {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "SLURMD_NODENAME": name,
+            "SLURM_CONF": self._settings.path,
+        }
+        problem = await run_programs((hooks.health_program,), variables, 60.0)
+        if problem:
+            self._log.error("health.failed", node=name, problem=problem)
+
+    # -- life
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._terminated, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR2, self._reopen_log)
+        for number in _IGNORED_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _terminated(self, number: int) -> None:
+        self._log.info("daemon.terminating", signal=signal.Signals(number).name)
+        self._stopping.set()
+
+    def _reload(self) -> None:
+        try:
+            settings = self._reread()
+        except SpritzError as error:
+            self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
+            return
+        self._settings = settings
+        self._write_hosts()
+        self._agent.configure(settings.nodes, settings.hooks)
+        self._log.info("config.read", path=settings.path)
+
+    def _write_hosts(self) -> None:
+        if self._settings.private_hosts:
+            hosts.write([node.spool for node in self._settings.nodes.values()], self._settings.addresses)
+
+    def _reopen_log(self) -> None:
+        try:
+            runtime_log.reopen()
+        except OSError as error:
+            self._log.error("log.reopen_failed", error=error)
+        else:
+            self._log.info("log.reopened")
+
+    def _log_descriptor(self) -> int | None:
+        path = self._options.log_file or self._settings.log_file
+        if not path:
+            return None
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+
+    def _contained_failure(self, name: str, error: Exception) -> None:
+        self._log.error("task.failed", exception=error, task=name)
+
+
+def _raise_files_limit() -> tuple[int, int]:
+    """As many open files for ourselves as we may have (one per step); the limit that was ours before."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    return before
+
+
+def _own_address(address: str) -> str:
+    """Nodes with a loopback address listen there only; others everywhere."""
+    return address if address.startswith("127.") or address in ("localhost", "::1") else ""

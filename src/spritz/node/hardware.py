@@ -1,0 +1,160 @@
+"""What this machine has: CPUs and their places, memory, disk, GPUs. Printed by `slurmd -C`.
+
+Reads /sys and /proc (their root is an argument) and asks NVML, if there is one. Source: slurmd(8) -C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from msgspec import Struct
+
+from spritz.model.resources import GresCapacity
+from spritz.node.launch.affinity import Topology
+
+_MIB = 1024 * 1024
+
+
+class Hardware(Struct, frozen=True, kw_only=True):
+    """One machine. Memory and disk in MiB, `uptime_seconds` since it was booted at `booted_at`."""
+
+    topology: Topology
+    memory_mib: int
+    tmp_mib: int
+    uptime_seconds: float
+    booted_at: float
+    gpus: tuple[GresCapacity, ...] = ()
+
+    @property
+    def cpus(self) -> int:
+        """Threads."""
+        return len(self.topology.order)
+
+
+def detect(now: float, *, root: str = "", tmp: str = "/tmp", gpus: bool = True) -> Hardware:
+    """Look. `root` is put before /sys and /proc (for tests)."""
+    uptime = float(_read(f"{root}/proc/uptime").split()[0] or 0)
+    return Hardware(
+        topology=_topology(root),
+        memory_mib=_memory_mib(root),
+        tmp_mib=disk_mib(tmp),
+        uptime_seconds=uptime,
+        booted_at=now - uptime,
+        gpus=_nvml_gpus() if gpus else (),
+    )
+
+
+def _read(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+def _topology(root: str) -> Topology:
+    """Sockets, cores and threads. A machine whose sockets are not alike is shown as single-threaded cores."""
+    places = []
+    base = f"{root}/sys/devices/system/cpu"
+    for cpu in _cpu_list(_read(f"{base}/online")):
+        topology = f"{base}/cpu{cpu}/topology"
+        try:
+            package = int(_read(f"{topology}/physical_package_id"))
+            core = int(_read(f"{topology}/core_id"))
+        except (OSError, ValueError):
+            package, core = 0, cpu
+        places.append((package, core, cpu))
+    places.sort()
+    sockets = len({package for package, _, _ in places})
+    cores = len({(package, core) for package, core, _ in places})
+    order = tuple(cpu for _, _, cpu in places)
+    if cores % sockets or len(order) % cores:
+        return Topology(sockets=1, cores_per_socket=len(order), threads_per_core=1, order=order)
+    return Topology(
+        sockets=sockets, cores_per_socket=cores // sockets, threads_per_core=len(order) // cores, order=order
+    )
+
+
+def _cpu_list(text: str) -> list[int]:
+    """`0-3,8` -> [0, 1, 2, 3, 8]."""
+    found: list[int] = []
+    for word in text.strip().split(","):
+        low, _, high = word.partition("-")
+        found += range(int(low), int(high or low) + 1)
+    return found
+
+
+def _memory_mib(root: str) -> int:
+    for line in _read(f"{root}/proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) // 1024
+    return 1
+
+
+def disk_mib(path: str) -> int:
+    """Size of the file system that holds `path`; 0 if there is none."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return 0
+    return found.f_blocks * found.f_frsize // _MIB
+
+
+def _nvml_gpus() -> tuple[GresCapacity, ...]:
+    """GPUs that NVML knows, by model; none where there is no driver."""
+    if not os.path.exists("/dev/nvidiactl"):
+        return ()
+    import pynvml
+
+    names: list[str] = []
+    try:
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
+            names.append(name.decode() if isinstance(name, bytes) else str(name))
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+    return gpus_by_model(names)
+
+
+def gpus_by_model(names: list[str]) -> tuple[GresCapacity, ...]:
+    """One line per run of devices of one model, named as Slurm names what NVML finds: `nvidia_a100-sxm4-40gb`."""
+    lines: list[GresCapacity] = []
+    for index, name in enumerate(names):
+        kind = name.strip().lower().replace(" ", "_")
+        file = f"/dev/nvidia{index}"
+        if lines and lines[-1].type == kind:
+            last = lines.pop()
+            lines.append(
+                GresCapacity(
+                    name="gpu",
+                    type=kind,
+                    count=last.count + 1,
+                    first_index=last.first_index,
+                    files=(*last.files, file),
+                )
+            )
+        else:
+            lines.append(GresCapacity(name="gpu", type=kind, count=1, first_index=index, files=(file,)))
+    return tuple(lines)
+
+
+def describe(hardware: Hardware, hostname: str) -> str:
+    """The two lines of `slurmd -C`."""
+    shape = hardware.topology
+    words = [
+        f"NodeName={hostname}",
+        f"CPUs={hardware.cpus}",
+        "Boards=1",
+        f"SocketsPerBoard={shape.sockets}",
+        f"CoresPerSocket={shape.cores_per_socket}",
+        f"ThreadsPerCore={shape.threads_per_core}",
+        f"RealMemory={hardware.memory_mib}",
+    ]
+    if hardware.gpus:
+        words.append("Gres=" + ",".join(f"gpu:{line.type}:{line.count}" for line in hardware.gpus))
+    minutes, seconds = divmod(int(hardware.uptime_seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{' '.join(words)}\nUpTime={days}-{hours:02}:{minutes:02}:{seconds:02}\n"

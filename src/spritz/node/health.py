@@ -1,0 +1,36 @@
+"""How busy the machine is, and whether it is well. Sources: slurm.conf(5) HealthCheckProgram, HealthCheckNodeState."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from spritz.model.node import NodeSample
+
+
+def sample(now: float) -> tuple[int, int]:
+    """(one-minute load in hundredths, free memory in MiB)."""
+    load = round(os.getloadavg()[0] * 100)
+    free = 0
+    with open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemFree:"):
+                free = int(line.split()[1]) // 1024
+                break
+    return load, free
+
+
+def samples(names: Iterable[str], now: float) -> tuple[NodeSample, ...]:
+    """One for each node of this machine."""
+    load, free = sample(now)
+    return tuple(NodeSample(name=name, cpu_load=load, free_memory_mib=free, sampled_at=now) for name in names)
+
+
+def wants_check(states: Iterable[str], *, busy: bool, first: bool) -> bool:
+    """Whether HealthCheckProgram runs on a node now. What only the controller knows of a state counts as idle."""
+    words = {word.upper() for word in states} or {"ANY"}
+    if "START_ONLY" in words and not first:
+        return False
+    if words & {"ANY", "START_ONLY", "CYCLE"} - {"CYCLE"} or words == {"CYCLE"}:
+        return True
+    return bool(words & ({"ALLOC", "MIXED"} if busy else {"IDLE", "NONDRAINED_IDLE"}))

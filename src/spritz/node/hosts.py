@@ -1,0 +1,46 @@
+"""The /etc/hosts that tasks on virtual nodes see (`stepd.namespaces`): the machine's own, and the cluster's nodes.
+
+Only with `SlurmdParameters=private_hosts`, which `spritz up --nodes` writes; and only for names that nothing resolves.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from spritz.runtime import disk
+
+#: in a node's spool directory
+FILE = "hosts"
+
+
+def write(spools: list[str], addresses: Mapping[str, str]) -> None:
+    """Put the file into each spool directory. `addresses`: node name → address or name of its host."""
+    text = _text(addresses)
+    for spool in spools:
+        os.makedirs(spool, mode=0o755, exist_ok=True)
+        disk.write_atomically(os.path.join(spool, FILE), text, mode=0o644)
+
+
+def _text(addresses: Mapping[str, str]) -> bytes:
+    try:
+        with open("/etc/hosts", "rb") as file:
+            own = file.read()
+    except OSError:
+        own = b"127.0.0.1 localhost\n"
+    lines = [own.rstrip(b"\n"), b"", b"# nodes of this cluster"]
+    by_address: dict[str, list[str]] = {}
+    for name, address in addresses.items():
+        by_address.setdefault(_numeric(address), []).append(name)
+    for address, names in by_address.items():
+        # Readers of this file may limit the length of a line.
+        lines += [f"{address} {' '.join(names[at : at + 32])}".encode() for at in range(0, len(names), 32)]
+    return b"\n".join(lines) + b"\n"
+
+
+def _numeric(address: str) -> str:
+    try:
+        return socket.getaddrinfo(address, None, socket.AF_INET)[0][4][0]  # type: ignore[return-value]  # IPv4: text
+    except OSError:
+        return "127.0.0.1"

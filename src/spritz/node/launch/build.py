@@ -1,0 +1,230 @@
+"""A launch message becomes what its supervisor must know. Pure: everything about this machine is in `NodeSetup`.
+
+Sources: sbatch(1), srun(1), slurm.conf(5) PropagateResourceLimits, TaskProlog, TaskEpilog, JobFileAppend.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+import msgspec
+
+from spritz.model.ids import STEP_BATCH, step_name
+from spritz.model.job import Job
+from spritz.model.launch import LaunchBatch, LaunchStep
+from spritz.model.resources import mask_of
+from spritz.model.step import Step
+from spritz.node.launch import environment, streams
+from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
+from spritz.node.launch.environment import NodeFacts
+from spritz.node.launch.gpus import bound_gpus, gpu_mask, visible
+from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
+
+_encode_job = msgspec.msgpack.Encoder().encode
+
+
+class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How the memory of an allocation becomes a limit. Source: cgroup.conf(5) AllowedRAMSpace and its kin.
+
+    `swap_percent` None: swap is not limited. `max_mib` 0: no upper bound.
+    """
+
+    percent: float = 100.0
+    min_mib: int = 0
+    max_mib: int = 0
+    swap_percent: float | None = 0.0
+
+    def limits(self, memory_mib: int) -> tuple[int, int]:
+        """(memory, swap beyond it) in MiB; (0, 0) where memory was not asked for."""
+        if not memory_mib:
+            return 0, 0
+        memory = max(self.min_mib, int(memory_mib * self.percent / 100))
+        if self.max_mib:
+            memory = min(memory, self.max_mib)
+        return memory, -1 if self.swap_percent is None else int(memory_mib * self.swap_percent / 100)
+
+
+class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What launching depends on beside the message: from slurm.conf, the machine, and the daemon's own rights."""
+
+    facts: NodeFacts
+    topology: Topology | None = None
+    #: CPUs of the node as configured
+    cpus: int = 1
+    #: TaskPlugin has affinity (or cgroup): bind tasks to their CPUs
+    bind: bool = False
+    file_append: bool = False
+    kill_wait_seconds: int = 30
+    unkillable_seconds: int = 60
+    unkillable_program: str = ""
+    task_prolog: str = ""
+    task_epilog: str = ""
+    cgroup_memory: str = ""
+    memory_rule: MemoryRule = MemoryRule()
+    sample_seconds: float = 30.0
+    #: names of limits that are taken over from the submitter; None: all
+    limits: frozenset[str] | None = None
+    hosts_file: str = ""
+
+
+def step_id_of(message: LaunchBatch | LaunchStep) -> int:
+    """STEP_BATCH for a batch script."""
+    return STEP_BATCH if isinstance(message, LaunchBatch) else message.step.step_id
+
+
+def supervisor_spec(message: LaunchBatch | LaunchStep, directory: str, setup: NodeSetup) -> SupervisorSpec:
+    """For either message. `directory` is the step's spool."""
+    if isinstance(message, LaunchBatch):
+        return batch_spec(message, directory, setup)
+    return step_spec(message, directory, setup)
+
+
+def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> SupervisorSpec:
+    """The batch script of a job: one task, in all that the job has on this node."""
+    job, spec = message.job, message.job.spec
+    assert job.allocation is not None, "only jobs with an allocation are launched"
+    node_index = job.allocation.names.index(message.node)
+    share = job.allocation.nodes[node_index]
+    variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts)
+    where = streams.batch_streams(job, message.node)
+    memory, swap = setup.memory_rule.limits(share.memory_mib)
+    task = TaskSpec(
+        task_id=0,
+        argv=(posixpath.join(directory, SCRIPT), *spec.arguments),
+        cpus=_bound(share.cpus, setup),
+        stdin=where.stdin,
+        stdout=where.stdout,
+        stderr=where.stderr,
+    )
+    return SupervisorSpec(
+        job_id=job.id,
+        restart_count=job.restart_count,
+        step_id=STEP_BATCH,
+        label=f"{job.id}.batch",
+        node=message.node,
+        node_index=0,
+        batch=True,
+        script=message.script,
+        identity=_identity(job),
+        tasks=(task,),
+        environment=(*environment.merge(message.environment, variables), marker(directory)),
+        work_dir=spec.work_dir,
+        umask=spec.umask,
+        limits=_limits(tuple((limit.name, limit.soft) for limit in spec.limits), setup),
+        append=streams.appends(job, spec.open_mode, setup.file_append),
+        memory_limit_mib=memory,
+        swap_limit_mib=swap,
+        cgroup_memory=setup.cgroup_memory,
+        task_prologs=(setup.task_prolog,) if setup.task_prolog else (),
+        task_epilogs=(setup.task_epilog,) if setup.task_epilog else (),
+        kill_wait_seconds=setup.kill_wait_seconds,
+        unkillable_seconds=setup.unkillable_seconds,
+        unkillable_program=setup.unkillable_program,
+        sample_seconds=setup.sample_seconds,
+        hosts_file=setup.hosts_file,
+        job=_encode_job(job),
+    )
+
+
+def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> SupervisorSpec:
+    """This node's share of a step."""
+    job, step, spec = message.job, message.step, message.step.spec
+    node_index = step.node_names.index(message.node)
+    share = step.nodes[node_index]
+    variables = environment.step_variables(job, step, node_index, message.task_counts, setup.facts)
+    if spec.preserve_env:
+        variables = environment.without_sizes(variables, spec.environment)
+    if setup.bind:
+        variables |= cpu_bind_variables(share.cpus_by_task)
+    memory, swap = setup.memory_rule.limits(share.allocation.memory_mib)
+    shared = streams.shared_by_nodes(spec.stdout, len(step.nodes)) and node_index > 0
+    return SupervisorSpec(
+        job_id=job.id,
+        restart_count=job.restart_count,
+        step_id=step.step_id,
+        label=f"{job.id}.{step_name(step.step_id)}",
+        node=message.node,
+        node_index=node_index,
+        identity=_identity(job),
+        tasks=tuple(
+            _task(job, step, message.node, node_index, local_id, setup) for local_id in range(len(share.task_ids))
+        ),
+        environment=(*environment.merge(spec.environment, variables), marker(directory)),
+        work_dir=spec.work_dir or job.spec.work_dir,
+        umask=spec.umask,
+        limits=_limits(spec.limits, setup),
+        append=shared or streams.appends(job, spec.open_mode, setup.file_append),
+        io_address=spec.io_address,
+        io_key=spec.io_key,
+        unbuffered=spec.unbuffered,
+        pty=spec.pty,
+        pty_rows=spec.pty_rows,
+        pty_columns=spec.pty_columns,
+        memory_limit_mib=memory,
+        swap_limit_mib=swap,
+        cgroup_memory=setup.cgroup_memory,
+        task_prologs=tuple(filter(None, (setup.task_prolog, spec.task_prolog))),
+        task_epilogs=tuple(filter(None, (spec.task_epilog, setup.task_epilog))),
+        kill_wait_seconds=setup.kill_wait_seconds,
+        unkillable_seconds=setup.unkillable_seconds,
+        unkillable_program=setup.unkillable_program,
+        sample_seconds=setup.sample_seconds,
+        hosts_file=setup.hosts_file,
+        job=_encode_job(job),
+    )
+
+
+def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup: NodeSetup) -> TaskSpec:
+    share = step.nodes[node_index]
+    own = environment.task_variables(share, local_id)
+    gpus = gpu_mask(share.allocation.gres)
+    if gpus:
+        if share.gpus_by_task:
+            mask = mask_of(share.gpus_by_task[local_id]) & gpus
+        else:
+            mask = bound_gpus(_gpu_bind(job, step), gpus, local_id, len(share.task_ids))
+        own |= visible(mask, setup.facts.gpu_kinds)
+    where = streams.step_streams(job, step, node, node_index, local_id)
+    cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
+    return TaskSpec(
+        task_id=share.task_ids[local_id],
+        argv=_argv(step, share.task_ids[local_id]),
+        environment=tuple(f"{name}={value}" for name, value in own.items()),
+        cpus=_bound(cpus, setup),
+        stdin=where.stdin,
+        stdout=where.stdout,
+        stderr=where.stderr,
+    )
+
+
+def _gpu_bind(job: Job, step: Step) -> str:
+    """--gpu-bind; --ntasks-per-gpu=N stands for `single:N`. Source: srun(1) --ntasks-per-gpu."""
+    each = step.spec.tasks_per_gpu or job.spec.tasks_per_gpu
+    return step.spec.gpu_bind or job.spec.gpu_bind or (f"single:{each}" if each else "")
+
+
+def _argv(step: Step, task_id: int) -> tuple[str, ...]:
+    """The command of one task; in a --multi-prog line `%t` is the rank and `%o` its place in the line's tasks."""
+    if not step.spec.multi_prog:
+        return step.spec.argv
+    bit = 1 << task_id
+    for mask_text, argv in step.spec.multi_prog:
+        mask = mask_of(mask_text)
+        if mask & bit:
+            offset = (mask & (bit - 1)).bit_count()
+            return tuple(word.replace("%t", str(task_id)).replace("%o", str(offset)) for word in argv)
+    return ()
+
+
+def _bound(mask: str, setup: NodeSetup) -> tuple[int, ...]:
+    return real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.bind else ()
+
+
+def _identity(job: Job) -> Identity:
+    spec = job.spec
+    return Identity(uid=spec.uid, gid=spec.gid, groups=spec.groups or (spec.gid,), user=spec.user)
+
+
+def _limits(limits: tuple[tuple[str, int], ...], setup: NodeSetup) -> tuple[tuple[str, int], ...]:
+    wanted = setup.limits
+    return limits if wanted is None else tuple(limit for limit in limits if limit[0] in wanted)

@@ -1,0 +1,245 @@
+"""The environment of batch scripts and of tasks: every SLURM_ variable, from the job, the step and the node.
+
+The user's own environment comes first; what is a fact about the job replaces what it says. Pure.
+Sources: sbatch(1) OUTPUT ENVIRONMENT VARIABLES, srun(1) OUTPUT ENVIRONMENT VARIABLES; values checked against 22.05.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.ids import INFINITE
+from spritz.model.job import Job
+from spritz.model.resources import GresRequest, NodeAllocation
+from spritz.model.step import Step, StepNode
+from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpus
+from spritz.notation import hostlist, taskcounts
+from spritz.notation.dependency import Dependency
+from spritz.notation.dependency import format as format_dependencies
+
+Variables = dict[str, str]
+
+
+class NodeFacts(Struct, frozen=True, kw_only=True):
+    """What every job on this node sees. `gpu_kinds`: vendors whose variables are set (nvidia, amd, intel, opencl)."""
+
+    name: str
+    cluster_name: str
+    slurm_conf: str
+    gpu_kinds: frozenset[str] = frozenset(("nvidia", "amd", "intel", "opencl"))
+    threads_per_core: int = 1
+
+
+def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
+    """What a batch script and every step of the job have in common on one node."""
+    spec = job.spec
+    allocation = job.allocation
+    assert allocation is not None, "only jobs with an allocation are launched"
+    names = hostlist.compress(allocation.names)
+    count = str(len(allocation.nodes))
+    variables = {
+        "SLURM_CLUSTER_NAME": facts.cluster_name,
+        "SLURM_CONF": facts.slurm_conf,
+        "SLURMD_NODENAME": facts.name,
+        "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOBID": str(job.id),
+        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_USER": spec.user or str(spec.uid),
+        "SLURM_JOB_UID": str(spec.uid),
+        "SLURM_JOB_GROUP": spec.group or str(spec.gid),
+        "SLURM_JOB_GID": str(spec.gid),
+        "SLURM_JOB_PARTITION": allocation.partition,
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_NODELIST": names,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in allocation.nodes),
+        "SLURM_JOB_START_TIME": str(int(job.started_at)),
+        "SLURM_JOB_END_TIME": str(int(job.ends_at)) if job.ends_at else str(INFINITE),
+        "SLURM_PRIO_PROCESS": "0",
+        "SLURM_NODEID": str(node_index),
+        "SLURM_TOPOLOGY_ADDR": facts.name,
+        "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+        "SLURM_OOMKILLSTEP": "0",
+    }
+    optional = {
+        "SLURM_JOB_ACCOUNT": spec.account,
+        "SLURM_JOB_QOS": spec.qos,
+        "SLURM_JOB_RESERVATION": spec.reservation,
+        "SLURM_JOB_LICENSES": spec.licenses,
+        "SLURM_JOB_DEPENDENCY": _dependency_text(job),
+        "SLURM_SUBMIT_HOST": spec.submit_host,
+    }
+    variables |= {name: value for name, value in optional.items() if value}
+    if job.restart_count:
+        variables["SLURM_RESTART_COUNT"] = str(job.restart_count)
+    variables |= _size_variables(job)
+    variables |= _array_variables(job)
+    variables |= job_gpu_variables(allocation.nodes[node_index])
+    return variables
+
+
+def _size_variables(job: Job) -> Variables:
+    """What was asked for; a variable is there only if its option was."""
+    spec = job.spec
+    numbers = {
+        "SLURM_CPUS_PER_TASK": spec.cpus_per_task,
+        "SLURM_NTASKS_PER_NODE": spec.tasks_per_node,
+        "SLURM_NTASKS_PER_SOCKET": spec.tasks_per_socket,
+        "SLURM_NTASKS_PER_CORE": spec.tasks_per_core,
+        "SLURM_NTASKS_PER_GPU": spec.tasks_per_gpu,
+        "SLURM_CPUS_PER_GPU": spec.cpus_per_gpu,
+        "SLURM_THREADS_PER_CORE": spec.threads_per_core,
+        "SLURM_MEM_PER_CPU": spec.memory_mib_per_cpu,
+        "SLURM_MEM_PER_GPU": spec.memory_mib_per_gpu,
+        "SLURM_MEM_PER_NODE": spec.memory_mib_per_node,
+    }
+    variables = {name: str(value) for name, value in numbers.items() if value is not None}
+    requests = {
+        "SLURM_GPUS": spec.gpus,
+        "SLURM_GPUS_PER_NODE": spec.gpus_per_node,
+        "SLURM_GPUS_PER_TASK": spec.gpus_per_task,
+        "SLURM_GPUS_PER_SOCKET": spec.gpus_per_socket,
+    }
+    variables |= {name: _gpus_text(value) for name, value in requests.items() if value}
+    if spec.gpu_bind:
+        variables["SLURM_GPU_BIND"] = spec.gpu_bind
+    if spec.distribution:
+        variables["SLURM_DISTRIBUTION"] = spec.distribution
+        if spec.distribution.startswith("plane="):
+            variables["SLURM_DISTRIBUTION"] = "plane"
+            variables["SLURM_DIST_PLANESIZE"] = spec.distribution[6:]
+    if spec.overcommit:
+        variables["SLURM_OVERCOMMIT"] = "1"
+    return variables
+
+
+def _gpus_text(requests: tuple[GresRequest, ...]) -> str:
+    return ",".join(f"{one.type}:{one.count}" if one.type else str(one.count) for one in requests)
+
+
+def _dependency_text(job: Job) -> str:
+    found = job.spec.dependencies
+    given = (Dependency(one.kind, one.job_id, one.task_id, one.minutes) for one in found)
+    return format_dependencies(given, job.spec.dependency_mode)
+
+
+def _array_variables(job: Job) -> Variables:
+    if job.array_task_id is None or not job.array_job_id:
+        return {}
+    variables = {"SLURM_ARRAY_JOB_ID": str(job.array_job_id), "SLURM_ARRAY_TASK_ID": str(job.array_task_id)}
+    whole = job.array_of or job.array
+    if whole is not None:
+        variables |= {
+            "SLURM_ARRAY_TASK_COUNT": str(whole.task_count),
+            "SLURM_ARRAY_TASK_MIN": str(whole.task_min),
+            "SLURM_ARRAY_TASK_MAX": str(whole.task_max),
+            "SLURM_ARRAY_TASK_STEP": str(whole.task_step),
+        }
+    return variables
+
+
+def batch_variables(job: Job, node_index: int, task_counts: tuple[int, ...], facts: NodeFacts) -> Variables:
+    """Variables of the batch script."""
+    variables = job_variables(job, node_index, facts)
+    here = _share(job, node_index)
+    spec = job.spec
+    variables |= {
+        "ENVIRONMENT": "BATCH",
+        "HOSTNAME": facts.name,
+        "SLURM_CPUS_ON_NODE": str(here.cpu_count),
+        "SLURM_GTIDS": "0",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURM_TASKS_PER_NODE": taskcounts.format(task_counts),
+    }
+    if spec.tasks_given or spec.tasks_per_node is not None or spec.gpus_per_task:
+        tasks = str(spec.tasks if spec.tasks_given else sum(task_counts))
+        variables |= {"SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks}
+    return variables | gpu_variables(here.gres, facts.gpu_kinds)
+
+
+def step_variables(job: Job, step: Step, node_index: int, task_counts: tuple[int, ...], facts: NodeFacts) -> Variables:
+    """Variables that all tasks of a step have on the node of this index *in the step*."""
+    names = step.node_names
+    share = step.nodes[node_index]
+    assert job.allocation is not None, "only jobs with an allocation are launched"
+    variables = job_variables(job, job.allocation.names.index(share.allocation.node), facts)
+    nodes, tasks, counts = str(len(names)), str(sum(task_counts)), taskcounts.format(task_counts)
+    listed = hostlist.compress(names)
+    variables |= {
+        "SLURM_CPUS_ON_NODE": str(share.allocation.cpu_count),
+        "SLURM_GTIDS": ",".join(map(str, share.task_ids)),
+        "SLURM_NODEID": str(node_index),
+        "SLURM_NNODES": nodes,
+        "SLURM_NTASKS": tasks,
+        "SLURM_NPROCS": tasks,
+        "SLURM_TASKS_PER_NODE": counts,
+        "SLURM_STEP_ID": str(step.step_id),
+        "SLURM_STEPID": str(step.step_id),
+        "SLURM_STEP_NODELIST": listed,
+        "SLURM_STEP_NUM_NODES": nodes,
+        "SLURM_STEP_NUM_TASKS": tasks,
+        "SLURM_STEP_TASKS_PER_NODE": counts,
+        "SLURM_UMASK": f"{step.spec.umask:04o}",
+    }
+    variables |= _step_size_variables(step, variables)
+    listed = listed_gpus(share.allocation.gres)
+    if listed:
+        variables["SLURM_STEP_GPUS"] = listed
+    return variables | gpu_variables(share.allocation.gres, facts.gpu_kinds)
+
+
+def _step_size_variables(step: Step, inherited: Variables) -> Variables:
+    spec = step.spec
+    variables: Variables = {}
+    if spec.cpus_per_task is not None:
+        variables["SLURM_CPUS_PER_TASK"] = str(spec.cpus_per_task)
+    if spec.tasks_per_node is not None:
+        variables["SLURM_NTASKS_PER_NODE"] = str(spec.tasks_per_node)
+    if spec.distribution:
+        variables["SLURM_DISTRIBUTION"] = spec.distribution
+    elif "SLURM_DISTRIBUTION" not in inherited:
+        variables["SLURM_DISTRIBUTION"] = "block" if len(step.nodes) <= step.tasks else "cyclic"
+    if spec.overcommit:
+        variables["SLURM_OVERCOMMIT"] = "1"
+    return variables
+
+
+_SIZES = frozenset(
+    f"SLURM_{name}" for name in ("NNODES", "NTASKS", "NPROCS", "TASKS_PER_NODE", "NTASKS_PER_NODE", "CPUS_PER_TASK")
+)
+
+
+def without_sizes(variables: Variables, inherited: tuple[bytes, ...]) -> Variables:
+    """--preserve-env: sizes that the step inherits stay as they are. Source: srun(1) --preserve-env."""
+    given = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in inherited}
+    return {name: value for name, value in variables.items() if name not in _SIZES or name not in given}
+
+
+def task_variables(share: StepNode, local_id: int) -> Variables:
+    """Variables of one task."""
+    return {"SLURM_PROCID": str(share.task_ids[local_id]), "SLURM_LOCALID": str(local_id)}
+
+
+def _share(job: Job, node_index: int) -> NodeAllocation:
+    assert job.allocation is not None, "only jobs with an allocation are launched"
+    return job.allocation.nodes[node_index]
+
+
+def merge(user: tuple[bytes, ...], variables: Variables) -> tuple[bytes, ...]:
+    """`NAME=value` entries: the user's, replaced and followed by ours. Entries that are no variables are dropped.
+
+    TMPDIR is /tmp unless the user says otherwise, as Slurm has it.
+    """
+    ours = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in variables.items()}
+    kept = []
+    named = set()
+    for entry in user:
+        name, equals, _ = entry.partition(b"=")
+        if equals and name and name not in ours:
+            kept.append(entry)
+            named.add(name)
+    if b"TMPDIR" not in named:
+        kept.append(b"TMPDIR=/tmp")
+    return (*kept, *(b"%s=%s" % item for item in ours.items()))

@@ -1,0 +1,104 @@
+"""Which GPUs a job, a step and a task see: CUDA_VISIBLE_DEVICES and its kin.
+
+Devices are not constrained by cgroup here, so indexes are the node's own. Pure.
+Source: gres.conf(5) Flags, srun(1) --gpu-bind, sbatch(1) SLURM_JOB_GPUS, SLURM_GPUS_ON_NODE, SLURM_SHARDS_ON_NODE.
+"""
+
+from __future__ import annotations
+
+from spritz.model.resources import GresAllocation, GresCapacity, NodeAllocation, mask_ids, mask_of
+
+#: Vendor -> variables that select devices.
+_VARIABLES = {
+    "nvidia": ("CUDA_VISIBLE_DEVICES",),
+    "amd": ("ROCR_VISIBLE_DEVICES",),
+    "intel": ("ZE_AFFINITY_MASK",),
+    "opencl": ("GPU_DEVICE_ORDINAL",),
+}
+
+
+def gpu_kinds(capacity: tuple[GresCapacity, ...]) -> frozenset[str]:
+    """Vendors whose variables are set on a node: as Flags= of its GPUs say, or all."""
+    flags = {flag.lower() for line in capacity if line.name == "gpu" for flag in line.flags}
+    if "no_gpu_env" in flags:
+        return frozenset()
+    said = frozenset(kind for kind in _VARIABLES if f"{kind}_gpu_env" in flags)
+    return said or frozenset(_VARIABLES)
+
+
+def gpu_mask(gres: tuple[GresAllocation, ...]) -> int:
+    """All GPUs in an allocation, those that it has shards of included."""
+    mask = 0
+    for one in gres:
+        if one.name in ("gpu", "shard", "mps"):
+            mask |= mask_of(one.indexes)
+    return mask
+
+
+def visible(mask: int, kinds: frozenset[str]) -> dict[str, str]:
+    """Variables that show the GPUs of `mask` and no others; none for none."""
+    if not mask:
+        return {}
+    listed = ",".join(map(str, mask_ids(mask)))
+    return {name: listed for kind in sorted(kinds) for name in _VARIABLES[kind]}
+
+
+def gpu_variables(gres: tuple[GresAllocation, ...], kinds: frozenset[str]) -> dict[str, str]:
+    """What is visible on the node, and how much that is."""
+    variables = visible(gpu_mask(gres), kinds)
+    count = sum(mask_of(one.indexes).bit_count() for one in gres if one.name == "gpu")
+    if count:
+        variables["SLURM_GPUS_ON_NODE"] = str(count)
+    shards = sum(one.count for one in gres if one.name == "shard")
+    if shards:
+        variables["SLURM_SHARDS_ON_NODE"] = str(shards)
+    return variables
+
+
+def listed_gpus(gres: tuple[GresAllocation, ...]) -> str:
+    """Indexes of all GPUs, `0,1`; empty for none."""
+    return ",".join(map(str, mask_ids(gpu_mask(gres))))
+
+
+def job_gpu_variables(node: NodeAllocation) -> dict[str, str]:
+    """SLURM_JOB_GPUS, if the job has any here."""
+    listed = listed_gpus(node.gres)
+    return {"SLURM_JOB_GPUS": listed} if listed else {}
+
+
+def bound_gpus(bind: str, mask: int, local_id: int, tasks: int) -> int:
+    """The GPUs of one task under --gpu-bind; all of `mask` where the option leaves them shared.
+
+    Counts and lists are about the devices that the step has, in their order. `closest` needs to know where devices sit,
+    which nothing here does: all are as close.
+    """
+    devices = mask_ids(mask)
+    words = bind.split(",", 1)
+    while len(words) == 2 and words[0] in ("verbose", "v", "quiet", "q"):
+        words = words[1].split(",", 1)
+    kind, _, value = ",".join(words).partition(":")
+    if not devices or kind in ("", "none", "closest", "verbose", "quiet"):
+        return mask
+    if kind == "single":
+        per_device = max(1, int(value or 1))
+        return 1 << devices[(local_id // per_device) % len(devices)]
+    if kind == "per_task":
+        each = max(1, int(value or 1))
+        chosen = [devices[(local_id * each + number) % len(devices)] for number in range(min(each, len(devices)))]
+        return sum(1 << device for device in set(chosen))
+    entries = _entries(value)
+    entry = entries[local_id % len(entries)] if entries else ""
+    if kind == "map_gpu" and entry:
+        return mask & 1 << int(entry, 0) or mask
+    if kind == "mask_gpu" and entry:
+        return mask & int(entry, 16) or mask
+    return mask
+
+
+def _entries(listed: str) -> list[str]:
+    """`0*2,1` -> ["0", "0", "1"]."""
+    entries = []
+    for word in listed.split(","):
+        value, _, times = word.partition("*")
+        entries += [value] * (int(times) if times.isdigit() else 1)
+    return entries

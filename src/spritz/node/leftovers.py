@@ -1,0 +1,65 @@
+"""Ending what a dead supervisor, or a daemon that is to start afresh, left behind. Source: slurmd(8) -c."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+from spritz.node import cgroup
+from spritz.node import spool as spools
+from spritz.stepd import control, processes, spec
+
+_PATIENCE_SECONDS = 10.0
+
+
+def leftover_pids(directory: str) -> list[int]:
+    """Processes of the step with this spool directory: by their mark, the sessions of its tasks, and its cgroup."""
+    record = spools.read_record(directory)
+    sessions = set(record.pids[1:]) if record is not None else set()
+    found = {*processes.marked(spec.marker(directory)), *processes.in_sessions(sessions)}
+    if record is not None and record.pids:
+        found.update(cgroup.left_in(record.spec.cgroup_memory, record.pids[0]))
+    return sorted(found - {os.getpid()})
+
+
+def orphans(zygote_pid: int) -> list[int]:
+    """Processes whose supervisor was killed, whatever they did to hide: they are the zygote's children now.
+
+    All of its children are supervisors otherwise; they bear its name until they have taken theirs.
+    """
+    found = []
+    for child in processes.children_of(zygote_pid) if zygote_pid else ():
+        if not _is_supervisor(child):
+            found += [child, *processes.descendants(child)]
+    return found
+
+
+def _is_supervisor(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            name = file.read().strip()
+        return name in ("slurmstepd", "slurmd-zygote") and os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return True  # it is gone
+
+
+def forget_all(paths: Iterable[str]) -> None:
+    """Kill and forget every step in these spools (-c)."""
+    for path in paths:
+        spool = spools.Spool(path)
+        if not os.path.isdir(path):
+            continue
+        for found in spool.scan():
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            connection = spools.connect(found.directory)
+            if connection is not None:  # a living supervisor: it knows best how to end all
+                connection.sendall(control.encode(control.Terminate("", 0.0)))
+            while leftover_pids(found.directory) and time.monotonic() < deadline:
+                if connection is None:
+                    processes.send(leftover_pids(found.directory), 9)
+                time.sleep(0.02)
+            if connection is not None:
+                connection.sendall(control.encode(control.Forget()))
+                connection.close()
+            spool.remove(found.directory)

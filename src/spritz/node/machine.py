@@ -1,0 +1,459 @@
+"""What a node does, as a pure function of what it is told and what happens: `Machine.handle` and `Machine.noticed_…`.
+
+Every entry returns actions for the shell to carry out, in order. No clock, no I/O. One Machine per node.
+
+A job is known from its first launch (or adoption) until it is *gone*: no step of it is left and its Epilog has run.
+    launch ─▶ Prolog (once per job) ─▶ supervisor started ─▶ its end ─▶ reported ─▶ acknowledged (spool removed)
+    batch script over, or TerminateJob ─▶ all steps are ended ─▶ Epilog ─▶ gone ─▶ JobGone (or `job_gone` in the report)
+
+Invariants: the same (job, restart count, step) is never started twice; an order of a lower term is refused; Prolog and
+Epilog run at most once per life of a job; JobGone is reported only when nothing is left.
+Sources: model.launch, model.reports, slurm.conf(5) Prolog, Epilog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from spritz.model.errors import Rejection
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN
+from spritz.model.job import Job
+from spritz.model.launch import (
+    AttachClient,
+    LaunchBatch,
+    LaunchStep,
+    NotifyTasks,
+    SignalTasks,
+    SuspendTasks,
+    TerminateJob,
+    TerminateStep,
+)
+from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, TaskEnd
+
+StepKey = RunningStep
+Life = tuple[int, int]
+Report = StepFinished | JobGone | NodeTrouble
+
+#: Ended steps and jobs that are remembered, so that a message that comes late or twice starts nothing.
+REMEMBERED_MAX = 10_000
+
+
+class StartSupervisor(Struct, frozen=True):
+    """Write the spool and have the supervisor forked."""
+
+    key: StepKey
+    message: LaunchBatch | LaunchStep
+
+
+class SignalStep(Struct, frozen=True):
+    """To every process of the step, or to the batch shell alone."""
+
+    key: StepKey
+    signal: int
+    first_only: bool = False
+
+
+class EndStep(Struct, frozen=True):
+    """TERM and CONT, then KILL after so many seconds. `cause` and `at` word the line on standard error ("": none)."""
+
+    key: StepKey
+    kill_wait_seconds: float
+    cause: str = ""
+    at: float = 0.0
+
+
+class SuspendStep(Struct, frozen=True):
+    """Stop or continue."""
+
+    key: StepKey
+    resume: bool
+
+
+class AttachToStep(Struct, frozen=True):
+    """One more client."""
+
+    key: StepKey
+    io_address: str
+    io_key: str
+
+
+class NotifyStep(Struct, frozen=True):
+    """A line on its standard error."""
+
+    key: StepKey
+    message: str
+
+
+class CleanUp(Struct, frozen=True):
+    """The supervisor died: kill what it left, then say `leftovers_gone`."""
+
+    key: StepKey
+
+
+class RemoveSpool(Struct, frozen=True):
+    """The controller has the result."""
+
+    key: StepKey
+
+
+class RunProlog(Struct, frozen=True):
+    """Then say `prolog_ended`."""
+
+    job: Job
+
+
+class RunEpilog(Struct, frozen=True):
+    """Then say `epilog_ended`."""
+
+    job: Job
+
+
+class Send(Struct, frozen=True):
+    """Report to the controller until it acknowledges."""
+
+    report: Report
+
+
+Action = (
+    StartSupervisor
+    | SignalStep
+    | EndStep
+    | SuspendStep
+    | AttachToStep
+    | NotifyStep
+    | CleanUp
+    | RemoveSpool
+    | RunProlog
+    | RunEpilog
+    | Send
+)
+Actions = list[Action]
+
+
+class _JobHere:
+    """A job on this node. `steps` are those whose end has not been seen; `queued` wait for the Prolog."""
+
+    __slots__ = ("epilog", "job", "over", "prolog", "queued", "steps", "wants_gone")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.steps: dict[int, StepKey] = {}
+        self.queued: list[LaunchBatch | LaunchStep] = []
+        #: "", "running", "done" or "failed"
+        self.prolog = ""
+        self.epilog = ""
+        #: no further step may start
+        self.over = False
+        #: the controller is to be told when it is gone
+        self.wants_gone = False
+
+
+class Machine:
+    """Decides for one node. `prolog`, `epilog`: whether there are such programs. `kill_wait_seconds` as configured."""
+
+    def __init__(self, node: str, *, prolog: bool = False, epilog: bool = False, kill_wait_seconds: int = 30) -> None:
+        self.node = node
+        self.term = 0
+        self.has_prolog = prolog
+        self.has_epilog = epilog
+        self.kill_wait_seconds = kill_wait_seconds
+        self._jobs: dict[Life, _JobHere] = {}
+        #: steps that ended here: key -> acknowledged
+        self._ended: dict[StepKey, bool] = {}
+        self._gone: dict[Life, None] = {}
+        self._handlers: dict[type[Struct], Callable[..., Actions | Rejection]] = {
+            LaunchBatch: self._launch,
+            LaunchStep: self._launch,
+            SignalTasks: self._signal,
+            TerminateStep: self._terminate_step,
+            TerminateJob: self._terminate_job,
+            SuspendTasks: self._suspend,
+            AttachClient: self._attach,
+            NotifyTasks: self._notify,
+        }
+
+    # -- what the controller says
+
+    def handle(self, message: Struct, term: int) -> Actions | Rejection:
+        """Carry out an order of the controller of that term. A Rejection changes nothing."""
+        if term < self.term:
+            return Rejection(
+                code="ESLURM_DISABLED", message=f"controller of term {term} was replaced by one of term {self.term}"
+            )
+        self.term = term
+        return self._handlers[type(message)](message)
+
+    @property
+    def running(self) -> tuple[RunningStep, ...]:
+        """Steps that live here, wait for the Prolog, or whose end the controller has not acknowledged."""
+        here = [key for entry in self._jobs.values() for key in entry.steps.values()]
+        waiting = [_key(message) for entry in self._jobs.values() for message in entry.queued]
+        unacknowledged = [key for key, done in self._ended.items() if not done]
+        return (*here, *waiting, *unacknowledged)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any job is here."""
+        return bool(self._jobs)
+
+    def _launch(self, message: LaunchBatch | LaunchStep) -> Actions | Rejection:
+        key = _key(message)
+        life = (key.job_id, key.restart_count)
+        entry = self._jobs.get(life)
+        if key in self._ended:
+            return []
+        if life in self._gone:
+            return Rejection(code="ESLURM_ALREADY_DONE")
+        if entry is None:
+            entry = self._jobs[life] = _JobHere(message.job)
+        elif key.step_id in entry.steps or any(_key(one) == key for one in entry.queued):
+            return []
+        elif entry.over:
+            return Rejection(code="ESLURM_ALREADY_DONE")
+        if self.has_prolog and entry.prolog in ("", "running"):
+            entry.queued.append(message)
+            if entry.prolog == "running":
+                return []
+            entry.prolog = "running"
+            return [RunProlog(message.job)]
+        if entry.prolog == "failed":
+            return Rejection(code="ESLURMD_PROLOG_FAILED", message="Prolog failed")
+        entry.steps[key.step_id] = key
+        return [StartSupervisor(key, message)]
+
+    def _signal(self, message: SignalTasks) -> Actions:
+        entry = self._jobs.get((message.job_id, message.restart_count))
+        if entry is None:
+            return []
+        if message.step_id is not None:
+            key = entry.steps.get(message.step_id)
+            shell_only = message.step_id == STEP_BATCH and not message.full
+            return [SignalStep(key, message.signal, shell_only)] if key is not None else []
+        actions: Actions = []
+        for step_id, key in entry.steps.items():
+            is_batch = step_id == STEP_BATCH
+            if is_batch and not (message.batch or message.full):
+                continue
+            if not is_batch and message.batch and not message.full:
+                continue
+            actions.append(SignalStep(key, message.signal, is_batch and not message.full))
+        return actions
+
+    def _terminate_step(self, message: TerminateStep) -> Actions:
+        key = StepKey(message.job_id, message.restart_count, message.step_id)
+        entry = self._jobs.get((message.job_id, message.restart_count))
+        if entry is not None:
+            if message.step_id in entry.steps:
+                return [EndStep(key, message.kill_wait_seconds, message.cause, message.at)]
+            waiting = [one for one in entry.queued if _key(one) == key]
+            if waiting:
+                entry.queued.remove(waiting[0])
+                return [self._never_ran(key, "cancelled before it could start")]
+        if key in self._ended and not self._ended[key]:
+            return []  # its report is under way
+        return [self._never_ran(key, "no such step on this node")]
+
+    def _never_ran(self, key: StepKey, why: str) -> Send:
+        # The shell stamps the time.
+        return Send(
+            StepFinished(
+                node=self.node,
+                job_id=key.job_id,
+                restart_count=key.restart_count,
+                step_id=key.step_id,
+                ended_at=0.0,
+                launch_failed=True,
+                error=why,
+                error_kind="unknown",
+            )
+        )
+
+    def _terminate_job(self, message: TerminateJob) -> Actions:
+        life = (message.job.id, message.job.restart_count)
+        entry = self._jobs.get(life)
+        if entry is None:
+            if life in self._gone or not self.has_epilog:
+                return [self._job_gone(life)]
+            entry = self._jobs[life] = _JobHere(message.job)
+        entry.over = True
+        entry.wants_gone = True
+        actions: Actions = [self._never_ran(_key(one), "job was cancelled") for one in entry.queued]
+        entry.queued.clear()
+        wait = 0.0 if message.kill_now else float(message.kill_wait_seconds)
+        actions += [EndStep(key, wait, message.cause, message.at) for key in entry.steps.values()]
+        return actions + self._go_on(life, entry)
+
+    def _suspend(self, message: SuspendTasks) -> Actions:
+        entry = self._jobs.get((message.job_id, message.restart_count))
+        return [] if entry is None else [SuspendStep(key, message.resume) for key in entry.steps.values()]
+
+    def _attach(self, message: AttachClient) -> Actions | Rejection:
+        for entry in self._jobs.values():
+            key = entry.steps.get(message.step_id)
+            if key is not None and key.job_id == message.job_id:
+                return [AttachToStep(key, message.io_address, message.io_key)]
+        return Rejection(code="ESLURM_INVALID_JOB_ID", message="Job step is not running on this node")
+
+    def _notify(self, message: NotifyTasks) -> Actions:
+        keys = [key for entry in self._jobs.values() for key in entry.steps.values() if key.job_id == message.job_id]
+        batch = [key for key in keys if key.step_id == STEP_BATCH]
+        return [NotifyStep(key, message.message) for key in batch or keys if key.step_id != STEP_EXTERN]
+
+    # -- what happens
+
+    def adopt(self, key: StepKey, job: Job) -> None:
+        """After a restart: a step that this daemon started in an earlier life of its own. Its Prolog has run."""
+        entry = self._jobs.setdefault((key.job_id, key.restart_count), _JobHere(job))
+        entry.prolog = "done"
+        entry.steps[key.step_id] = key
+
+    def noticed_end(self, key: StepKey, result: StepFinished) -> Actions:
+        """A supervisor has reported, or what was left of a killed one is gone."""
+        life = (key.job_id, key.restart_count)
+        entry = self._jobs.get(life)
+        if entry is None or entry.steps.pop(key.step_id, None) is None:
+            return []
+        self._remember_end(key)
+        actions: Actions = []
+        if result.error_kind == "unkillable":
+            reason = f"Kill task failed, job {key.job_id}"
+            actions.append(Send(NodeTrouble(name=self.node, reason=reason)))
+        if key.step_id == STEP_BATCH:
+            entry.over = True
+            if not entry.steps and not self.has_epilog and not entry.wants_gone:
+                self._forget(life)
+                return [*actions, Send(_with_job_gone(result))]
+            actions += [Send(result)]
+            entry.wants_gone = True
+            actions += [EndStep(other, float(self.kill_wait_seconds)) for other in entry.steps.values()]
+        else:
+            actions.append(Send(result))
+        return actions + self._go_on(life, entry)
+
+    def noticed_death(self, key: StepKey) -> Actions:
+        """The supervisor is gone without a result: it was killed, or could not even start."""
+        entry = self._jobs.get((key.job_id, key.restart_count))
+        return [CleanUp(key)] if entry is not None and key.step_id in entry.steps else []
+
+    def leftovers_gone(self, key: StepKey, now: float, *, began: bool, tasks: tuple[int, ...], error: str) -> Actions:
+        """What a dead supervisor left is gone. `began`: its tasks may have run; `tasks` are their ranks."""
+        result = StepFinished(
+            node=self.node,
+            job_id=key.job_id,
+            restart_count=key.restart_count,
+            step_id=key.step_id,
+            ended_at=now,
+            tasks=tuple(TaskEnd(task, 9) for task in tasks) if began else (),
+            launch_failed=not began,
+            error=error,
+            error_kind="supervisor",
+        )
+        return self.noticed_end(key, result)
+
+    def prolog_ended(self, job: Job, ok: bool, error: str, now: float) -> Actions:
+        """The Prolog has run: start what waits for it, or give the job back and ask to be drained."""
+        life = (job.id, job.restart_count)
+        entry = self._jobs.get(life)
+        if entry is None:
+            return []
+        entry.prolog = "done" if ok else "failed"
+        waiting, entry.queued = entry.queued, []
+        if ok:
+            for message in waiting:
+                entry.steps[_key(message).step_id] = _key(message)
+            started: Actions = [StartSupervisor(_key(message), message) for message in waiting]
+            return started + self._go_on(life, entry)
+        entry.over = True
+        actions: Actions = [Send(NodeTrouble(name=self.node, reason="Prolog error"))]
+        for message in waiting:
+            key = _key(message)
+            self._remember_end(key)
+            actions.append(
+                Send(
+                    StepFinished(
+                        node=self.node,
+                        job_id=key.job_id,
+                        restart_count=key.restart_count,
+                        step_id=key.step_id,
+                        ended_at=now,
+                        launch_failed=True,
+                        error=error,
+                        error_kind="prolog",
+                    )
+                )
+            )
+        entry.wants_gone = True
+        return actions + self._go_on(life, entry)
+
+    def epilog_ended(self, job: Job, ok: bool) -> Actions:
+        """The Epilog has run: the job is gone; a node whose Epilog fails asks to be drained."""
+        life = (job.id, job.restart_count)
+        entry = self._jobs.get(life)
+        if entry is None:
+            return []
+        entry.epilog = "done"
+        actions: Actions = [] if ok else [Send(NodeTrouble(name=self.node, reason="Epilog error"))]
+        return actions + self._go_on(life, entry)
+
+    def acknowledged(self, report: Report) -> Actions:
+        """The controller has a report for good."""
+        if not isinstance(report, StepFinished):
+            return []
+        key = StepKey(report.job_id, report.restart_count, report.step_id)
+        if key not in self._ended:
+            return []
+        self._ended[key] = True
+        return [RemoveSpool(key)]
+
+    # -- parts
+
+    def _go_on(self, life: Life, entry: _JobHere) -> Actions:
+        """The next stage of a job that is over and has nothing left."""
+        if not entry.over or entry.steps or entry.queued or entry.prolog == "running":
+            return []
+        if self.has_epilog and entry.epilog == "":
+            entry.epilog = "running"
+            return [RunEpilog(entry.job)]
+        if entry.epilog == "running":
+            return []
+        self._forget(life)
+        return [self._job_gone(life)] if entry.wants_gone else []
+
+    def _job_gone(self, life: Life) -> Send:
+        return Send(JobGone(node=self.node, job_id=life[0], restart_count=life[1]))
+
+    def _forget(self, life: Life) -> None:
+        del self._jobs[life]
+        self._gone[life] = None
+        while len(self._gone) > REMEMBERED_MAX:
+            del self._gone[next(iter(self._gone))]
+
+    def _remember_end(self, key: StepKey) -> None:
+        self._ended[key] = False
+        if len(self._ended) > REMEMBERED_MAX:
+            for old in [one for one, done in self._ended.items() if done][: REMEMBERED_MAX // 10]:
+                del self._ended[old]
+
+
+def _key(message: LaunchBatch | LaunchStep) -> StepKey:
+    step_id = STEP_BATCH if isinstance(message, LaunchBatch) else message.step.step_id
+    return StepKey(message.job.id, message.job.restart_count, step_id)
+
+
+def _with_job_gone(result: StepFinished) -> StepFinished:
+    return StepFinished(
+        node=result.node,
+        job_id=result.job_id,
+        restart_count=result.restart_count,
+        step_id=result.step_id,
+        ended_at=result.ended_at,
+        tasks=result.tasks,
+        usage=result.usage,
+        oom=result.oom,
+        job_gone=True,
+        launch_failed=result.launch_failed,
+        error=result.error,
+        error_kind=result.error_kind,
+    )

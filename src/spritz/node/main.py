@@ -1,0 +1,213 @@
+"""`slurmd`: from the command line to a serving daemon, and to its exit status.
+
+Owns options, configuration search, pid file, log and detaching; what it serves is `node.daemon`.
+
+Source: slurmd(8); slurm.conf(5) SlurmdUser, SlurmdPidFile, SlurmdLogFile, SlurmdSpoolDir.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from spritz import SLURM_VERSION
+from spritz.model.errors import SpritzError
+from spritz.node.options import USAGE, Options, parse
+
+if TYPE_CHECKING:
+    from spritz.node.hardware import Hardware
+    from spritz.node.settings import DaemonSettings
+    from spritz.runtime.daemonize import Startup
+
+
+def entry() -> None:
+    """The installed command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: list[str]) -> int:
+    """Run the daemon, or (without -D) start it and return when it serves."""
+    try:
+        options = parse(argv)
+        if options.help:
+            sys.stdout.write(USAGE)
+            return 0
+        if options.version:
+            sys.stdout.write(f"slurm {SLURM_VERSION}\n")
+            return 0
+        if options.print_hardware:
+            return _print_hardware()
+        return _start(options)
+    except SpritzError as error:
+        for line in error.message.splitlines() or [""]:
+            sys.stderr.write(f"slurmd: fatal: {line}\n")
+        if error.hint:
+            sys.stderr.write(f"slurmd: {error.hint}\n")
+        return error.exit_code
+
+
+def _print_hardware() -> int:
+    import socket
+
+    from spritz.node.hardware import describe, detect
+    from spritz.runtime.clock import SystemClock
+
+    hostname = socket.gethostname().partition(".")[0]
+    sys.stdout.write(describe(detect(SystemClock().now()), hostname))
+    return 0
+
+
+def _start(options: Options) -> int:
+    from spritz.client.locate import find_slurm_conf
+    from spritz.runtime.daemonize import daemonize, foreground
+
+    path = os.path.abspath(options.config_file or find_slurm_conf())
+    hardware = _hardware()
+    settings = _read(path, options, hardware)
+    _need_user(settings)
+    if options.foreground:
+        return _run(options, settings, hardware, foreground())
+    startup = daemonize()
+    try:
+        status = _run(options, settings, hardware, startup)
+    except SpritzError as error:
+        startup.failed("\n".join(f"slurmd: fatal: {line}" for line in error.message.splitlines()))
+        os._exit(error.exit_code)
+    startup.failed("")
+    return status
+
+
+def _need_user(settings: DaemonSettings) -> None:
+    """Raises SpritzError unless we run as SlurmdUser: jobs could not be started, or not as whom they should."""
+    from spritz.runtime.privilege import UnknownUser, current_user, lookup_user
+
+    try:
+        wanted = lookup_user(settings.slurmd_user)
+    except UnknownUser as error:
+        raise SpritzError(f"SlurmdUser: {error}") from error
+    if wanted.uid != os.geteuid():
+        ours = current_user().name
+        raise SpritzError(
+            f"You are running slurmd as something other than user {wanted.name}({wanted.uid}). If you want to run as "
+            f"this user add SlurmdUser={ours} to the slurm.conf file."
+        )
+
+
+def _hardware() -> Hardware:
+    from spritz.node.hardware import detect
+    from spritz.runtime.clock import SystemClock
+
+    return detect(SystemClock().now(), gpus=False)
+
+
+def _read(path: str, options: Options, hardware: Hardware) -> DaemonSettings:
+    """The configuration for our nodes. Raises SpritzError with every fault in the files."""
+    import socket
+
+    from spritz.config.load import load
+    from spritz.node.cgroup import prepare_memory, sweep
+    from spritz.node.settings import daemon_settings, own_nodes
+
+    config = load(path)
+    nodes = own_nodes(config, options.nodes, socket.gethostname())
+    memory = prepare_memory(f"spritz_{os.geteuid()}")
+    sweep(memory)
+    return daemon_settings(config, nodes, hardware.topology, memory)
+
+
+def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup) -> int:
+    """In the process that will serve."""
+    from spritz.runtime.pidfile import AlreadyRunning, PidFile
+
+    log_file = options.log_file or settings.log_file
+    _prepare_directories(settings, log_file)
+    if options.nice is not None:
+        _set_nice(options.nice)
+    pid_file = PidFile(settings.pid_file)
+    try:
+        pid_file.acquire()
+    except AlreadyRunning as error:
+        raise SpritzError(f"slurmd is running already (pid {error.pid}, {error.filename})") from error
+    except OSError as error:
+        raise SpritzError(f"cannot write SlurmdPidFile {settings.pid_file}: {error.strerror}") from error
+    try:
+        return _serve(options, settings, hardware, startup, log_file)
+    finally:
+        pid_file.release()
+
+
+def _serve(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, log_file: str) -> int:
+    from spritz.node.daemon import Daemon
+    from spritz.node.leftovers import forget_all
+    from spritz.runtime import log
+    from spritz.runtime.tasks import run
+
+    if not log_file and not options.foreground:
+        log_file = os.path.join(next(iter(settings.nodes.values())).spool, "slurmd.log")
+    level = min(len(log.LEVELS) - 1, log.level_number(settings.log_level or "info") + options.verbose)
+    try:
+        log.configure(
+            "slurmd", path=log_file or None, file_level=level, stderr_level=level if options.foreground else "error"
+        )
+        log.set_time_format(settings.log_time_format)
+    except OSError as error:
+        raise SpritzError(f"cannot open SlurmdLogFile {log_file}: {error.strerror}") from error
+    if options.clear:
+        forget_all(node.spool for node in settings.nodes.values())
+
+    async def serve() -> int:
+        daemon = Daemon(
+            options,
+            settings,
+            hardware,
+            log.get_logger("slurmd"),
+            lambda: _read(settings.path, options, hardware),
+            _owners(settings.slurm_user),
+        )
+        return await daemon.run(startup)
+
+    try:
+        return run(serve())
+    except* SpritzError as group:
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup[SpritzError]) -> SpritzError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, SpritzError)
+    return error
+
+
+def _owners(slurm_user: str) -> frozenset[int]:
+    """Who may run the controller: root, SlurmUser, and whoever runs us."""
+    from spritz.runtime.privilege import UnknownUser, lookup_user
+
+    try:
+        return frozenset((0, os.geteuid(), lookup_user(slurm_user).uid))
+    except UnknownUser as error:
+        raise SpritzError(f"SlurmUser: {error}") from error
+
+
+def _prepare_directories(settings: DaemonSettings, log_file: str) -> None:
+    """Make what is missing of the directories that the daemon writes to."""
+    wanted = [node.spool for node in settings.nodes.values()]
+    wanted += [os.path.dirname(os.path.abspath(path)) for path in (settings.pid_file, log_file) if path]
+    for path in wanted:
+        try:
+            os.makedirs(path, mode=0o755, exist_ok=True)
+        except OSError as error:
+            raise SpritzError(f"cannot make directory {path}: {error.strerror}") from error
+
+
+def _set_nice(value: int) -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, value)
+    except OSError as error:
+        raise SpritzError(f"cannot set nice value {value}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    entry()

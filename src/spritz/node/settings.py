@@ -1,0 +1,206 @@
+"""What the node daemon takes from the configuration files, which `config.load` reads.
+
+Sources: slurm.conf(5), gres.conf(5), cgroup.conf(5).
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+
+from msgspec import Struct
+
+from spritz.config.loaded import LoadedConfig
+from spritz.config.settings import substitute
+from spritz.model.errors import SpritzError
+from spritz.model.node import NodeConfig
+from spritz.node import hosts
+from spritz.node.launch.affinity import Topology
+from spritz.node.launch.build import MemoryRule, NodeSetup
+from spritz.node.launch.environment import NodeFacts
+from spritz.node.launch.gpus import gpu_kinds
+from spritz.notation import hostlist
+
+
+class Hooks(Struct, frozen=True, kw_only=True):
+    """Programs of the site, as patterns; limits in seconds (0: none)."""
+
+    prolog: tuple[str, ...] = ()
+    epilog: tuple[str, ...] = ()
+    prolog_seconds: float = 0.0
+    epilog_seconds: float = 0.0
+    health_program: str = ""
+    health_seconds: float = 0.0
+    health_states: tuple[str, ...] = ()
+
+
+class NodeSettings(Struct, frozen=True, kw_only=True):
+    """One node of this daemon."""
+
+    config: NodeConfig
+    spool: str
+    setup: NodeSetup
+
+
+class DaemonSettings(Struct, frozen=True, kw_only=True):
+    """All of it. `controllers` are addresses to try in order, `socket_port` names the controller's local socket."""
+
+    path: str
+    cluster_name: str
+    slurm_user: str
+    slurmd_user: str
+    nodes: dict[str, NodeSettings]
+    hooks: Hooks
+    controllers: tuple[str, ...]
+    controller_port: int
+    log_file: str
+    log_level: str
+    log_time_format: str
+    pid_file: str
+    #: the file system that counts as TmpDisk
+    tmp_fs: str
+    config_overrides: bool
+    private_hosts: bool
+    #: address of every node of the cluster
+    addresses: dict[str, str]
+
+
+def own_nodes(config: LoadedConfig, wanted: str, hostname: str) -> list[NodeConfig]:
+    """The nodes that this daemon stands for: those of -N, else the one whose NodeHostname or name is this host's.
+
+    Raises SpritzError if there is none, or a name is not configured.
+    """
+    known = {node.name: node for node in config.nodes}
+    if wanted:
+        try:
+            names = hostlist.expand(wanted)
+        except ValueError as error:
+            raise SpritzError(f"-N {wanted}: {error}") from error
+        missing = [name for name in names if name not in known]
+        if missing or not names:
+            unknown = ", ".join(missing) or wanted
+            raise SpritzError(f"Unable to determine this slurmd's NodeName: {config.path} has no node {unknown}")
+        return [known[name] for name in dict.fromkeys(names)]
+    short = hostname.partition(".")[0]
+    for node in config.nodes:
+        if node.name in (hostname, short) or (node.hostname or node.name) in (hostname, short, "localhost"):
+            return [node]
+    raise SpritzError(
+        "Unable to determine this slurmd's NodeName",
+        hint=f"no NodeName or NodeHostname in {config.path} is {short}; name the node with -N",
+    )
+
+
+def daemon_settings(
+    config: LoadedConfig, nodes: list[NodeConfig], topology: Topology | None, cgroup_memory: str = ""
+) -> DaemonSettings:
+    """Everything for these nodes."""
+    have = config.settings
+    hostname = socket.gethostname().partition(".")[0]
+    first = nodes[0].name
+
+    def path(key: str, node: str = first) -> str:
+        return substitute(have.text(key), nodename=node, hostname=hostname, clustername=config.cluster.cluster_name)
+
+    port = str(have["SlurmctldPort"]).partition("-")[0]
+    pattern = have.text("SlurmdSpoolDir")
+    own_directory = len(nodes) > 1 and "%n" not in pattern
+    plugins = have["TaskPlugin"]
+    cgroup = config.cgroup
+    bind = "affinity" in str(plugins) or ("cgroup" in str(plugins) and cgroup.flag("ConstrainCores"))
+    constrained = cgroup.flag("ConstrainRAMSpace") or not config.cgroup_given
+    private_hosts = have.has_option("SlurmdParameters", "private_hosts")
+    setups = {}
+    for node in nodes:
+        spool = path("SlurmdSpoolDir", node.name)
+        if own_directory:
+            spool = f"{spool}/{node.name}"
+        setups[node.name] = NodeSettings(
+            config=node,
+            spool=spool,
+            setup=NodeSetup(
+                facts=NodeFacts(
+                    name=node.name,
+                    cluster_name=config.cluster.cluster_name,
+                    slurm_conf=config.path,
+                    gpu_kinds=gpu_kinds(node.capacity.gres),
+                ),
+                topology=topology,
+                cpus=node.capacity.cpus,
+                bind=bind,
+                file_append=config.cluster.job_file_append,
+                kill_wait_seconds=config.cluster.kill_wait_seconds,
+                unkillable_seconds=have.integer("UnkillableStepTimeout"),
+                unkillable_program=have.text("UnkillableStepProgram"),
+                task_prolog=have.text("TaskProlog"),
+                task_epilog=have.text("TaskEpilog"),
+                cgroup_memory=cgroup_memory if constrained else "",
+                memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
+                sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
+                hosts_file=f"{spool}/{hosts.FILE}" if private_hosts else "",
+                limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),
+            ),
+        )
+    both = float(have.integer("PrologEpilogTimeout"))
+    return DaemonSettings(
+        path=config.path,
+        cluster_name=config.cluster.cluster_name,
+        slurm_user=config.cluster.slurm_user,
+        slurmd_user=have.text("SlurmdUser"),
+        nodes=setups,
+        hooks=Hooks(
+            prolog=_programs(have["Prolog"]),
+            epilog=_programs(have["Epilog"]),
+            prolog_seconds=float(have.integer("PrologTimeout")) or both,
+            epilog_seconds=float(have.integer("EpilogTimeout")) or both,
+            health_program=have.text("HealthCheckProgram"),
+            health_seconds=float(have.integer("HealthCheckInterval")),
+            health_states=_programs(have["HealthCheckNodeState"]),
+        ),
+        controllers=have.controller_addresses,
+        controller_port=int(port),
+        log_file=path("SlurmdLogFile"),
+        log_level=have.text("SlurmdDebug"),
+        log_time_format=have.text("LogTimeFormat"),
+        tmp_fs=path("TmpFS"),
+        pid_file=path("SlurmdPidFile"),
+        config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
+        private_hosts=private_hosts,
+        addresses={node.name: node.address or node.hostname or node.name for node in config.nodes},
+    )
+
+
+def _memory_rule(config: LoadedConfig, node: NodeConfig) -> MemoryRule:
+    cgroup = config.cgroup
+    return MemoryRule(
+        percent=cgroup.number("AllowedRAMSpace"),
+        min_mib=int(cgroup.number("MinRAMSpace")),
+        max_mib=int(node.capacity.memory_mib * cgroup.number("MaxRAMPercent") / 100),
+        swap_percent=cgroup.number("AllowedSwapSpace") if cgroup.flag("ConstrainSwapSpace") else None,
+    )
+
+
+def _sample_seconds(words: tuple[str, ...]) -> float:
+    """`30` or `task=30,energy=60`: seconds between samples of tasks; 0: none."""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if (name.lower() == "task" and value.isdigit()) or (not equals and name.isdigit()):
+            return float(value or name)
+    return 30.0
+
+
+def _programs(value: object) -> tuple[str, ...]:
+    if isinstance(value, tuple):
+        return tuple(str(word) for word in value)
+    return tuple(str(value).split(",")) if value else ()
+
+
+def _limits(taken: tuple[str, ...], left: tuple[str, ...]) -> frozenset[str] | None:
+    """Which limits are propagated; None: all."""
+    names = frozenset(name.removeprefix("RLIMIT_") for name in vars(resource) if name.startswith("RLIMIT_"))
+    wanted = {word.upper().removeprefix("RLIMIT_") for word in taken}
+    if left:
+        return names - {word.upper().removeprefix("RLIMIT_") for word in left}
+    if not wanted or "ALL" in wanted:
+        return None
+    return frozenset() if "NONE" in wanted else names & wanted

@@ -1,0 +1,140 @@
+"""Steps on disk: one directory each in the node's spool. Layout and meaning are in `stepd.spec`.
+
+Source: slurm.conf(5) SlurmdSpoolDir.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import stat
+
+import msgspec
+from msgspec import Struct
+
+from spritz.model.ids import STEP_BATCH, step_name
+from spritz.model.job import Job
+from spritz.model.reports import RunningStep, StepFinished
+from spritz.stepd import record, spec
+
+_NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
+_read_job = msgspec.msgpack.Decoder(Job).decode
+
+
+class FoundStep(Struct, frozen=True, kw_only=True):
+    """A step that an earlier daemon left. `begun`: a supervisor has, or had, it."""
+
+    key: RunningStep
+    job: Job
+    directory: str
+    task_ids: tuple[int, ...]
+    begun: bool
+    result: StepFinished | None
+
+
+class Spool:
+    """The spool directory of one node."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def directory(self, key: RunningStep) -> str:
+        """Where the step is kept."""
+        step = "batch" if key.step_id == STEP_BATCH else step_name(key.step_id)
+        return f"{self.path}/job{key.job_id:05d}.{key.restart_count}.{step}"
+
+    def create(self, directory: str, known: spec.SupervisorSpec) -> None:
+        """Write a step's spool. Raises OSError: FileExistsError if the step was started before."""
+        try:
+            os.mkdir(directory, 0o711)
+        except FileNotFoundError:  # the whole spool was deleted under us
+            os.makedirs(self.path, mode=0o755, exist_ok=True)
+            os.mkdir(directory, 0o711)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(f"{directory}/{spec.RECORD}", flags, 0o600)
+        try:
+            record.append(descriptor, record.spec_entry(known))
+        finally:
+            os.close(descriptor)
+
+    def remove(self, directory: str) -> None:
+        """Forget a step; harmless if it was forgotten."""
+        for name in _NAMES:
+            try:
+                os.unlink(f"{directory}/{name}")
+            except FileNotFoundError:
+                continue
+        try:
+            os.rmdir(directory)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            # Files of another version of this daemon: it must not keep this one from starting.
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def scan(self) -> list[FoundStep]:
+        """What is left of an earlier daemon. Directories that never became steps are removed on the way."""
+        found = []
+        for entry in sorted(os.listdir(self.path)):
+            directory = f"{self.path}/{entry}"
+            if not entry.startswith("job") or not os.path.isdir(directory):
+                continue
+            step = self._look(directory)
+            if step is None:
+                self.remove(directory)
+            else:
+                found.append(step)
+        return found
+
+    def _look(self, directory: str) -> FoundStep | None:
+        found = record.read(f"{directory}/{spec.RECORD}")
+        if found is None:
+            return None  # cut short: the supervisor was never asked for
+        known = found.spec
+        try:
+            job = _read_job(known.job)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return None
+        return FoundStep(
+            key=RunningStep(known.job_id, known.restart_count, known.step_id),
+            job=job,
+            directory=directory,
+            task_ids=tuple(task.task_id for task in known.tasks),
+            begun=found.result is not None or not give_up(directory),
+            result=found.result,
+        )
+
+
+def read_record(directory: str) -> record.Record | None:
+    """What is written of the step."""
+    return record.read(f"{directory}/{spec.RECORD}")
+
+
+def give_up(directory: str) -> bool:
+    """Make sure that no supervisor can begin this step any more; False if one has begun it."""
+    path = f"{directory}/{spec.CONTROL}"
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return not stat.S_ISSOCK(os.stat(path).st_mode)
+    return True
+
+
+def connect(directory: str) -> socket.socket | None:
+    """A connection to a living supervisor; None if there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        parent = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            connection.connect(f"/proc/self/fd/{parent}/{spec.CONTROL}")
+        finally:
+            os.close(parent)
+    except OSError:
+        connection.close()
+        return None
+    connection.setblocking(False)
+    return connection

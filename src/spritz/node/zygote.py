@@ -1,0 +1,87 @@
+"""The daemon's hold on its zygote: the warm parent that supervisors are forked from. Source: `stepd.zygote`."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+
+
+class Zygote:
+    """Starts the process when it is first needed, and again when it has died. `log_descriptor` takes its complaints.
+
+    `files_limit` is the RLIMIT_NOFILE that it and all tasks get (None: the daemon's own).
+    """
+
+    def __init__(self, log_descriptor: int | None = None, files_limit: tuple[int, int] | None = None) -> None:
+        self._log_descriptor = log_descriptor
+        self._files_limit = files_limit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests: socket.socket | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 before it runs."""
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Start it unless it runs. Raises OSError."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # -P: no module of ours may come from the directory that we happen to be started in.
+        command = [sys.executable, "-P", "-m", "spritz.stepd", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log_descriptor,
+            start_new_session=True,
+            cwd="/",
+        )
+        if self._files_limit is not None:
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, self._files_limit)
+        theirs.close()
+        self._requests = ours
+
+    def launch(self, directory: str) -> socket.socket:
+        """Have a supervisor forked for the step in `directory`; our end of its connection. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        try:
+            self._ask(directory, theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        return ours
+
+    def _ask(self, directory: str, connection: socket.socket) -> None:
+        body = os.fsencode(directory)
+        for _ in range(2):
+            self.start()
+            assert self._requests is not None
+            try:
+                socket.send_fds(self._requests, [body], [connection.fileno()])
+                return
+            except (BrokenPipeError, ConnectionResetError):
+                self.close()  # it was killed: a new one takes its place
+        raise BrokenPipeError("the parent of step supervisors does not stay alive")
+
+    def close(self) -> None:
+        """Let it end; supervisors go on."""
+        if self._requests is not None:
+            self._requests.close()
+            self._requests = None
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None

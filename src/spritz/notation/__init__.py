@@ -1,0 +1,22 @@
+"""Pure text <-> value: the small languages of Slurm's options, files and listings.
+
+Owns how things are written: it knows no job, no node and no clock, imports no other room, and does no I/O. Each module
+holds one language, with a parser that raises a `NotationError` (a ValueError) naming what is wrong, and a formatter
+where there is something to print. Every parser takes any string at all, in time linear in its length.
+
+Map
+---
+`hostlist`      `gpu[1-4,7]`                    `ranges`        `0-99:4%8`, CPU lists, bit formats
+`duration`      `1-02:03:04`                    `times`         `now+3hours`, `2030-01-02T10:00`
+`memory`        `4G`                            `nodecount`     `2-4`, `1k`, other counts
+`tres`          `cpu=4,mem=8G`                  `gres`          `gpu:a100:2`, `gpu:2(IDX:0-1)`
+`jobid`         `12_[3-5%2]`, `12+1`, `12.batch` `dependency`   `afterok:12:13,singleton`
+`features`      `[a|b]&c`                       `signals`       `B:USR1@90`
+`filename`      `out-%A_%4a`                    `taskcounts`    `2(x3),1`
+`distribution`  `block:cyclic`                  `cpubind`       `--cpu-bind`, `--mem-bind`, `--gpu-bind`
+`shell`         `#SBATCH` lines                 `getopt`        command lines as GNU getopt_long reads them
+`multiprog`     files of `srun --multi-prog`    `names`         the nearest word
+`errors`        `NotationError`                 `value`         base of the records
+
+Import the module you need, never this package: commands must start fast.
+"""

@@ -1,0 +1,184 @@
+"""Files of `srun --multi-prog`: which task runs which program.
+
+Owns the file's language; reading the file and finding the programs is for others.
+
+Source: srun(1) MULTIPLE PROGRAM CONFIGURATION; messages are those of `verify_multi_name` (22.05).
+"""
+
+from __future__ import annotations
+
+from spritz.notation.errors import NotationError, shown, unsigned
+from spritz.notation.value import Value
+
+#: most tasks that a file may name
+TASKS_MAX = 1 << 20
+
+_BLANKS = " \t\r\v\f"
+
+
+class MultiProgError(NotationError):
+    """The file is wrong, or says nothing about a task. `lines` is what srun prints, one error each."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines
+
+
+class Rule(Value):
+    """One line: task `ranges` (empty: all others, `*`) and the words of the command as written, quotes and all."""
+
+    __slots__ = ("ranges", "words")
+
+    def __init__(self, ranges: tuple[tuple[int, int], ...], words: tuple[str, ...]) -> None:
+        self.ranges = ranges
+        self.words = words
+
+    def offset(self, task: int) -> int | None:
+        """Position of `task` within the rule's tasks, the `%o`; None if it is none of them. For `*` the task itself."""
+        if not self.ranges:
+            return task
+        before = 0
+        for low, high in self.ranges:
+            if low <= task <= high:
+                return before + task - low
+            before += high - low + 1
+        return None
+
+    def command(self, task: int) -> list[str] | None:
+        """Program and arguments for `task`, `%t` and `%o` replaced; None if the rule is not about it."""
+        offset = self.offset(task)
+        return None if offset is None else [_substitute(word, task, offset) for word in self.words]
+
+
+def parse(text: str, name: str, task_count: int | None) -> tuple[list[Rule], int]:
+    """Rules in order and the number of tasks: `task_count`, or if that is None one more than the highest rank named.
+
+    `name` is the file's, for messages. Raises MultiProgError; every task must be named once, or covered by `*`.
+    """
+    rules: list[Rule] = []
+    seen = bytearray(task_count or 0)
+    for number, line in _logical_lines(text):
+        try:
+            rules.append(_rule(line, rules, seen, task_count))
+        except MultiProgError as error:
+            raise MultiProgError(*error.lines, f"Line {number} of configuration file {shown(name)} invalid") from error
+    total = task_count if task_count is not None else max(len(seen), 1)
+    missing = seen.find(0) if len(seen) >= total else len(seen)
+    if missing >= 0 and not (rules and not rules[-1].ranges):
+        raise MultiProgError(f"Configuration file {shown(name)} invalid, no record for task id {missing}")
+    return rules, total
+
+
+def command(rules: list[Rule], task: int) -> list[str] | None:
+    """The command of the first rule about `task`."""
+    return next((words for rule in rules if (words := rule.command(task)) is not None), None)
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """Lines with content and their numbers; a backslash at the end joins the next. `#` in front makes a comment."""
+    found: list[tuple[int, str]] = []
+    held: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if held or (line.strip(_BLANKS) and line.lstrip(_BLANKS)[0] != "#"):
+            held.append(line.removesuffix("\\"))
+        if held and not line.endswith("\\"):
+            found.append((number - len(held) + 1, " ".join(held)))
+            held = []
+    if held:
+        found.append((text.count("\n") + 2 - len(held), " ".join(held)))
+    return found
+
+
+def _rule(line: str, before: list[Rule], seen: bytearray, task_count: int | None) -> Rule:
+    ranks, _, rest = line.strip(_BLANKS).replace("\t", " ").partition(" ")
+    words = _words(rest)
+    if not words:
+        raise MultiProgError()
+    if ranks == "*":
+        return Rule((), tuple(words))
+    if before and not before[-1].ranges:
+        raise MultiProgError("Task range specification with asterisk must be last")
+    ranges: list[tuple[int, int]] = []
+    for item in ranks.split(","):
+        if item:
+            ranges.append(_range(item, task_count))
+            _mark(ranges[-1], seen)
+    if not ranges:
+        raise MultiProgError(f"Invalid task range specification ({shown(ranks)})")
+    return Rule(tuple(ranges), tuple(words))
+
+
+def _range(item: str, task_count: int | None) -> tuple[int, int]:
+    low_text, dash, high_text = item.partition("-")
+    low = unsigned(low_text, 0x7FFFFFFF)
+    high = unsigned(high_text, 0x7FFFFFFF) if dash else low
+    if low is None or high is None:
+        raise MultiProgError(f"Invalid task range specification ({shown(item)})")
+    if low > high:
+        raise MultiProgError(f"Invalid task range, {low}-{high}")
+    if high >= (TASKS_MAX if task_count is None else task_count):
+        raise MultiProgError(f"Invalid task id, {high} >= ntasks")
+    return low, high
+
+
+def _mark(span: tuple[int, int], seen: bytearray) -> None:
+    low, high = span
+    if len(seen) <= high:
+        seen.extend(bytes(high + 1 - len(seen)))
+    twice = seen.find(1, low, high + 1)
+    if twice >= 0:
+        raise MultiProgError(f"Duplicate record for task {twice}")
+    seen[low : high + 1] = b"\1" * (high + 1 - low)
+
+
+def _words(text: str) -> list[str]:
+    """Words divided by blanks outside quotes; quotes and backslashes stay, for `_substitute`."""
+    words: list[str] = []
+    start = -1
+    quote = ""
+    escaped = False
+    for position, letter in enumerate(text):
+        if start < 0 and letter not in _BLANKS:
+            start = position
+        if escaped:
+            escaped = False
+        elif letter == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in _BLANKS and start >= 0:
+            words.append(text[start:position])
+            start = -1
+    if quote:
+        raise MultiProgError(f"Unmatched {quote} in ({shown(text)})")
+    if start >= 0:
+        words.append(text[start:])
+    return words
+
+
+def _substitute(word: str, task: int, offset: int) -> str:
+    """Quotes taken away; `%t` and `%o` replaced but within single quotes or after a backslash."""
+    letters: list[str] = []
+    quote = ""
+    position = 0
+    while position < len(word):
+        letter = word[position]
+        pair = word[position : position + 2]
+        position += 1
+        if letter == quote:
+            quote = ""
+        elif not quote and letter in "'\"":
+            quote = letter
+        elif quote == "'":
+            letters.append(letter)
+        elif letter == "\\":
+            letters.append(pair[1:])
+            position += 1
+        elif pair in ("%t", "%o"):
+            letters.append(str(task if pair == "%t" else offset))
+            position += 1
+        else:
+            letters.append(letter)
+    return "".join(letters)

@@ -1,0 +1,54 @@
+"""The nearest known word, for "did you mean …?".
+
+Source: ours. Edit distance with swaps of neighbours (optimal string alignment), case-insensitive.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LENGTH_MAX = 64
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that a slip of the finger would turn into `word`, or None if none is near. Ties: the first.
+
+    Near: one slip for words up to four letters, two up to eight, three beyond; or a candidate that `word` begins.
+    """
+    if not word or len(word) > _LENGTH_MAX:
+        return None
+    lowered = word.lower()
+    limit = 1 if len(word) <= 4 else 2 if len(word) <= 8 else 3
+    best: str | None = None
+    best_distance = limit + 1
+    extending: str | None = None
+    for candidate in candidates:
+        other = candidate.lower()
+        if other == lowered:
+            return candidate
+        if abs(len(other) - len(lowered)) < best_distance:
+            distance = _distance(lowered, other, best_distance)
+            if distance < best_distance and distance < max(len(lowered), len(other)):
+                best, best_distance = candidate, distance
+        if extending is None and len(lowered) > 2 and other.startswith(lowered):
+            extending = candidate
+    return best or extending
+
+
+def _distance(one: str, other: str, limit: int) -> int:
+    """Slips between the two words; `limit` if there are at least that many."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        earlier, before = before, row
+        row = [i]
+        for j, another in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != another))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == another:
+                cost = min(cost, earlier[j - 2] + 1)
+            row.append(cost)
+        if min(row) >= limit:
+            return limit
+    return min(row[-1], limit)

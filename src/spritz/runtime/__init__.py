@@ -1,0 +1,23 @@
+"""The seam to the machine: time, chance, disk, network, asyncio tasks, logging, and being a daemon.
+
+Everything here can be replaced by the simulator. Rooms above ask these modules, and never `time`, `random`, `asyncio`'s
+spawning calls or `logging` themselves. Commands import none of this.
+
+Map
+---
+`clock`        `Clock` (protocol: `now()`, `monotonic()`, `sleep()`), `SystemClock`
+`randomness`   `Randomness`, `SystemRandomness`, `backoff()`
+`tasks`        `run(main)` starts a loop (uvloop if there is one); `Supervisor` spawns asyncio tasks; `offload`
+`stalls`       `StallWatch`: says when the loop did not turn for 50 ms, and where it stood
+`log`          `configure`, `get_logger("slurmctld").info("job.started", job_id=7)`, `reopen`, `set_levels`
+`disk`         `write_atomically`, `sync_file`, `sync_directory`, `private_directory`
+`pipe`         `Pipe`, `Receiver`: bytes both ways, few system calls, flow control
+`sockets`      `unix_socket`, `tcp_socket`, `listen`, `connect_unix`, `connect_tcp`
+`credentials`  `peer_credentials(socket)`: pid, uid and gid by the kernel's word
+`pidfile`      `PidFile`: one daemon per file, held by a lock
+`limits`       `allow_many_files()`: for the controller
+`daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
+`privilege`    `become(user)`, `lookup_user`, `is_root()`: drop to SlurmUser
+
+Requests and responses are one floor up, where `wire` is known: `client.channel` and `client.server` for daemons.
+"""

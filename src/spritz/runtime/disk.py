@@ -1,0 +1,80 @@
+"""Files that must survive a crash or be nobody else's: whole or not at all, and private directories.
+
+Each function blocks; on a loop call it through `tasks.offload`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+class UnsafeDirectory(OSError):
+    """A directory for private state belongs to somebody else, or others may write to it."""
+
+
+def sync_file(descriptor: int) -> None:
+    """Return when what was written to the file is on disk."""
+    os.fdatasync(descriptor)
+
+
+def sync_directory(path: str | os.PathLike[str]) -> None:
+    """Return when names that were made, renamed or removed in the directory are on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
+    """Replace the file's content: a reader, or a crash at any instant, finds the old content or the new.
+
+    With `sync` the new content is on disk on return. Raises OSError (a full disk, say); the old file is then untouched.
+    """
+    target = os.fspath(path)
+    temporary = f"{target}.new.{os.getpid()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        try:
+            os.fchmod(descriptor, mode)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, target)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except FileNotFoundError:
+            pass
+        raise
+    if sync:
+        sync_directory(os.path.dirname(target) or ".")
+
+
+def private_directory(path: str | os.PathLike[str], *, mode: int = 0o700) -> Path:
+    """The directory, made with its parents if need be, owned by us and writable by nobody else.
+
+    `mode` may let others read. Raises UnsafeDirectory if it is somebody else's, a symbolic link or writable by others;
+    OSError if it cannot be made.
+    """
+    directory = Path(path)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode)
+        directory.chmod(mode)
+    except FileExistsError:
+        pass
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise UnsafeDirectory(20, "is not a directory", str(directory))
+    if found.st_uid != os.geteuid():
+        raise UnsafeDirectory(1, f"belongs to uid {found.st_uid}, not to us (uid {os.geteuid()})", str(directory))
+    if found.st_mode & 0o022 & ~mode:
+        raise UnsafeDirectory(1, f"is writable by others (mode {stat.S_IMODE(found.st_mode):o})", str(directory))
+    return directory

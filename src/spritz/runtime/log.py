@@ -1,0 +1,242 @@
+"""Logging: events with fields, to a file and to standard error, at Slurm's levels.
+
+    log = get_logger("slurmctld")
+    log.info("job.started", job_id=7, nodes="n[1-2]", wait_seconds=0.2)
+
+writes `[2026-01-31T12:00:00.123] job.started job_id=7 nodes=n[1-2] wait_seconds=0.2`. Names are `noun.verb` and stable.
+Not the standard library's logging: that costs a command its start-up, and has neither these levels nor fields.
+Secrets, scripts and environments are never logged; that is the caller's duty.
+
+Sources: slurm.conf(5) SlurmctldDebug, SlurmctldLogFile, LogTimeFormat; slurmctld(8) SIGUSR2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+#: Slurm's levels in order; a sink at `info` takes `quiet` to `info`.
+LEVELS = (
+    "quiet",
+    "fatal",
+    "error",
+    "info",
+    "verbose",
+    "debug",
+    "debug2",
+    "debug3",
+    "debug4",
+    "debug5",
+)
+_QUIET, _FATAL, _ERROR, _INFO, _VERBOSE, _DEBUG = range(6)
+_PREFIX = {_FATAL: "fatal: ", _ERROR: "error: ", _DEBUG: "debug:  "}
+
+#: Characters that make a value be quoted, so that a line can be taken apart again.
+_QUOTED = frozenset(" \"'=\t\n\r\\")
+
+
+def level_number(name: str | int) -> int:
+    """Place of a level in `LEVELS`, from its name in any case or its number. Raises ValueError for others."""
+    text = str(name).lower()
+    if text.isdigit() and int(text) < len(LEVELS):
+        return int(text)
+    if text not in LEVELS:
+        raise ValueError(f"unknown debug level {name!r}; one of {', '.join(LEVELS)} or 0 to {len(LEVELS) - 1}")
+    return LEVELS.index(text)
+
+
+def _field(value: Any) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    if not text or not text.isprintable() or not _QUOTED.isdisjoint(text):
+        return repr(text)
+    return text
+
+
+def format_event(event: str, fields: dict[str, Any]) -> str:
+    """`event key=value …` on one line, whatever the values hold."""
+    return " ".join([event, *(f"{key}={_field(value)}" for key, value in fields.items())])
+
+
+def time_stamp(form: str, now: float) -> str:
+    """`now` (epoch seconds) in a form of LogTimeFormat; local time. An unknown form counts as `iso8601_ms`."""
+    local = time.localtime(now)
+    milliseconds = f".{int(now * 1000) % 1000:03d}"
+    if form == "clock":
+        return str(time.process_time_ns() // 1000)
+    if form == "short":
+        return time.strftime("%b %d %T", local)
+    if form == "thread_id":
+        micro = f".{int(now * 1_000_000) % 1_000_000:06d}"
+        return f"{time.strftime('%a %b %d %T', local)}{micro} {os.getpid()} {threading.get_native_id()}"
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", local)
+    if form != "iso8601" and form != "rfc5424":
+        stamp += milliseconds
+    if form.startswith("rfc"):
+        offset = local.tm_gmtoff // 60
+        stamp += f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
+    return stamp
+
+
+class _Sinks:
+    """Where a process's lines go. One per process, shared by all loggers."""
+
+    def __init__(self) -> None:
+        self.program = ""
+        self.file_level = _QUIET
+        self.stderr_level = _INFO
+        self.path: str | None = None
+        self.descriptor: int | None = None
+        self.level_max = _INFO
+        self.time_format = "iso8601_ms"
+
+    def open_file(self) -> None:
+        if self.path is None:
+            return
+        opened = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        if self.descriptor is None:
+            self.descriptor = opened
+        else:
+            os.dup2(opened, self.descriptor, inheritable=False)
+            os.close(opened)
+
+    def close_file(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+        self.descriptor = None
+        self.path = None
+
+    def write(self, level: int, text: str) -> None:
+        prefix = _PREFIX.get(level) or (f"{LEVELS[level]}: " if level > _DEBUG else "")
+        if self.descriptor is not None and level <= self.file_level:
+            stamp = time_stamp(self.time_format, time.time())
+            self._write_all(self.descriptor, f"[{stamp}] {prefix}{text}\n")
+        if level <= self.stderr_level:
+            program = f"{self.program}: " if self.program else ""
+            self._write_all(2, f"{program}{prefix}{text}\n")
+
+    @staticmethod
+    def _write_all(descriptor: int, line: str) -> None:
+        try:
+            os.write(descriptor, line.encode("utf-8", "backslashreplace"))
+        except OSError:
+            # A full disk or a closed terminal must not stop the daemon; there is nowhere left to say so.
+            pass
+
+
+_sinks = _Sinks()
+
+
+def configure(
+    program: str,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    file_level: str | int = "info",
+    stderr_level: str | int = "info",
+) -> None:
+    """Say where lines of this process go: to `path` (appended) and to standard error, each up to a level.
+
+    Raises OSError if the file cannot be opened and ValueError for an unknown level; then nothing has changed.
+    """
+    levels = level_number(file_level), level_number(stderr_level)
+    fresh = _Sinks()
+    if path is not None:
+        fresh.path = os.fspath(path)
+        fresh.open_file()
+    _sinks.close_file()
+    _sinks.program = program
+    _sinks.path, _sinks.descriptor = fresh.path, fresh.descriptor
+    set_levels(file_level=levels[0], stderr_level=levels[1])
+
+
+def set_levels(*, file_level: str | int | None = None, stderr_level: str | int | None = None) -> None:
+    """Change what the sinks take, as `scontrol setdebug` does. Raises ValueError for an unknown level."""
+    if file_level is not None:
+        _sinks.file_level = level_number(file_level)
+    if stderr_level is not None:
+        _sinks.stderr_level = level_number(stderr_level)
+    _sinks.level_max = max(_sinks.stderr_level, _sinks.file_level if _sinks.descriptor is not None else _QUIET)
+
+
+def set_time_format(form: str) -> None:
+    """LogTimeFormat: how times look in the log file."""
+    _sinks.time_format = form
+
+
+def reopen() -> None:
+    """Open the log file again by its name, after it was rotated away (SIGUSR2). Raises OSError; the old one stays."""
+    _sinks.open_file()
+
+
+class Logger:
+    """Writes events. `bind` returns one that adds fields to each of its lines."""
+
+    __slots__ = ("_fields", "name")
+
+    def __init__(self, name: str, fields: dict[str, Any] | None = None) -> None:
+        self.name = name
+        self._fields = fields or {}
+
+    def bind(self, **fields: Any) -> Logger:
+        """A logger whose lines carry these fields too: a request id, a cycle number."""
+        return Logger(self.name, {**self._fields, **fields})
+
+    def enabled(self, level: str) -> bool:
+        """Whether a line of that level goes anywhere: ask before gathering costly fields."""
+        return LEVELS.index(level) <= _sinks.level_max
+
+    def write(self, level: int, event: str, fields: dict[str, Any], error: BaseException | None = None) -> None:
+        """Write one event, and the traceback of `error` below it."""
+        if level > _sinks.level_max:
+            return
+        text = format_event(event, {**self._fields, **fields})
+        if error is not None:
+            text += "\n" + "".join(traceback.format_exception(error)).rstrip()
+        _sinks.write(level, text)
+
+    def fatal(self, event: str, *, exception: BaseException | None = None, **fields: Any) -> None:
+        """The daemon cannot go on."""
+        self.write(_FATAL, event, fields, exception)
+
+    def error(self, event: str, *, exception: BaseException | None = None, **fields: Any) -> None:
+        """Asks for a person."""
+        self.write(_ERROR, event, fields, exception)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Asks for a look. Slurm has no such level: shown with `info` and marked."""
+        self.write(_INFO, f"warning: {event}", fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """What an operator reads daily."""
+        self.write(_INFO, event, fields)
+
+    def verbose(self, event: str, **fields: Any) -> None:
+        """More than an operator reads daily."""
+        self.write(_VERBOSE, event, fields)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """For whoever looks for a fault."""
+        self.write(_DEBUG, event, fields)
+
+    def debug2(self, event: str, **fields: Any) -> None:
+        """Each request and message."""
+        self.write(_DEBUG + 1, event, fields)
+
+    def debug3(self, event: str, **fields: Any) -> None:
+        """Inner steps of a request."""
+        self.write(_DEBUG + 2, event, fields)
+
+
+def get_logger(name: str) -> Logger:
+    """A logger for a daemon or a part of one. All write to the sinks that `configure` set."""
+    return Logger(name)
+
+
+def flush_standard_streams() -> None:
+    """Write out what print has buffered, before a fork or an exit that skips it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()

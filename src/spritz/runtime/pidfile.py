@@ -1,0 +1,81 @@
+"""Pid files: one daemon per file, held by a lock that dies with its process.
+
+The lock is a POSIX record lock, since children do not inherit it: a step that outlives its daemon must not look like
+the daemon. Take it after `daemonize`, when the pid is final.
+
+Source: slurm.conf(5) SlurmctldPidFile, SlurmdPidFile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from types import TracebackType
+
+
+class AlreadyRunning(OSError):
+    """Another process holds the pid file; `pid` is its number, 0 if the file does not say."""
+
+    def __init__(self, path: str, pid: int) -> None:
+        super().__init__(11, f"another daemon is running (pid {pid})" if pid else "another daemon is running", path)
+        self.pid = pid
+
+
+class PidFile:
+    """Holds a pid file from `acquire` (or `with`) to `release`, which removes it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> PidFile:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Write our pid. Raises AlreadyRunning if a living process holds the file, OSError if it cannot be written."""
+        while self._descriptor is None:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                pid = _number(os.read(descriptor, 32))
+                os.close(descriptor)
+                raise AlreadyRunning(self.path, pid) from error
+            # The file may have been removed, by the daemon that held it, between our open and our lock.
+            if self._is_ours(descriptor):
+                self._descriptor = descriptor
+            else:
+                os.close(descriptor)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Remove the file, if it is still ours, and let go of it."""
+        if self._descriptor is None:
+            return
+        if self._is_ours(self._descriptor):
+            try:
+                os.unlink(self.path)
+            except OSError:
+                os.ftruncate(self._descriptor, 0)  # as SlurmUser we may not unlink in /run: leave it empty
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    def _is_ours(self, descriptor: int) -> bool:
+        try:
+            named = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        held = os.fstat(descriptor)
+        return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
+
+
+def _number(text: bytes) -> int:
+    digits = text.strip()
+    return int(digits) if digits.isdigit() else 0

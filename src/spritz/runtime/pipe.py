@@ -1,0 +1,241 @@
+"""A connection that carries bytes both ways, on asyncio: the seam where the simulator puts its network.
+
+Owns writing in few system calls, flow control in both directions, and who the peer is. Knows nothing of frames: what
+arrives goes to a `Receiver`, which gives back bytes to send.
+
+Flow control, and the answer to "full": `send` never blocks and never drops. What it buffers is bounded by its users,
+who stop taking work from a peer that does not read (`Receiver.pipe_writable(False)`), and by `UNSENT_BYTES_MAX`, above
+which the peer is taken to be gone and the pipe is aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Protocol
+
+from spritz.runtime.credentials import PeerCredentials, is_same_machine, peer_credentials, tcp_peer_owner
+
+#: Above this many unsent bytes the user of a pipe is asked to pause.
+UNSENT_BYTES_HIGH = 256 * 1024
+
+#: Above this many unsent bytes the peer is taken to be gone.
+UNSENT_BYTES_MAX = 512 * 1024 * 1024
+
+#: Seconds that a peer is given to read last words.
+LINGER_SECONDS = 1.0
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the kernel notice within about a minute that the other machine is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+class Receiver(Protocol):
+    """What stands at our end of a pipe. None of these may raise or block."""
+
+    def pipe_data(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        ...
+
+    def pipe_writable(self, writable: bool) -> None:
+        """The peer is not keeping up (False), or is again (True)."""
+        ...
+
+    def pipe_closed(self, error: Exception | None) -> None:
+        """No more will arrive or leave. Called exactly once; `error` is None if either side closed in order."""
+        ...
+
+
+class Pipe(asyncio.Protocol):
+    """One connection. Made by `runtime.sockets`; `attach` a Receiver before returning to the loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._receiver: Receiver | None = None
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._flush_due = False
+        self._writable = True
+        self._reading = True
+        self._closing = False
+        self._linger: asyncio.TimerHandle | None = None
+        self._early: list[bytes] = []
+        self._lost = False
+        self._lost_by: Exception | None = None
+        #: Resolved when the connection has ended.
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        #: Who the peer is by the kernel's word; None if it cannot vouch.
+        self.credentials: PeerCredentials | None = None
+        #: The peer for log lines: `pid 7 uid 1000` or `10.0.0.1:40712`.
+        self.peer_name = "?"
+        #: Whether the peer is a process of this machine.
+        self.is_same_machine = False
+
+    def ask_credentials(self) -> PeerCredentials | None:
+        """Ask the kernel again: over TCP it cannot vouch for a server that has not accepted the connection yet.
+
+        Raises OSError if the connection has ended meanwhile.
+        """
+        if self.credentials is None:
+            if self._transport is None:
+                raise ConnectionResetError(errno.ECONNRESET, "the peer has closed the connection")
+            connection = self._transport.get_extra_info("socket")
+            self.credentials = peer_credentials(connection)
+            if self.credentials is None:
+                tcp_peer_owner(connection)
+        return self.credentials
+
+    def attach(self, receiver: Receiver) -> None:
+        """Set who gets what arrives, and has arrived already; that comes at the loop's next turn."""
+        self._receiver = receiver
+        if self._early or self._lost:
+            self._loop.call_soon(self._catch_up)
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes; all that is queued in one turn of the loop leaves in one system call. Ignored once closed."""
+        if self._closing or self._transport is None:
+            return
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether bytes can still be sent."""
+        return not self._closing and self._transport is not None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes queued in this turn of the loop, which leave at its end."""
+        return self._unsent_bytes
+
+    @property
+    def writable(self) -> bool:
+        """Whether the peer keeps up with what is sent."""
+        return self._writable
+
+    def pause_reading(self) -> None:
+        """Take no more from the peer until `resume_reading`; it will feel it."""
+        if self._reading and self.is_open and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take from the peer again."""
+        if not self._reading and self.is_open and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        if not self.is_open:
+            return
+        self._flush()
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def close_slowly(self) -> None:
+        """Send what is queued, hear no more, and close when the peer does, or after `LINGER_SECONDS`.
+
+        For last words to a peer that is still sending: closing at once would reset the connection, and could take what
+        we said out of its hands unread.
+        """
+        if not self.is_open or self._transport is None:
+            return
+        self._flush()
+        self._closing = True
+        self._transport.write_eof()
+        self._linger = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
+
+    def abort(self) -> None:
+        """Close at once; what is queued is lost."""
+        self._closing = True
+        self._unsent.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self._unsent_bytes = 0
+        transport, unsent = self._transport, self._unsent
+        if transport is None or not unsent or self._closing:
+            return
+        transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+        unsent.clear()
+        if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            self.abort()
+
+    # asyncio.Protocol: called by the loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The loop has a connection for us."""
+        # Always a stream transport; uvloop's are not registered as asyncio.Transport, so it cannot be asserted.
+        stream: asyncio.Transport = transport  # type: ignore[assignment]
+        self._transport = stream
+        stream.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        connection = transport.get_extra_info("socket")
+        self.credentials = peer_credentials(connection)
+        self.is_same_machine = connection.family == socket.AF_UNIX or is_same_machine(connection)
+        if connection.family != socket.AF_UNIX:
+            keep_alive(connection)
+            host, port = transport.get_extra_info("peername")[:2]
+            self.peer_name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        elif self.credentials is not None:
+            self.peer_name = f"pid {self.credentials.pid} uid {self.credentials.uid}"
+
+    def data_received(self, data: bytes) -> None:
+        """The loop has bytes for us."""
+        if self._closing:
+            return
+        if self._receiver is None or self._early:
+            self._early.append(data)
+        else:
+            self._receiver.pipe_data(data)
+
+    def pause_writing(self) -> None:
+        """The loop holds more than `UNSENT_BYTES_HIGH`."""
+        self._writable = False
+        if self._receiver is not None:
+            self._receiver.pipe_writable(False)
+
+    def resume_writing(self) -> None:
+        """The loop has got rid of it."""
+        self._writable = True
+        if self._receiver is not None:
+            self._receiver.pipe_writable(True)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The loop has no more use for us."""
+        self._lost = True
+        self._lost_by = error
+        self._closing = True
+        self._transport = None
+        self._unsent.clear()
+        if self._linger is not None:
+            self._linger.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        if not self._early:
+            self._report_loss()
+
+    def _catch_up(self) -> None:
+        """Deliver what came before there was a receiver."""
+        early, self._early = self._early, []
+        if early and self._receiver is not None:
+            self._receiver.pipe_data(b"".join(early))
+        if self._lost:
+            self._report_loss()
+
+    def _report_loss(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.pipe_closed(self._lost_by)

@@ -1,0 +1,64 @@
+"""Users, and giving up root: a daemon that is started as root runs as SlurmUser where that suffices.
+
+Source: slurm.conf(5) SlurmUser, SlurmdUser; credentials(7).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from msgspec import Struct
+
+
+class UnknownUser(LookupError):
+    """No user of that name or number on this machine."""
+
+
+class User(Struct, frozen=True, kw_only=True, gc=False):
+    """One entry of the passwd database."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+
+def is_root() -> bool:
+    """Whether this process may act for any user."""
+    return os.geteuid() == 0
+
+
+def lookup_user(name: str | int) -> User:
+    """A user by name, or by number if it is one. Raises UnknownUser. May ask the network: not on a loop.
+
+    The number of our own user suffices: containers run as users whom no database knows.
+    """
+    text = str(name)
+    try:
+        entry = pwd.getpwuid(int(text)) if text.isdigit() else pwd.getpwnam(text)
+    except (KeyError, OverflowError) as error:
+        if text == str(os.geteuid()):
+            return User(name=text, uid=os.geteuid(), gid=os.getegid(), home="/", shell="/bin/sh")
+        raise UnknownUser(f"no user {text!r} on this machine") from error
+    return User(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir, shell=entry.pw_shell)
+
+
+def current_user() -> User:
+    """The user that this process runs as, with a made-up entry if the passwd database has none."""
+    return lookup_user(os.geteuid())
+
+
+def become(user: User) -> None:
+    """Run as `user`, with all of its groups, and never as root again. Nothing happens if that is who we are.
+
+    Raises PermissionError if we are neither root nor that user.
+    """
+    if os.geteuid() == user.uid:
+        return
+    if not is_root():
+        raise PermissionError(1, f"only root can become {user.name}; this process runs as uid {os.geteuid()}")
+    os.initgroups(user.name, user.gid)
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)

@@ -1,0 +1,159 @@
+"""Listening and connecting: Unix sockets (abstract ones start with NUL) and TCP, giving a `Pipe` for each connection.
+
+A name is tried before a stale socket file is removed, so that a second daemon cannot take the place of a living one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+
+from spritz.runtime.pipe import Pipe
+
+#: Connections that wait to be accepted: a burst of commands from a whole cluster.
+BACKLOG = 4096
+
+#: Called with each accepted pipe, to attach a receiver.
+OnAccept = Callable[[Pipe], None]
+
+
+class AddressInUse(OSError):
+    """Somebody serves at that address already."""
+
+
+class _AcceptedPipe(Pipe):
+    """A pipe that tells the server of itself once it knows its peer."""
+
+    def __init__(self, on_accept: OnAccept) -> None:
+        super().__init__()
+        self._on_accept = on_accept
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._on_accept(self)
+
+
+class Listener:
+    """A listening socket. `close` stops accepting, and removes a socket file."""
+
+    def __init__(self, server: asyncio.Server, name: str | tuple[str, int], path: str | None = None) -> None:
+        self._server = server
+        self._path = path
+        #: Where it listens: the Unix name, or host and port (the real port, if 0 was asked for).
+        self.name = name
+
+    def close(self) -> None:
+        """Stop accepting; connections that were accepted stay."""
+        self._server.close()
+        if self._path is not None:
+            try:
+                os.unlink(self._path)
+            except FileNotFoundError:
+                pass
+            self._path = None
+
+
+def unix_socket(name: str, *, mode: int = 0o666) -> socket.socket:
+    """A bound, listening Unix socket; a name that starts with NUL is abstract and has no mode.
+
+    Raises AddressInUse if a living process listens there, OSError otherwise. A dead one's file is replaced.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            listener.bind(name)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if name.startswith("\0") or _answers(name):
+                raise AddressInUse(
+                    error.errno, "another process listens there, or it is no socket", name.replace("\0", "@")
+                ) from error
+            os.unlink(name)
+            listener.bind(name)
+        if not name.startswith("\0"):
+            os.chmod(name, mode)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _answers(path: str) -> bool:
+    """Whether the file is taken: no socket, or one that somebody listens at. A dead process's refuses connections."""
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return True
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def tcp_socket(host: str, port: int) -> socket.socket:
+    """A bound, listening TCP socket; an empty host means every address, IPv6 too where there is any.
+
+    Raises AddressInUse if a process listens there, OSError otherwise. `port` 0 lets the system choose.
+    """
+    everywhere = host in ("", "*")
+    try:
+        if everywhere and socket.has_dualstack_ipv6():
+            listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+        else:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server(("" if everywhere else host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise AddressInUse(error.errno, "another process listens there", f"{host or '*'}:{port}") from error
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+async def listen(bound: socket.socket, on_accept: OnAccept) -> Listener:
+    """Accept connections on a bound socket (from `unix_socket` or `tcp_socket`) until the Listener is closed."""
+    loop = asyncio.get_running_loop()
+
+    def make_pipe() -> Pipe:
+        return _AcceptedPipe(on_accept)
+
+    if bound.family == socket.AF_UNIX:
+        raw = bound.getsockname()
+        name = raw.decode("utf-8", "surrogateescape") if isinstance(raw, bytes) else str(raw)
+        server = await loop.create_unix_server(make_pipe, sock=bound, backlog=BACKLOG)
+        return Listener(server, name, None if name.startswith("\0") else name)
+    host, port = bound.getsockname()[:2]
+    return Listener(await loop.create_server(make_pipe, sock=bound, backlog=BACKLOG), (host, port))
+
+
+async def connect_unix(name: str, *, timeout: float = 10.0) -> Pipe:
+    """A pipe to a Unix socket. Raises OSError (TimeoutError after `timeout` seconds)."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout):
+            await loop.sock_connect(connection, name)
+            _, pipe = await loop.create_unix_connection(Pipe, sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+    return pipe
+
+
+async def connect_tcp(host: str, port: int, *, timeout: float = 10.0) -> Pipe:
+    """A pipe to a TCP port, each address of the host in turn. Raises OSError (TimeoutError after `timeout` s)."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout):
+        _, pipe = await loop.create_connection(Pipe, host, port)
+    return pipe

@@ -1,0 +1,230 @@
+"""What each event means to the projection: one small function per kind.
+
+Source: model.events; the states that follow are the core's (`core.apply`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from spritz.model.events import cluster as cluster_events
+from spritz.model.events import job as job_events
+from spritz.model.events import step as step_events
+from spritz.model.job import Hold
+from spritz.model.node import Node, NodeConfig
+from spritz.model.resources import mask_of
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.model.events import Event
+    from spritz.scheduling.projection import Projection
+
+
+def _queued(projection: Projection, event: job_events.JobQueued | job_events.JobUpdated) -> None:
+    projection.put_job(event.job)
+
+
+def _updated(projection: Projection, event: job_events.JobUpdated) -> None:
+    record = projection.put_job(event.job)
+    if record.allocation is not None and not record.completing and event.job.ends_at != record.ends_at:
+        projection.set_end(record, event.job.ends_at, event.job.started_at)
+
+
+def _split(projection: Projection, event: job_events.ArrayTaskSplit) -> None:
+    array = projection.records[event.array_job_id]
+    if event.job_id == event.array_job_id:
+        array.tasks = None
+        array.array_task_id = event.task_id
+        projection.place(array)
+        return
+    if array.tasks is not None:
+        array.tasks &= ~(1 << event.task_id)
+        if not array.tasks:
+            projection.place(array)
+    record = array.split(event.job_id, event.task_id)
+    projection.records[record.id] = record
+    projection.place(record)
+
+
+def _tasks_cancelled(projection: Projection, event: job_events.ArrayTasksCancelled) -> None:
+    array = projection.records[event.array_job_id]
+    if array.tasks is not None:
+        array.tasks &= ~mask_of(event.tasks)
+        projection.place(array)
+
+
+def _held(projection: Projection, event: job_events.JobHeld) -> None:
+    record = projection.records[event.job_id]
+    record.held = event.hold is not Hold.NONE
+    record.priority = 0
+    record.set_reason(event.reason, event.detail)
+    projection.place(record)
+
+
+def _released(projection: Projection, event: job_events.JobReleased) -> None:
+    record = projection.records[event.job_id]
+    record.held = False
+    record.priority = event.priority
+    record.eligible_at = event.eligible_at
+    record.set_reason(event.reason)
+    projection.place(record)
+
+
+def _became_eligible(projection: Projection, event: job_events.JobBecameEligible) -> None:
+    record = projection.records[event.job_id]
+    record.eligible_at = record.eligible_at or event.at
+    record.set_reason(event.reason)
+    projection.place(record)
+
+
+def _dependencies_changed(projection: Projection, event: job_events.DependenciesChanged) -> None:
+    record = projection.records[event.job_id]
+    record.eligible_at = event.eligible_at
+    record.set_reason(event.reason)
+    projection.place(record)
+
+
+def _noted(projection: Projection, event: job_events.JobsNoted) -> None:
+    for note in event.notes:
+        record = projection.records[note.job_id]
+        record.set_reason(note.reason, note.detail)
+        record.expected_start_at = note.expected_start_at
+        record.expected_nodes = note.expected_nodes
+        projection.queue.note(record)
+
+
+def _started(projection: Projection, event: job_events.JobStarted) -> None:
+    record = projection.records[event.job_id]
+    record.expected_start_at = 0.0
+    record.expected_nodes = ()
+    projection.start(record, event.allocation, event.ends_at, event.at)
+
+
+def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
+    projection.suspend(projection.records[event.job_id], True)
+
+
+def _resumed(projection: Projection, event: job_events.JobResumed) -> None:
+    record = projection.records[event.job_id]
+    projection.suspend(record, False)
+    projection.set_end(record, event.ends_at, event.at)
+
+
+def _node_failed(projection: Projection, event: job_events.JobNodeFailed) -> None:
+    projection.let_go(projection.records[event.job_id], (event.node,))
+
+
+def _ended(projection: Projection, event: job_events.JobEnded) -> None:
+    projection.end(projection.records[event.job_id], event.completing, event.at)
+
+
+def _node_gone(projection: Projection, event: job_events.JobNodeGone) -> None:
+    projection.let_go(projection.records[event.job_id], (event.node,))
+
+
+def _requeued(projection: Projection, event: job_events.JobRequeued) -> None:
+    record = projection.records[event.job_id]
+    if event.begin_at:
+        record.spec = replace(record.spec, begin_at=event.begin_at)
+    record.pending = True
+    record.held = event.hold is not Hold.NONE
+    record.priority = event.priority
+    record.submitted_at = event.at
+    record.eligible_at = event.eligible_at
+    record.set_reason(event.reason, event.reason_detail)
+    projection.place(record)
+
+
+def _purged(projection: Projection, event: job_events.JobsPurged) -> None:
+    for job_id in event.job_ids:
+        projection.forget(job_id)
+
+
+def _configured(projection: Projection, event: cluster_events.ClusterConfigured) -> None:
+    projection.settings = event.settings
+    projection.nodes = {config.name: _node_of(projection, config) for config in event.nodes}
+    projection.partitions = {partition.name: partition for partition in event.partitions}
+    projection.rebuild()
+
+
+def _node_of(projection: Projection, config: NodeConfig) -> Node:
+    """The node as it was with its new configuration; a new one is unknown until an event says more."""
+    node = projection.nodes.get(config.name)
+    if node is None:
+        flags, state = int(NodeFlag.NOT_RESPONDING), NodeState.UNKNOWN
+        return Node(config=config, state=state, flags=flags, features_active=config.features)
+    features = config.features if node.config.features != config.features else node.features_active
+    return replace(node, config=config, features_active=features)
+
+
+def _node_state(projection: Projection, event: cluster_events.NodeRegistered | cluster_events.NodeStateChanged) -> None:
+    projection.put_node(replace(projection.nodes[event.name], state=event.state, flags=event.flags))
+
+
+def _node_updated(projection: Projection, event: cluster_events.NodeUpdated) -> None:
+    projection.nodes[event.node.config.name] = event.node
+    projection.rebuild()
+
+
+def _partition_put(
+    projection: Projection, event: cluster_events.PartitionCreated | cluster_events.PartitionUpdated
+) -> None:
+    partition = event.partition
+    if partition.default:
+        for name, other in projection.partitions.items():
+            if other.default:
+                projection.partitions[name] = replace(other, default=False)
+    projection.partitions[partition.name] = partition
+    projection.rebuild()
+
+
+def _partition_deleted(projection: Projection, event: cluster_events.PartitionDeleted) -> None:
+    projection.partitions.pop(event.name, None)
+    projection.rebuild()
+
+
+# Any: each function takes its own kind of event.
+HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
+    job_events.JobQueued: _queued,
+    job_events.JobUpdated: _updated,
+    job_events.ArrayTaskSplit: _split,
+    job_events.ArrayTasksCancelled: _tasks_cancelled,
+    job_events.JobHeld: _held,
+    job_events.JobReleased: _released,
+    job_events.JobBecameEligible: _became_eligible,
+    job_events.DependenciesChanged: _dependencies_changed,
+    job_events.JobsNoted: _noted,
+    job_events.JobStarted: _started,
+    job_events.JobSuspended: _suspended,
+    job_events.JobResumed: _resumed,
+    job_events.JobNodeFailed: _node_failed,
+    job_events.JobEnded: _ended,
+    job_events.JobNodeGone: _node_gone,
+    job_events.JobRequeued: _requeued,
+    job_events.JobsPurged: _purged,
+    cluster_events.ClusterConfigured: _configured,
+    cluster_events.NodeRegistered: _node_state,
+    cluster_events.NodeStateChanged: _node_state,
+    cluster_events.NodeUpdated: _node_updated,
+    cluster_events.PartitionCreated: _partition_put,
+    cluster_events.PartitionUpdated: _partition_put,
+    cluster_events.PartitionDeleted: _partition_deleted,
+}
+
+#: Kinds that change nothing a cycle looks at.
+IGNORED: frozenset[type[Event]] = frozenset(
+    {
+        job_events.JobConfigured,
+        job_events.EndSignalSent,
+        job_events.KillRepeated,
+        step_events.StepOpened,
+        step_events.StepLaunched,
+        step_events.StepCancelled,
+        step_events.StepNodeEnded,
+        step_events.StepEnded,
+    }
+)

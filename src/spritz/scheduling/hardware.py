@@ -1,0 +1,156 @@
+"""What a node could give if it were empty: CPUs by core and socket, memory, and pools of generic resources.
+
+Made once for all nodes of the same capacity; nothing here changes.
+
+Source: slurm.conf(5) NODE CONFIGURATION; gres.conf(5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spritz.model.resources import GresCapacity, NodeCapacity, mask_ids, mask_of
+from spritz.notation.ranges import parse_ids
+
+#: GRES that are shares of another's devices, and that other.
+SHARED_GRES = {"shard": "gpu", "mps": "gpu"}
+
+
+#: Far above what a machine has; gres.conf is checked against less.
+CORES_MAX = 1 << 16
+
+
+class GresPool:
+    """All of a node's generic resources of one name.
+
+    `indexed`: given out by device (`masks` by type, "" for all of them); otherwise `counts` by type. `local[i]` is the
+    CPU mask near device i (0: everywhere). `shares[i]` says how many shares stand on device i of `SHARED_GRES[name]`.
+    """
+
+    __slots__ = ("counts", "indexed", "local", "masks", "name", "shares")
+
+    def __init__(self, name: str, lines: Sequence[GresCapacity], cpus_per_core: int) -> None:
+        self.name = name
+        self.shares: dict[int, int] = {}
+        self.indexed = name not in SHARED_GRES and all(
+            (line.files or name == "gpu") and "countonly" not in {flag.lower() for flag in line.flags} for line in lines
+        )
+        self.masks: dict[str, int] = {"": 0}
+        self.counts: dict[str, int] = {"": 0}
+        self.local: dict[int, int] = {}
+        for line in lines:
+            self._add(line, cpus_per_core)
+
+    @property
+    def untyped(self) -> bool:
+        """Are there devices without a type?"""
+        return self.counts[""] > sum(count for kind, count in self.counts.items() if kind)
+
+    def typed_mask(self, kind: str) -> int:
+        """Devices of exactly this type; "" means those without one."""
+        mask = self.masks.get(kind, 0)
+        if not kind:
+            for other, others in self.masks.items():
+                mask &= ~others if other else -1
+        return mask
+
+    def typed_count(self, kind: str) -> int:
+        """How many are of exactly this type; "" means those without one."""
+        return self.counts[kind] if kind else 2 * self.counts[""] - sum(self.counts.values())
+
+    def near(self, devices: int) -> int:
+        """CPUs near any of these devices; 0 if one of them is near to all."""
+        near = 0
+        for device, local in self.local.items():
+            if devices >> device & 1:
+                if not local:
+                    return 0
+                near |= local
+        return near
+
+    def _add(self, line: GresCapacity, cpus_per_core: int) -> None:
+        kinds = {"", line.type}
+        for kind in kinds:
+            self.counts[kind] = self.counts.get(kind, 0) + line.count
+        if self.name in SHARED_GRES:
+            per_device = line.per_device or line.count
+            for device in range(line.count // per_device if per_device else 0):
+                self.shares[line.first_index + device] = per_device
+        if not self.indexed:
+            return
+        mask = ((1 << line.count) - 1) << line.first_index
+        for kind in kinds:
+            self.masks[kind] = self.masks.get(kind, 0) | mask
+        near = core_list_mask(line.cores, cpus_per_core)
+        for device in range(line.first_index, line.first_index + line.count):
+            self.local[device] = near
+
+
+def core_list_mask(cores: str, cpus_per_core: int) -> int:
+    """`0-3,8` (core numbers, as checked with the configuration) -> mask of all their CPUs; empty text is 0."""
+    mask = 0
+    one = (1 << cpus_per_core) - 1
+    for core in mask_ids(parse_ids(cores, CORES_MAX)) if cores else ():
+        mask |= one << (core * cpus_per_core)
+    return mask
+
+
+class Hardware:
+    """What a node could give if it were empty. One object serves all nodes of the same capacity.
+
+    `threads` is the number of CPUs of a core that the scheduler counts: 1 where `CPUs=` counts cores.
+    """
+
+    __slots__ = (
+        "capacity",
+        "cores_per_socket",
+        "cpus",
+        "first_threads",
+        "memory_mib",
+        "pools",
+        "socket_masks",
+        "sockets",
+        "threads",
+        "tmp_mib",
+    )
+
+    def __init__(self, capacity: NodeCapacity) -> None:
+        self.capacity = capacity
+        sockets, cores, threads = capacity.sockets, capacity.cores_per_socket, capacity.threads_per_core
+        if capacity.cpus <= sockets * cores and threads > 1:
+            threads = 1
+        if capacity.cpus > sockets * cores * threads:
+            sockets, cores, threads = 1, capacity.cpus, 1
+        self.sockets, self.cores_per_socket, self.threads = sockets, cores, threads
+        per_socket = cores * threads
+        all_cpus = (1 << capacity.cpus) - 1
+        self.cpus = all_cpus & ~mask_of(capacity.cpus_reserved)
+        self.socket_masks = tuple(
+            self.cpus & (((1 << per_socket) - 1) << (socket * per_socket)) for socket in range(sockets)
+        )
+        #: bit of the first thread of every core
+        self.first_threads = sum(1 << (core * threads) for core in range(sockets * cores))
+        self.memory_mib = max(0, capacity.memory_mib - capacity.memory_reserved_mib)
+        self.tmp_mib = capacity.tmp_mib
+        lines: dict[str, list[GresCapacity]] = {}
+        for line in capacity.gres:
+            lines.setdefault(line.name, []).append(line)
+        self.pools = {name: GresPool(name, group, threads) for name, group in lines.items()}
+
+    def whole_cores(self, cpus: int) -> int:
+        """First-thread bits of the cores of which all usable CPUs are in `cpus`."""
+        if self.threads == 1:
+            return cpus
+        absent = self.cpus & ~cpus
+        some, lacking = cpus, absent
+        for thread in range(1, self.threads):
+            some |= cpus >> thread
+            lacking |= absent >> thread
+        return some & ~lacking & self.first_threads
+
+    def core_cpus(self, first_threads: int) -> int:
+        """All usable CPUs of the cores given by their first-thread bits."""
+        mask = first_threads
+        for thread in range(1, self.threads):
+            mask |= first_threads << thread
+        return mask & self.cpus

@@ -1,0 +1,367 @@
+"""What every node has free: the rows and columns that placement reads.
+
+A `NodeRow` is exact (masks); the columns of a `NodeTable` hold the same facts as counts, so that one array expression
+rules out most nodes. A table is changed by its owner only; `fork` gives a cycle its own copy, in which rows are copied
+when they are first changed. Owns no policy: who may use a node, and how much a job needs, is decided in `placement`.
+
+Source: slurm.conf(5) NODE CONFIGURATION, SelectTypeParameters; gres.conf(5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from spritz.model.resources import GresAllocation, mask_of
+from spritz.model.states import NodeFlag, NodeState
+from spritz.scheduling.hardware import SHARED_GRES, Hardware
+
+if TYPE_CHECKING:
+    from spritz.model.node import Node
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: Flags that keep new jobs away from a node that is otherwise up. No fewer than the core's own list, which has the
+#: last word.
+CLOSED_FLAGS = int(
+    NodeFlag.DRAIN
+    | NodeFlag.NOT_RESPONDING
+    | NodeFlag.FAIL
+    | NodeFlag.POWERING_UP
+    | NodeFlag.POWERED_DOWN
+    | NodeFlag.POWERING_DOWN
+    | NodeFlag.MAINTENANCE
+    | NodeFlag.REBOOT_REQUESTED
+    | NodeFlag.REBOOT_ISSUED
+    | NodeFlag.INVALID_REG
+    | NodeFlag.BLOCKED
+)
+OPEN_STATES = frozenset({NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED})
+
+
+def is_open(node: Node) -> bool:
+    """May a job start on the node, as far as its state goes?"""
+    return node.state in OPEN_STATES and not node.flags & CLOSED_FLAGS
+
+
+class Holder:
+    """What one job holds on one node. `cpus` is 0 while the job is suspended.
+
+    `sharing` is the partition whose rows it lies in, or "".
+    """
+
+    __slots__ = ("cpus", "gres", "job_id", "memory_mib", "partition", "sharing", "uid", "user_exclusive", "whole")
+
+    def __init__(
+        self,
+        job_id: int,
+        *,
+        uid: int,
+        partition: str,
+        cpus: int,
+        memory_mib: int,
+        gres: tuple[GresAllocation, ...] = (),
+        whole: bool = False,
+        sharing: str = "",
+        user_exclusive: bool = False,
+    ) -> None:
+        self.job_id = job_id
+        self.uid = uid
+        self.partition = partition
+        self.cpus = cpus
+        self.memory_mib = memory_mib
+        self.gres = gres
+        self.whole = whole
+        self.sharing = sharing
+        self.user_exclusive = user_exclusive
+
+    def key(self) -> tuple[object, ...]:
+        """Everything that matters, for comparing two tables."""
+        return (self.job_id, self.uid, self.partition, self.cpus, self.memory_mib, self.gres, self.whole, self.sharing)
+
+
+class NodeRow:
+    """One node: its hardware and what is free of it.
+
+    `free_cpus`: CPUs that nobody holds. `gres_free[name]`: mask of free devices; `counts_free[name, type]`: free
+    countable ones; `shares_free[name][device]`: free shares. Invariant: all three follow from `hardware` and `holders`.
+    """
+
+    __slots__ = (
+        "counts_free",
+        "features",
+        "free_cpus",
+        "free_memory_mib",
+        "gres_free",
+        "hardware",
+        "holders",
+        "index",
+        "name",
+        "overlaps",
+        "shares_free",
+        "up",
+        "weight",
+    )
+
+    hardware: Hardware
+    holders: dict[int, Holder]
+    #: some CPU or device is held twice (OverSubscribe, resumed jobs), so what one holder gives back may not be free
+    overlaps: bool
+    gres_free: dict[str, int]
+    counts_free: dict[tuple[str, str], int]
+    shares_free: dict[str, dict[int, int]]
+
+    def __init__(self, index: int, node: Node, hardware: Hardware) -> None:
+        self.index = index
+        self.name = node.config.name
+        self.hardware = hardware
+        self.weight = node.config.weight
+        self.features = frozenset(node.features_active or node.config.features)
+        self.up = is_open(node)
+        self.holders = {}
+        self.recount()
+
+    def copy(self) -> NodeRow:
+        """An independent row; holders themselves are shared, they never change."""
+        other = NodeRow.__new__(NodeRow)
+        other.index, other.name, other.hardware = self.index, self.name, self.hardware
+        other.weight, other.features, other.up = self.weight, self.features, self.up
+        other.overlaps = self.overlaps
+        other.free_cpus, other.free_memory_mib = self.free_cpus, self.free_memory_mib
+        other.holders = dict(self.holders)
+        other.gres_free = dict(self.gres_free)
+        other.counts_free = dict(self.counts_free)
+        other.shares_free = {name: dict(free) for name, free in self.shares_free.items()}
+        return other
+
+    def recount(self) -> None:
+        """Derive everything free from hardware and holders."""
+        hardware = self.hardware
+        self.overlaps = False
+        self.free_cpus = hardware.cpus
+        self.free_memory_mib = hardware.memory_mib
+        self.gres_free = {name: pool.masks[""] for name, pool in hardware.pools.items() if pool.indexed}
+        self.counts_free = {
+            (name, kind): count
+            for name, pool in hardware.pools.items()
+            if not pool.indexed
+            for kind, count in pool.counts.items()
+        }
+        self.shares_free = {name: dict(pool.shares) for name, pool in hardware.pools.items() if pool.shares}
+        for holder in self.holders.values():
+            self._take(holder)
+
+    def charge(self, holder: Holder) -> None:
+        """A job takes its part."""
+        self.holders[holder.job_id] = holder
+        self._take(holder)
+
+    def release(self, job_id: int) -> bool:
+        """A job gives its part back; False if it held nothing here."""
+        holder = self.holders.pop(job_id, None)
+        if holder is None:
+            return False
+        if self.overlaps or any(gres.name in self.shares_free for gres in holder.gres):
+            self.recount()
+            return True
+        self.free_cpus |= holder.cpus
+        self.free_memory_mib += holder.memory_mib
+        for gres in holder.gres:
+            if gres.name in self.gres_free:
+                self.gres_free[gres.name] |= mask_of(gres.indexes)
+                continue
+            for kind in {"", gres.type}:
+                if (gres.name, kind) in self.counts_free:
+                    self.counts_free[gres.name, kind] += gres.count
+        return True
+
+    def _take(self, holder: Holder) -> None:
+        if holder.cpus & ~self.free_cpus:
+            self.overlaps = True
+        self.free_cpus &= ~holder.cpus
+        self.free_memory_mib -= holder.memory_mib
+        for gres in holder.gres:
+            if gres.name in self.gres_free:
+                mask = mask_of(gres.indexes)
+                self.overlaps = self.overlaps or bool(mask & ~self.gres_free[gres.name])
+                self.gres_free[gres.name] &= ~mask
+                continue
+            for kind in {"", gres.type}:
+                if (gres.name, kind) in self.counts_free:
+                    self.counts_free[gres.name, kind] -= gres.count
+            shares = self.shares_free.get(gres.name)
+            if shares is not None:
+                self._take_shares(gres, shares)
+
+    def _take_shares(self, gres: GresAllocation, shares: dict[int, int]) -> None:
+        left = gres.count
+        mask = mask_of(gres.indexes)
+        for device in shares:
+            if left and mask >> device & 1:
+                taken = min(left, shares[device])
+                shares[device] -= taken
+                left -= taken
+
+    def devices_free(self, name: str, kind: str = "") -> int:
+        """Mask of whole free devices of `name`: neither given out nor divided into shares."""
+        pool = self.hardware.pools.get(name)
+        if pool is None or not pool.indexed:
+            return 0
+        free = self.gres_free[name] & pool.masks.get(kind, 0)
+        for shared, shares_free in self.shares_free.items():
+            if SHARED_GRES[shared] == name:
+                shares = self.hardware.pools[shared].shares
+                for device, left in shares_free.items():
+                    if left < shares[device]:
+                        free &= ~(1 << device)
+        return free
+
+    def count_free(self, name: str, kind: str = "") -> int:
+        """How many of `name` (of type `kind`) one job could have here. For shares: on one device."""
+        pool = self.hardware.pools.get(name)
+        if pool is None:
+            return 0
+        if pool.indexed:
+            return self.devices_free(name, kind).bit_count()
+        if pool.shares:
+            return max(self.shares_on_devices(name).values(), default=0)
+        return self.counts_free.get((name, kind), 0)
+
+    def shares_on_devices(self, name: str) -> dict[int, int]:
+        """Free shares by device, without the devices that are given out whole."""
+        whole = self.gres_free.get(SHARED_GRES[name])
+        return {
+            device: left
+            for device, left in self.shares_free.get(name, {}).items()
+            if whole is None or whole >> device & 1
+        }
+
+    def key(self) -> tuple[object, ...]:
+        """Everything that matters, for comparing two tables."""
+        return (
+            self.name,
+            self.up,
+            self.weight,
+            self.features,
+            self.free_cpus,
+            self.free_memory_mib,
+            sorted(self.gres_free.items()),
+            sorted(self.counts_free.items()),
+            sorted((name, sorted(free.items())) for name, free in self.shares_free.items()),
+            sorted(holder.key() for holder in self.holders.values()),
+        )
+
+
+class NodeTable:
+    """Rows in configuration order, and their counts as columns.
+
+    Columns are int64[node] (bool where they say yes or no): `cpus` free CPUs, `core_cpus` those in wholly free cores,
+    `memory`, `idle` nobody holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
+    `cpus_total`, `memory_total`, `tmp` never change.
+    `freed` is the projection's count at which something on the node was last freed.
+    """
+
+    __slots__ = (
+        "_own",
+        "core_cpus",
+        "cpus",
+        "cpus_total",
+        "freed",
+        "gres",
+        "idle",
+        "index_of",
+        "memory",
+        "memory_total",
+        "rows",
+        "threads",
+        "tmp",
+        "up",
+        "weight",
+    )
+
+    rows: list[NodeRow]
+    gres: dict[tuple[str, str], Ints]
+
+    def __init__(self, rows: Iterable[NodeRow]) -> None:
+        self.rows = list(rows)
+        self._own: set[int] | None = None
+        count = len(self.rows)
+        self.index_of = {row.name: index for index, row in enumerate(self.rows)}
+        self.core_cpus, self.cpus, self.memory = (np.zeros(count, np.int64) for _ in range(3))
+        self.idle, self.up = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        self.threads = np.array([row.hardware.threads for row in self.rows], np.int64)
+        self.weight = np.array([row.weight for row in self.rows], np.int64)
+        self.cpus_total = np.array([row.hardware.cpus.bit_count() for row in self.rows], np.int64)
+        self.memory_total = np.array([row.hardware.memory_mib for row in self.rows], np.int64)
+        self.freed = np.zeros(count, np.int64)
+        self.tmp = np.array([row.hardware.tmp_mib for row in self.rows], np.int64)
+        kinds = sorted(
+            {(name, kind) for row in self.rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
+        )
+        self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
+        for index in range(count):
+            self.refresh(index)
+
+    def fork(self) -> NodeTable:
+        """A table of one's own: cheap, since rows are shared until one of them changes."""
+        other = NodeTable.__new__(NodeTable)
+        other.rows = list(self.rows)
+        other._own = set()
+        other.index_of = self.index_of
+        other.core_cpus, other.cpus, other.memory = self.core_cpus.copy(), self.cpus.copy(), self.memory.copy()
+        other.idle, other.up, other.freed = self.idle.copy(), self.up, self.freed
+        other.threads, other.weight, other.tmp = self.threads, self.weight, self.tmp
+        other.cpus_total, other.memory_total = self.cpus_total, self.memory_total
+        other.gres = {kind: column.copy() for kind, column in self.gres.items()}
+        return other
+
+    def emptied(self, all_up: bool = False) -> NodeTable:
+        """The same nodes without any job; `all_up`: as if every one of them were usable."""
+        rows = []
+        for row in self.rows:
+            bare = row.copy()
+            bare.holders = {}
+            bare.up = bare.up or all_up
+            bare.recount()
+            rows.append(bare)
+        return NodeTable(rows)
+
+    def row(self, index: int) -> NodeRow:
+        """The row, to be changed; follow with `refresh`."""
+        if self._own is not None and index not in self._own:
+            self._own.add(index)
+            self.rows[index] = self.rows[index].copy()
+        return self.rows[index]
+
+    def charge(self, index: int, holder: Holder) -> None:
+        """A job takes its part of a node."""
+        self.row(index).charge(holder)
+        self.refresh(index)
+
+    def release(self, index: int, job_id: int) -> bool:
+        """A job gives its part of a node back; False if it held nothing there."""
+        if job_id not in self.rows[index].holders:
+            return False
+        self.row(index).release(job_id)
+        self.refresh(index)
+        return True
+
+    def refresh(self, index: int) -> None:
+        """Bring the columns of one node up to date with its row."""
+        row = self.rows[index]
+        hardware = row.hardware
+        cpus = row.free_cpus
+        self.cpus[index] = cpus.bit_count()
+        if hardware.threads > 1:
+            cpus = hardware.core_cpus(hardware.whole_cores(cpus))
+        self.core_cpus[index] = cpus.bit_count()
+        self.memory[index] = row.free_memory_mib
+        self.idle[index] = not row.holders
+        if self._own is None:
+            self.up[index] = row.up
+        for (name, kind), column in self.gres.items():
+            column[index] = row.count_free(name, kind)

@@ -1,0 +1,106 @@
+"""Reasons found in one cycle, and which of them are news.
+
+Jobs behind a blocked one all say Priority, and once they do nothing more is said of them: only `Queue.unsettled`, the
+blocked jobs themselves and requests whose verdict has changed are looked at, so a long queue costs nothing here.
+
+Source: squeue(1) JOB REASON CODES.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.plan import PendingNote
+from spritz.model.reasons import Reason
+from spritz.scheduling.records import Verdict
+
+if TYPE_CHECKING:
+    from spritz.scheduling.backfill import Reservation
+    from spritz.scheduling.records import JobRecord, Shape
+    from spritz.scheduling.snapshot import Snapshot
+
+#: An expected start is news when it moved by as much (seconds), as Slurm's bf_resolution.
+RESOLUTION_SECONDS = 60.0
+
+
+class Notes:
+    """Verdicts of one cycle, by job and by shape."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._jobs: dict[int, tuple[JobRecord, Verdict]] = {}
+        self._shapes: dict[int, tuple[Shape, Verdict]] = {}
+        self._expected: dict[int, Reservation] = {}
+        self._tasks: dict[int, int] = {}
+
+    def job(self, record: JobRecord, verdict: Verdict) -> None:
+        """This job alone. The first verdict on a job stands."""
+        self._jobs.setdefault(record.id, (record, verdict))
+
+    def shape(self, shape: Shape, verdict: Verdict) -> None:
+        """Every waiting job of the shape."""
+        self._shapes[shape.order] = (shape, verdict)
+
+    def expected(self, record: JobRecord, reservation: Reservation) -> None:
+        """When and where the job will start."""
+        self._expected[record.id] = reservation
+
+    def tasks_left(self, record: JobRecord) -> int:
+        """Pending tasks of an array that this cycle has not started, as a mask."""
+        return self._tasks.get(record.id, record.tasks or 0)
+
+    def started(self, record: JobRecord, task_id: int | None) -> bool:
+        """A job or array task starts; True if nothing of its record goes on waiting."""
+        if task_id is None or record.tasks is None:
+            return True
+        left = self._tasks[record.id] = self.tasks_left(record) & ~(1 << task_id)
+        return not left
+
+    def collect(self, started: set[int], complete: bool) -> tuple[PendingNote, ...]:
+        """Notes for jobs that wait for another reason than before, in order of their numbers."""
+        records = dict(self._snapshot.queue.unsettled)
+        records.update((job_id, record) for job_id, (record, _verdict) in self._jobs.items())
+        for shape, verdict in self._shapes.values():
+            if shape.verdict != verdict:
+                shape.verdict = verdict
+                if verdict.reason is not Reason.PRIORITY:
+                    records.update((record.id, record) for record in shape.jobs.values())
+        notes = []
+        for job_id in sorted(records):
+            record = records[job_id]
+            verdict_now = self._verdict(record, complete)
+            if job_id not in started and verdict_now is not None:
+                note = self._note(record, verdict_now)
+                if note is not None:
+                    notes.append(note)
+        return tuple(notes)
+
+    def _verdict(self, record: JobRecord, complete: bool) -> Verdict | None:
+        """The job's own verdict, else that of the first of its requests that was looked at; None if nothing was."""
+        own = self._jobs.get(record.id)
+        if own is not None:
+            return own[1]
+        for _key, shape in record.entries:
+            found = self._shapes.get(shape.order)
+            if found is not None:
+                return found[1]
+        return Verdict(Reason.PRIORITY) if complete else None
+
+    def _note(self, record: JobRecord, verdict: Verdict) -> PendingNote | None:
+        start_at = 0.0
+        nodes: tuple[str, ...] = ()
+        reservation = self._expected.get(record.id)
+        if reservation is not None:
+            start_at, nodes = reservation.start_at, reservation.allocation.names
+        elif verdict.reason is Reason.RESOURCES and record.reason is Reason.RESOURCES:
+            start_at, nodes = record.expected_start_at, record.expected_nodes
+        moved = abs(start_at - record.expected_start_at) >= RESOLUTION_SECONDS or nodes != record.expected_nodes
+        if record.reason is verdict.reason and record.reason_detail == verdict.detail and not moved:
+            return None
+        return PendingNote(
+            job_id=record.id,
+            reason=verdict.reason,
+            detail=verdict.detail,
+            expected_start_at=start_at,
+            expected_nodes=nodes,
+        )

@@ -1,0 +1,8 @@
+"""Where a request goes: a pure function of a table of nodes.
+
+`eligible`   which nodes may serve at all (partition, features, named and excluded nodes)
+`capacity`   how much one node can take, exactly; `columns` the same for many nodes at once
+`select`     which of them are taken, and how much goes to each
+`share`      the exact CPUs, memory and devices on each
+`place`      all four in turn: the entry point
+"""

@@ -1,0 +1,135 @@
+"""Capacity of many nodes at once, from counts: the array form of `capacity`.
+
+Never less than the exact rule says, and equal to it where `counts_suffice`; rows are looked at only for what arrays
+cannot say.
+
+Source: as `capacity`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.model.ids import INFINITE
+from spritz.scheduling.placement.capacity import PLENTY
+from spritz.scheduling.request import Grain
+
+if TYPE_CHECKING:
+    from spritz.scheduling.nodes import Bools, Ints, NodeTable
+    from spritz.scheduling.request import Request
+
+
+def counts_suffice(request: Request) -> bool:
+    """Is `capacity_columns` exact for this request? Not where sockets, neighbours on the node or single devices
+    matter.
+    """
+    names = [name for name, _kind in request.node_needs] + [need.name for need in request.gres_task]
+    if request.gres_total is not None:
+        names.append(request.gres_total.name)
+    return not (
+        request.tasks_per_socket
+        or request.share_rows
+        or request.enforce_binding
+        or request.user_exclusive
+        or request.grain is Grain.SOCKET
+        or request.max_cpus_per_node < INFINITE
+        or request.max_cpus_per_socket < INFINITE
+        or request.sockets_min
+        or request.cores_per_socket_min
+        or request.threads_min > 1
+        or len(set(names)) < len(names)
+    )
+
+
+def capacity_columns(table: NodeTable, request: Request, nodes: Ints) -> tuple[Ints, Ints]:
+    """(tasks, GPUs) of each of `nodes` (int64[n] indexes): upper bounds of `capacity`, 0 if it cannot serve."""
+    cpus, threads = _cpus(table, request, nodes)
+    open_nodes = table.up[nodes]
+    if request.whole:
+        open_nodes = open_nodes & table.idle[nodes]
+    elif not request.share_rows:
+        open_nodes = open_nodes & (cpus > 0)
+    memory = (table.memory if request.memory_counts else table.memory_total)[nodes]
+    total = table.memory_total[nodes]
+    if request.memory_per_node is not None:
+        open_nodes &= (memory >= request.memory_per_node) if request.memory_per_node else (memory >= total)
+    elif request.memory_per_cpu:
+        cpus = np.minimum(cpus, memory // request.memory_per_cpu)
+    cpus = cpus - cpus % threads
+    if request.tmp_mib:
+        open_nodes &= table.tmp[nodes] >= request.tmp_mib
+    open_nodes &= cpus >= max(1, request.cpus_per_node_min)
+    tasks = _tasks(cpus, threads, request)
+    tasks, open_nodes = _limit_by_gres(table, request, nodes, memory, tasks, open_nodes)
+    gpus = np.zeros(len(nodes), np.int64)
+    need = request.gres_total
+    if need is not None:
+        gpus = _free(table, need.name, need.type, nodes)
+        if request.cpus_per_gpu:
+            gpus = np.minimum(gpus, cpus // request.cpus_per_gpu)
+        if request.memory_per_gpu:
+            gpus = np.minimum(gpus, memory // request.memory_per_gpu)
+        open_nodes &= gpus > 0
+    open_nodes &= tasks > 0
+    return np.where(open_nodes, tasks, 0), np.where(open_nodes, gpus, 0)
+
+
+def _cpus(table: NodeTable, request: Request, nodes: Ints) -> tuple[Ints, Ints]:
+    """CPUs that can be given, in whole grains, and CPUs in a grain."""
+    if request.share_rows:
+        return table.cpus_total[nodes], np.ones(len(nodes), np.int64)
+    if request.grain is Grain.CPU:
+        return table.cpus[nodes], np.ones(len(nodes), np.int64)
+    threads = table.threads[nodes]
+    return table.core_cpus[nodes], threads
+
+
+def _tasks(cpus: Ints, threads: Ints, request: Request) -> Ints:
+    most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
+    if request.overcommit:
+        return np.full(len(cpus), most, np.int64)
+    each = request.cpus_per_task
+    cores = cpus // threads
+    used = np.minimum(threads, request.threads_used) if request.threads_used else threads
+    if not request.tasks_per_core:
+        tasks = cores * used // each
+    else:
+        within = cores * np.minimum(request.tasks_per_core, np.maximum(1, used // each))
+        tasks = np.where(used >= each, within, cores // -(-each // used))
+    limited: Ints = np.minimum(tasks, most)
+    return limited
+
+
+def _limit_by_gres(
+    table: NodeTable,
+    request: Request,
+    nodes: Ints,
+    memory: Ints,
+    tasks: Ints,
+    open_nodes: Bools,
+) -> tuple[Ints, Bools]:
+    gpus = 0
+    fixed = request.node_needs
+    for (name, kind), count in fixed.items():
+        open_nodes = open_nodes & (_free(table, name, kind, nodes) >= count)
+        gpus += count if name == "gpu" else 0
+    each = 0
+    for need in request.gres_task:
+        left = _free(table, need.name, need.type, nodes) - fixed.get((need.name, need.type), 0)
+        tasks = np.minimum(tasks, np.maximum(left, 0) // need.count)
+        each += need.count if need.name == "gpu" else 0
+    if request.tasks_per_gpu and gpus:
+        tasks = np.minimum(tasks, gpus * request.tasks_per_gpu)
+    if request.memory_per_gpu and (gpus or each):
+        left = memory - gpus * request.memory_per_gpu
+        open_nodes = open_nodes & (left >= 0)
+        if each:
+            tasks = np.minimum(tasks, np.maximum(left, 0) // (each * request.memory_per_gpu))
+    return tasks, open_nodes
+
+
+def _free(table: NodeTable, name: str, kind: str, nodes: Ints) -> Ints:
+    column = table.gres.get((name, kind))
+    return column[nodes] if column is not None else np.zeros(len(nodes), np.int64)

@@ -1,0 +1,86 @@
+"""A limited number of nodes that carry so many tasks *and* so many GPUs: the one hard case of `select`.
+
+Either sum alone is met by the largest nodes. For both, mixtures of the two sizes are tried first; what they miss is
+searched completely, up to `CELLS_MAX` steps of work. Above that only requests with hardly any slack can be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Most steps of the complete search: nodes * most nodes * tasks.
+CELLS_MAX = 400_000
+_MIXTURES = (1.0, 0.0, 0.5, 0.25, 0.75)
+
+Size = tuple[int, int]
+#: positions taken, newest first: (position, the rest)
+Chain = tuple[int, "Chain"] | None
+
+
+def cover(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int) -> list[int] | None:
+    """Positions of at most `count_max` of `sizes` (tasks, GPUs) with at least these sums, in order, or None."""
+    count_max = min(count_max, len(sizes))
+    for share in _MIXTURES:
+        found = _largest(sizes, count_max, tasks, gpus, share)
+        if found is not None:
+            return found
+    useful = _useful(sizes, count_max)
+    if len(useful) * count_max * (tasks + 1) > CELLS_MAX:
+        return None
+    return _search(sizes, useful, count_max, tasks, gpus)
+
+
+def _largest(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int, share: float) -> list[int] | None:
+    """The largest nodes, if a task counts for `share` of all tasks and a GPU for the rest of all GPUs."""
+
+    def rank(position: int) -> tuple[float, int]:
+        here, devices = sizes[position]
+        part = share * min(here / max(tasks, 1), 1.0) + (1 - share) * min(devices / max(gpus, 1), 1.0)
+        return (-part, position)
+
+    chosen: list[int] = []
+    for position in sorted(range(len(sizes)), key=rank)[:count_max]:
+        chosen.append(position)
+        tasks -= sizes[position][0]
+        gpus -= sizes[position][1]
+        if tasks <= 0 and gpus <= 0:
+            return sorted(chosen)
+    return None
+
+
+def _useful(sizes: Sequence[Size], count_max: int) -> list[int]:
+    """Positions without those that have `count_max` equals before them."""
+    seen: dict[Size, int] = {}
+    kept = []
+    for position, size in enumerate(sizes):
+        seen[size] = seen.get(size, 0) + 1
+        if seen[size] <= count_max:
+            kept.append(position)
+    return kept
+
+
+def _search(sizes: Sequence[Size], useful: Sequence[int], count_max: int, tasks: int, gpus: int) -> list[int] | None:
+    """Dynamic programming over nodes: most GPUs for each (number of nodes, tasks up to `tasks`)."""
+    best: dict[tuple[int, int], tuple[int, Chain]] = {(0, 0): (0, None)}
+    for position in useful:
+        here, devices = sizes[position]
+        for (count, total), (found, chain) in list(best.items()):
+            if count == count_max:
+                continue
+            state = (count + 1, min(tasks, total + here))
+            more = min(gpus, found + devices)
+            if more > best.get(state, (-1, None))[0]:
+                best[state] = (more, (position, chain))
+    for count in range(count_max + 1):
+        found, chain = best.get((count, tasks), (-1, None))
+        if found >= gpus:
+            return _positions(chain)
+    return None
+
+
+def _positions(chain: Chain) -> list[int]:
+    positions = []
+    while chain is not None:
+        position, chain = chain
+        positions.append(position)
+    return sorted(positions)

@@ -1,0 +1,210 @@
+"""Finds a place for one request on a table of nodes: eligible -> capacity -> select -> assign. All of it, or nothing.
+
+Source: sbatch(1); select/cons_tres.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.resources import Allocation, mask_of
+from spritz.scheduling.nodes import Holder
+from spritz.scheduling.placement.capacity import capacity
+from spritz.scheduling.placement.columns import capacity_columns, counts_suffice
+from spritz.scheduling.placement.runs import plain, select_columns
+from spritz.scheduling.placement.select import Candidate, Portion, select
+from spritz.scheduling.placement.share import assign
+
+if TYPE_CHECKING:
+    from spritz.scheduling.nodes import Ints, NodeTable
+    from spritz.scheduling.placement.eligible import Choice, Eligibility
+    from spritz.scheduling.request import Request
+
+#: For so few nodes, rows are quicker than arrays.
+FEW = 8
+
+
+def place(
+    table: NodeTable, request: Request, eligibility: Eligibility, prefer: NodeTable | None = None
+) -> Allocation | None:
+    """Resources for one job of this request on `table` as it is, or None.
+
+    `prefer`: take CPUs that are busy on that table before others (for reservations of a blocked job).
+    """
+    required = eligibility.required(request)
+    if required is None or request.refusal:
+        return None
+    for choice in eligibility.choices(request):
+        allocation = _place_on(table, request, choice, required, prefer)
+        if allocation is not None:
+            return allocation
+    return None
+
+
+def _place_on(
+    table: NodeTable, request: Request, choice: Choice, required: frozenset[int], prefer: NodeTable | None
+) -> Allocation | None:
+    tasks, gpus = capacity_columns(table, request, choice.nodes)
+    exact = counts_suffice(request)
+    if exact and not choice.groups and plain(request):
+        portions, final = select_columns(choice.nodes, tasks, gpus, table.weight[choice.nodes], request)
+        if portions is not None:
+            allocation, _misfit = _assign_all(table, request, portions, prefer)
+            if allocation is not None:
+                return allocation
+        elif final:
+            return None
+    candidates = _candidates(table, request, choice, tasks, gpus, exact)
+    if not choice.groups:
+        return _place_among(table, request, candidates, required, prefer)
+    for order in _GROUP_ORDERS:
+        grouped = _group_nodes(sorted(candidates, key=order), choice, required)
+        if grouped is not None:
+            allocation = _place_among(table, request, candidates, grouped, prefer)
+            if allocation is not None:
+                return allocation
+    return None
+
+
+def _place_among(
+    table: NodeTable,
+    request: Request,
+    candidates: list[Candidate],
+    required: frozenset[int],
+    prefer: NodeTable | None,
+) -> Allocation | None:
+    while True:
+        if request.tasks_by_node:
+            portions = _as_named(table, request, candidates)
+        else:
+            portions = select(candidates, request, required)
+        if portions is None:
+            return None
+        allocation, misfit = _assign_all(table, request, portions, prefer)
+        if allocation is not None:
+            return allocation
+        # Counts promised more than devices and cores together can hold: offer less of that node.
+        candidates = [
+            smaller
+            for candidate in candidates
+            for smaller in ([candidate] if candidate.index != misfit else _reduced(candidate, portions))
+        ]
+
+
+def _as_named(table: NodeTable, request: Request, candidates: list[Candidate]) -> list[Portion] | None:
+    """The tasks that --distribution=arbitrary puts on each node, if there is room for them."""
+    room = {candidate.index: candidate.tasks for candidate in candidates}
+    wanted = sorted((table.index_of.get(name, -1), tasks) for name, tasks in request.tasks_by_node)
+    if any(room.get(index, 0) < tasks for index, tasks in wanted):
+        return None
+    return [Portion(index, tasks, 0) for index, tasks in wanted]
+
+
+def _reduced(candidate: Candidate, portions: list[Portion]) -> list[Candidate]:
+    portion = next(portion for portion in portions if portion.index == candidate.index)
+    if portion.tasks > 1:
+        return [Candidate(candidate.index, portion.tasks - 1, candidate.gpus, candidate.weight, candidate.load)]
+    if portion.gpus > 1:
+        return [Candidate(candidate.index, candidate.tasks, portion.gpus - 1, candidate.weight, candidate.load)]
+    return []
+
+
+def _candidates(
+    table: NodeTable, request: Request, choice: Choice, tasks: Ints, gpus: Ints, exact: bool
+) -> list[Candidate]:
+    """Nodes of the choice that can serve now, in node order. `tasks` and `gpus` are bounds unless `exact`."""
+    weighted = request.least_loaded or request.spread
+    found = []
+    for position in tasks.nonzero()[0].tolist():
+        index = int(choice.nodes[position])
+        row = table.rows[index]
+        most, devices = (int(tasks[position]), int(gpus[position])) if exact else capacity(row, request)
+        if most:
+            load = 1.0 - row.free_cpus.bit_count() / max(1, row.hardware.cpus.bit_count()) if weighted else 0.0
+            found.append(Candidate(index, most, devices, row.weight, load))
+    return found
+
+
+def _in_order(candidate: Candidate) -> tuple[int, ...]:
+    return (candidate.weight, candidate.index)
+
+
+def _most_tasks(candidate: Candidate) -> tuple[int, ...]:
+    return (-candidate.tasks, -candidate.gpus, candidate.index)
+
+
+def _most_gpus(candidate: Candidate) -> tuple[int, ...]:
+    return (-candidate.gpus, -candidate.tasks, candidate.index)
+
+
+#: In which order nodes are tried for `[a*2&b*4]`; the later ones where the first leaves too little room.
+_GROUP_ORDERS = (_in_order, _most_tasks, _most_gpus)
+
+
+def _group_nodes(candidates: list[Candidate], choice: Choice, required: frozenset[int]) -> frozenset[int] | None:
+    """Required nodes, and the first `count` that have each feature; None if there are not so many."""
+    taken = set(required)
+    for members, count in sorted(choice.groups, key=lambda group: len(group[0])):
+        able = [each.index for each in candidates if each.index in members and each.index not in taken]
+        missing = max(0, count - len(members & required))
+        if missing > len(able):
+            return None
+        taken.update(able[:missing])
+    return frozenset(taken)
+
+
+def _assign_all(
+    table: NodeTable, request: Request, portions: list[Portion], prefer: NodeTable | None
+) -> tuple[Allocation | None, int]:
+    """The allocation, or the index of the node on which its portion does not fit."""
+    nodes = []
+    for portion in portions:
+        row = table.rows[portion.index]
+        busy = ~prefer.rows[portion.index].free_cpus & row.hardware.cpus if prefer is not None else 0
+        node = assign(row, request, portion.tasks, portion.gpus, busy)
+        if node is None:
+            return None, portion.index
+        nodes.append(node)
+    allocation = Allocation(
+        partition=request.partition,
+        nodes=tuple(nodes),
+        tasks=tuple(portion.tasks for portion in portions),
+        whole_nodes=request.whole,
+    )
+    return allocation, -1
+
+
+def could_serve(table: NodeTable, request: Request, nodes: Ints) -> bool:
+    """Could any of these nodes (indexes) carry even one task of the request now?"""
+    if len(nodes) > FEW:
+        return bool(capacity_columns(table, request, nodes)[0].any())
+    for index in nodes.tolist():
+        row = table.rows[index]
+        roomy = request.share_rows or row.free_cpus.bit_count() >= request.cpus_floor
+        if roomy and capacity(row, request)[0]:
+            return True
+    return False
+
+
+def holders_of(
+    allocation: Allocation, request: Request, job_id: int, uid: int, table: NodeTable
+) -> list[tuple[int, Holder]]:
+    """(node index, holder) for each node of an allocation that still exists."""
+    found = []
+    for node in allocation.nodes:
+        index = table.index_of.get(node.node)
+        if index is None:
+            continue
+        holder = Holder(
+            job_id,
+            uid=uid,
+            partition=allocation.partition,
+            cpus=mask_of(node.cpus),
+            memory_mib=node.memory_mib,
+            gres=node.gres,
+            whole=request.whole,
+            sharing=allocation.partition if request.share_rows else "",
+            user_exclusive=request.user_exclusive,
+        )
+        found.append((index, holder))
+    return found

@@ -1,0 +1,248 @@
+"""Which of the nodes that could serve are taken, and how many tasks and GPUs go to each.
+
+Works on capacities alone (lists in node order), so the same rules serve now, at a later time, and for an empty cluster.
+As in Slurm: required nodes first; low weight before high; the smallest run of neighbouring nodes that suffices, else
+the largest; within a run from its beginning. Where that takes too many nodes, the roomiest ones are taken instead, so
+nothing that fits is refused.
+
+Source: slurm.conf(5) Weight, LLN; sbatch(1) --nodes, --contiguous, --spread-job; select/cons_tres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.scheduling.placement.cover import cover
+
+if TYPE_CHECKING:
+    from spritz.scheduling.request import Request
+
+
+class Candidate(Struct, frozen=True, gc=False):
+    """A node that could take part:
+
+    its index, its most tasks and GPUs (at least one each), its weight, and how full it is (0..1).
+    """
+
+    index: int
+    tasks: int
+    gpus: int = 0
+    weight: int = 1
+    load: float = 0.0
+
+
+class Portion(Struct, frozen=True, gc=False):
+    """What one node is to carry."""
+
+    index: int
+    tasks: int
+    gpus: int
+
+
+class Target(Struct, frozen=True, gc=False):
+    """How much all nodes together must carry. `tasks` None: `each` on every node. `gpus` 0: not counted in total."""
+
+    nodes_min: int
+    nodes_max: int
+    nodes_wanted: int
+    tasks: int | None
+    each: int
+    gpus: int
+    tasks_per_gpu: int | None
+
+
+def target_of(request: Request) -> Target:
+    """The sums that `request` asks for."""
+    most = request.nodes_max if request.nodes_max is not None else 1 << 30
+    gpus = request.gres_total.count if request.gres_total is not None else 0
+    if gpus:
+        most = min(most, gpus)
+    wanted = most if request.nodes_want_max or request.spread else request.nodes_min
+    return Target(
+        request.nodes_min, most, wanted, request.tasks, request.tasks_per_node_fixed, gpus, request.tasks_per_gpu
+    )
+
+
+def select(
+    candidates: Sequence[Candidate], request: Request, required: frozenset[int] = frozenset()
+) -> list[Portion] | None:
+    """Portions in node order, or None if these nodes cannot carry the job.
+
+    `candidates` are in node order. All of `required` (indexes) must be among them.
+    """
+    target = target_of(request)
+    if target.tasks is None:
+        candidates = [candidate for candidate in candidates if candidate.tasks >= target.each]
+    if len(candidates) < target.nodes_min or not _sums_suffice(candidates, target):
+        return None
+    first = [candidate for candidate in candidates if candidate.index in required]
+    if len(first) < len(required) or len(first) > target.nodes_max:
+        return None
+    others = [candidate for candidate in candidates if candidate.index not in required] if required else candidates
+    if request.contiguous:
+        chosen = _contiguous(candidates, required, target)
+    else:
+        chosen = _in_order(first, others, request, target) or _roomiest(first, others, target)
+    return portions_of(chosen, target) if chosen else None
+
+
+def _sums_suffice(chosen: Sequence[Candidate], target: Target) -> bool:
+    """Could these carry everything, were as many allowed as there are?"""
+    if target.tasks is not None and sum(candidate.tasks for candidate in chosen) < target.tasks:
+        return False
+    return not target.gpus or sum(candidate.gpus for candidate in chosen) >= target.gpus
+
+
+def _complete(chosen: Sequence[Candidate], target: Target) -> bool:
+    return target.nodes_min <= len(chosen) <= target.nodes_max and _sums_suffice(chosen, target)
+
+
+class _Taking:
+    """Nodes taken so far, and what is still missing."""
+
+    def __init__(self, target: Target, first: Sequence[Candidate]) -> None:
+        self.chosen: list[Candidate] = []
+        self.target = target
+        self.nodes = target.nodes_wanted
+        self.tasks = target.tasks or 0
+        self.gpus = target.gpus
+        for candidate in first:
+            self.take(candidate)
+
+    def take(self, candidate: Candidate) -> None:
+        self.chosen.append(candidate)
+        self.nodes -= 1
+        self.tasks -= candidate.tasks
+        self.gpus -= candidate.gpus
+
+    def is_full(self) -> bool:
+        """Nothing is missing, or nothing more may be taken."""
+        return (self.nodes <= 0 and self.tasks <= 0 and self.gpus <= 0) or len(self.chosen) >= self.target.nodes_max
+
+
+def _in_order(
+    first: list[Candidate], others: Sequence[Candidate], request: Request, target: Target
+) -> list[Candidate] | None:
+    """Slurm's choice, or None if it ends incomplete."""
+    taking = _Taking(target, first)
+    if request.least_loaded or request.spread:
+        for candidate in sorted(others, key=lambda candidate: (candidate.weight, candidate.load, candidate.index)):
+            if taking.is_full():
+                break
+            taking.take(candidate)
+        return taking.chosen if _complete(taking.chosen, target) else None
+    weights = sorted({candidate.weight for candidate in others})
+    for weight in weights:
+        runs = [_Run(run) for run in _runs([candidate for candidate in others if candidate.weight == weight])]
+        while runs and not taking.is_full():
+            best = min(range(len(runs)), key=lambda position: runs[position].rank(taking))
+            for candidate in runs.pop(best).nodes:
+                if taking.is_full():
+                    break
+                taking.take(candidate)
+    return taking.chosen if _complete(taking.chosen, target) else None
+
+
+def _runs(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Groups of neighbouring nodes."""
+    runs: list[list[Candidate]] = []
+    previous = -2
+    for candidate in candidates:
+        if candidate.index != previous + 1:
+            runs.append([])
+        runs[-1].append(candidate)
+        previous = candidate.index
+    return runs
+
+
+class _Run:
+    """Neighbouring nodes with their sums."""
+
+    __slots__ = ("gpus", "nodes", "tasks")
+
+    def __init__(self, nodes: list[Candidate]) -> None:
+        self.nodes = nodes
+        self.tasks = sum(candidate.tasks for candidate in nodes)
+        self.gpus = sum(candidate.gpus for candidate in nodes)
+
+    def rank(self, taking: _Taking) -> tuple[bool, int, int]:
+        """Least is best: the smallest that would end the taking, else the largest."""
+        enough = len(self.nodes) >= taking.nodes and self.tasks >= taking.tasks and self.gpus >= taking.gpus
+        return (not enough, self.tasks if enough else -self.tasks, self.nodes[0].index)
+
+
+def _roomiest(first: list[Candidate], others: Sequence[Candidate], target: Target) -> list[Candidate] | None:
+    """Some nodes that are large enough together, where the usual order took too many small ones."""
+    tasks = max(0, (target.tasks or 0) - sum(candidate.tasks for candidate in first))
+    gpus = max(0, target.gpus - sum(candidate.gpus for candidate in first))
+    sizes = [(candidate.tasks, candidate.gpus) for candidate in others]
+    positions = cover(sizes, target.nodes_max - len(first), tasks, gpus)
+    if positions is None:
+        return None
+    chosen = [*first, *(others[position] for position in positions)]
+    taken = frozenset(positions)
+    spare = [candidate for position, candidate in enumerate(others) if position not in taken]
+    chosen += spare[: max(0, target.nodes_min - len(chosen))]
+    return chosen if _complete(chosen, target) else None
+
+
+def _contiguous(candidates: Sequence[Candidate], required: frozenset[int], target: Target) -> list[Candidate] | None:
+    """The shortest stretch of neighbours that holds everything, required nodes included; the earliest of equals."""
+    best: list[Candidate] | None = None
+    for run in _runs(candidates):
+        stretch = _shortest_stretch(run, required, target)
+        if stretch is not None and (best is None or len(stretch) < len(best)):
+            best = stretch
+    return best
+
+
+def _shortest_stretch(run: list[Candidate], required: frozenset[int], target: Target) -> list[Candidate] | None:
+    """Two ends move along the run: `tasks` and `gpus` are the sums between them."""
+    first, last = min(required, default=run[-1].index), max(required, default=run[0].index)
+    if first < run[0].index or last > run[-1].index:
+        return None
+    best: list[Candidate] | None = None
+    end = tasks = gpus = 0
+    for start, candidate in enumerate(run):
+        if candidate.index > first:
+            break
+        while end < len(run) and (
+            end - start < target.nodes_min
+            or tasks < (target.tasks or 0)
+            or gpus < target.gpus
+            or run[end - 1].index < last
+        ):
+            tasks += run[end].tasks
+            gpus += run[end].gpus
+            end += 1
+        stretch = run[start:end]
+        if _complete(stretch, target) and stretch[-1].index >= last and (best is None or len(stretch) < len(best)):
+            best = stretch
+        tasks -= candidate.tasks
+        gpus -= candidate.gpus
+    return best
+
+
+def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None:
+    """Fill node after node, but leave one task (and GPU) for each that follows.
+
+    None if the tasks do not come out even.
+    """
+    chosen = sorted(chosen, key=lambda candidate: candidate.index)
+    left = len(chosen)
+    tasks, gpus = target.tasks, target.gpus
+    portions = []
+    for candidate in chosen:
+        left -= 1
+        devices = min(candidate.gpus, gpus - left) if gpus else 0
+        gpus -= devices
+        here = target.each
+        if tasks is not None:
+            most = devices * target.tasks_per_gpu if devices and target.tasks_per_gpu else candidate.tasks
+            here = min(candidate.tasks, most, tasks - left)
+            tasks -= here
+        portions.append(Portion(candidate.index, here, devices))
+    return None if tasks else portions

@@ -1,0 +1,269 @@
+"""The exact part of one node that a job is given: CPU mask, memory, device indexes.
+
+`assign` decides which; how much is decided before (`capacity`, `select`). Devices come first, then CPUs near them.
+
+Source: slurm.conf(5) SelectTypeParameters (CR_CORE_DEFAULT_DIST_BLOCK); gres.conf(5) Cores; sbatch(1) --gres-flags,
+--distribution.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_ids, mask_of, mask_text
+from spritz.scheduling.hardware import SHARED_GRES
+from spritz.scheduling.placement.capacity import (
+    cores_for_tasks,
+    grain_cpus,
+    memory_free,
+    tasks_by_socket,
+    unit_threads,
+    usable_cpus,
+)
+from spritz.scheduling.request import Grain
+
+if TYPE_CHECKING:
+    from spritz.scheduling.hardware import GresPool, Hardware
+    from spritz.scheduling.nodes import NodeRow
+    from spritz.scheduling.request import Request
+
+
+def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 0) -> NodeAllocation | None:
+    """So many tasks (and GPUs of `gres_total`) on this node, or None if they do not fit after all.
+
+    `prefer` is a mask of CPUs to take before others.
+    """
+    needs = needs_of(request, tasks, gpus)
+    devices = sum(count for (name, _kind), count in needs.items() if name == "gpu")
+    wanted = cpus_wanted(row.hardware, request, tasks, devices)
+    usable = usable_cpus(row, request, wanted)
+    found = _assign_from(row, request, needs, usable, (tasks, devices, wanted), prefer)
+    if found is None and request.share_rows:
+        # The first row with enough CPUs may have them on the wrong sockets; the roomiest has the best of what there is.
+        found = _assign_from(row, request, needs, usable_cpus(row, request), (tasks, devices, wanted), prefer)
+    return found
+
+
+def _assign_from(
+    row: NodeRow,
+    request: Request,
+    needs: dict[tuple[str, str], int],
+    usable: int,
+    counts: tuple[int, int, int],
+    prefer: int,
+) -> NodeAllocation | None:
+    """`assign` from these CPUs; `counts` of tasks, GPUs and CPUs."""
+    tasks, devices, wanted = counts
+    gres, near = _choose_gres(row, request, needs, usable)
+    if gres is None:
+        return None
+    if request.whole:
+        gres = _all_gres(row, gres)
+        cpus = usable
+    else:
+        if near and request.enforce_binding:
+            usable &= near
+        near = 0 if request.disable_binding else near
+        cpus = _choose_cpus(row.hardware, request, usable, wanted, tasks, near, prefer)
+    if cpus.bit_count() < wanted:
+        return None
+    memory = _memory(row, request, cpus.bit_count(), devices)
+    if memory > memory_free(row, request):
+        return None
+    return NodeAllocation(
+        node=row.name,
+        cpus=mask_text(cpus),
+        memory_mib=memory if request.memory_counts else 0,
+        gres=tuple(gres),
+    )
+
+
+def needs_of(request: Request, tasks: int, gpus: int) -> dict[tuple[str, str], int]:
+    """GRES for so many tasks on one node: (name, type) -> count."""
+    needs = dict(request.node_needs)
+    for need in request.gres_task:
+        needs[need.name, need.type] = needs.get((need.name, need.type), 0) + need.count * tasks
+    if request.gres_total is not None:
+        key = (request.gres_total.name, request.gres_total.type)
+        needs[key] = needs.get(key, 0) + gpus
+    return needs
+
+
+def cpus_wanted(hardware: Hardware, request: Request, tasks: int, gpus: int) -> int:
+    """CPUs of one node for so many tasks and GPUs, in whole grains."""
+    if request.whole:
+        return hardware.cpus.bit_count()
+    threads = unit_threads(hardware, request)
+    cores = 1 if request.overcommit else cores_for_tasks(tasks, threads, request)
+    least = max(request.cpus_per_node_min, request.cpus_per_gpu * gpus)
+    grain = grain_cpus(hardware, request)
+    return -(-max(cores * threads, least) // grain) * grain
+
+
+def _memory(row: NodeRow, request: Request, cpus: int, gpus: int) -> int:
+    if request.memory_per_node is not None:
+        return request.memory_per_node or row.hardware.memory_mib
+    if request.memory_per_cpu:
+        memory = request.memory_per_cpu * cpus
+        return min(memory, row.hardware.memory_mib) if request.whole else memory
+    return (request.memory_per_gpu or 0) * gpus
+
+
+def _all_gres(row: NodeRow, chosen: list[GresAllocation]) -> list[GresAllocation]:
+    """Everything on the node, since --exclusive gives all GRES as well as all CPUs;
+
+    shares only as far as they were asked for.
+    """
+    shares = [gres for gres in chosen if row.hardware.pools[gres.name].shares]
+    found = list(shares)
+    for name, pool in sorted(row.hardware.pools.items()):
+        if pool.shares:
+            continue
+        divided = sum(mask_of(gres.indexes) for gres in shares if SHARED_GRES[gres.name] == name)
+        for kind in sorted(kind for kind in pool.counts if kind or pool.untyped):
+            mask = pool.typed_mask(kind) & ~divided
+            count = mask.bit_count() if pool.indexed else pool.typed_count(kind)
+            if count:
+                found.append(GresAllocation(name=name, type=kind, count=count, indexes=mask_text(mask)))
+    return found
+
+
+def _choose_gres(
+    row: NodeRow, request: Request, needs: dict[tuple[str, str], int], usable: int
+) -> tuple[list[GresAllocation] | None, int]:
+    """Devices for `needs`, and the CPUs near them (0: no preference). None if they are not there."""
+    chosen: list[GresAllocation] = []
+    taken: dict[str, int] = {}
+    near = 0
+    # Typed needs first: an untyped one can take what they leave.
+    for (name, kind), count in sorted(needs.items(), key=lambda item: (item[0][0], not item[0][1], item[0][1])):
+        pool = row.hardware.pools.get(name)
+        if pool is None:
+            return None, 0
+        if not pool.indexed:
+            gres = _countable(row, pool, kind, count)
+            if gres is None:
+                return None, 0
+            chosen.append(gres)
+            continue
+        free = row.devices_free(name, kind) & ~taken.get(name, 0)
+        if free.bit_count() < count:
+            return None, 0
+        mask = _near_devices(pool, free, count, usable)
+        taken[name] = taken.get(name, 0) | mask
+        near |= pool.near(mask)
+        chosen += _by_type(pool, kind, mask)
+    return chosen, near
+
+
+def _by_type(pool: GresPool, kind: str, mask: int) -> list[GresAllocation]:
+    """One entry per type, since a record names the type of its devices."""
+    kinds = [kind] if kind else sorted(pool.counts, reverse=True)
+    found = []
+    for each in kinds:
+        part = mask & (pool.masks[each] if each else pool.typed_mask(""))
+        if part:
+            found.append(GresAllocation(name=pool.name, type=each, count=part.bit_count(), indexes=mask_text(part)))
+    return found
+
+
+def _countable(row: NodeRow, pool: GresPool, kind: str, count: int) -> GresAllocation | None:
+    """Shares lie all on one device, the fullest that has room; other countable resources have no indexes."""
+    if not pool.shares:
+        if row.counts_free.get((pool.name, kind), 0) < count:
+            return None
+        return GresAllocation(name=pool.name, type=kind, count=count)
+    room = [(left, device) for device, left in row.shares_on_devices(pool.name).items() if left >= count]
+    if not room:
+        return None
+    _left, device = min(room)
+    return GresAllocation(name=pool.name, type=kind, count=count, indexes=mask_text(1 << device))
+
+
+def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
+    """`count` of the free devices: from one locality if some has enough, the fullest such one;
+
+    else from as few as possible.
+    """
+    groups: dict[int, int] = {}
+    for device in mask_ids(free):
+        local = pool.local.get(device, 0)
+        groups[local] = groups.get(local, 0) | 1 << device
+    if len(groups) == 1:
+        return lowest_bits(free, count)
+    # Devices next to CPUs that are free are worth more than others.
+    ranked = sorted(
+        groups.items(),
+        key=lambda item: (
+            item[1].bit_count() < count,
+            bool(item[0]) and not item[0] & usable,
+            item[1].bit_count() if item[1].bit_count() >= count else -item[1].bit_count(),
+            item[1] & -item[1],
+        ),
+    )
+    mask = 0
+    for _local, group in ranked:
+        mask |= lowest_bits(group, count - mask.bit_count())
+        if mask.bit_count() == count:
+            break
+    return mask
+
+
+def _choose_cpus(
+    hardware: Hardware, request: Request, usable: int, wanted: int, tasks: int, near: int, prefer: int
+) -> int:
+    """`wanted` of the usable CPUs, in whole cores: near the devices first, then preferred ones, then the rest."""
+    if request.grain is Grain.SOCKET:
+        return _whole_sockets(hardware, usable, wanted, near, prefer)
+    if request.tasks_per_socket:
+        usable = _limit_sockets(hardware, request, usable, tasks, wanted)
+    cpus = 0
+    for part in (usable & near & prefer, usable & near, usable & prefer, usable):
+        missing = wanted - cpus.bit_count()
+        if missing <= 0:
+            break
+        if part & ~cpus:
+            cpus |= _spread(hardware, request, part & ~cpus, missing)
+    return cpus
+
+
+def _whole_sockets(hardware: Hardware, usable: int, wanted: int, near: int, prefer: int) -> int:
+    """As many whole sockets as hold `wanted` CPUs."""
+    cpus = 0
+    sockets = [usable & mask for mask in hardware.socket_masks if usable & mask]
+    for socket in sorted(sockets, key=lambda mask: (not mask & near, not mask & prefer, mask)):
+        if cpus.bit_count() >= wanted:
+            break
+        cpus |= socket
+    return cpus
+
+
+def _limit_sockets(hardware: Hardware, request: Request, usable: int, tasks: int, wanted: int) -> int:
+    """The CPUs that so many tasks take when each socket holds no more than --ntasks-per-socket of them."""
+    threads = unit_threads(hardware, request)
+    kept = 0
+    for most, cpus in tasks_by_socket(usable, hardware, request):
+        here = min(most, tasks)
+        tasks -= here
+        kept |= lowest_bits(cpus, cores_for_tasks(here, threads, request) * threads)
+    missing = wanted - kept.bit_count()
+    return kept | lowest_bits(usable & ~kept, missing) if missing > 0 else kept
+
+
+def _spread(hardware: Hardware, request: Request, cpus: int, wanted: int) -> int:
+    """`wanted` CPUs: lowest first with block distribution, else a task's worth from each socket in turn."""
+    if request.block_cores or hardware.sockets == 1 or wanted >= cpus.bit_count():
+        return lowest_bits(cpus, wanted)
+    threads = unit_threads(hardware, request)
+    chunk = cores_for_tasks(1, threads, request) * threads
+    parts = [cpus & mask for mask in hardware.socket_masks]
+    chosen = 0
+    while wanted > 0 and any(parts):
+        for index, part in enumerate(parts):
+            piece = lowest_bits(part, min(chunk, wanted))
+            parts[index] = part & ~piece
+            chosen |= piece
+            wanted -= piece.bit_count()
+            if wanted <= 0:
+                break
+    return chosen

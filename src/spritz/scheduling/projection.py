@@ -1,0 +1,370 @@
+"""The scheduler's own picture of the cluster, kept up to date by events: each costs what it touches, never a pass over
+all jobs.
+
+Owns `NodeTable`, `Queue` and the order of running jobs' ends. Decides nothing. `reset` builds the same from records
+after an image was loaded: projection(events) equals projection(records). What each event means is in `follow`.
+
+Source: model.events.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from spritz.model.cluster import ClusterSettings
+from spritz.model.job import Hold
+from spritz.model.partition import Partition
+from spritz.model.resources import Allocation, mask_of
+from spritz.model.states import JobFlag, JobState
+from spritz.scheduling import follow
+from spritz.scheduling.hardware import Hardware
+from spritz.scheduling.licenses import LicensePool, license_choices
+from spritz.scheduling.nodes import NodeRow, NodeTable, is_open
+from spritz.scheduling.placement.eligible import Eligibility
+from spritz.scheduling.placement.place import holders_of
+from spritz.scheduling.priority import CALC_PERIOD_SECONDS, has_factors, priority
+from spritz.scheduling.records import JobRecord, Queue
+from spritz.scheduling.request import YEAR_SECONDS, Request, resolve
+from spritz.scheduling.snapshot import Memo, Snapshot
+
+if TYPE_CHECKING:
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+    from spritz.model.resources import NodeCapacity
+
+
+class Projection:
+    """Feed it every event in order (`apply`), ask for a `snapshot`.
+
+    Not to be changed while a snapshot of it is in use.
+    """
+
+    def __init__(self) -> None:
+        self._clear(ClusterSettings())
+
+    def _clear(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self.partitions: dict[str, Partition] = {}
+        self.nodes: dict[str, Node] = {}
+        self.table = NodeTable(())
+        self.eligibility = Eligibility(self.table, {})
+        self.records: dict[int, JobRecord] = {}
+        self.queue = Queue()
+        #: (end of time limit, job number) of all that hold resources, ascending
+        self.ends: list[tuple[float, int]] = []
+        #: array number -> %limit (0: none), and tasks that run
+        self.array_limits: dict[int, int] = {}
+        self.array_running: dict[int, int] = {}
+        self.licenses = LicensePool(())
+        #: counts whatever may have made room; by partition, its value at the last such event there
+        self.freed = 0
+        self.partition_freed: dict[str, int] = {}
+        self.memo = Memo()
+        self._node_partitions: list[list[str]] = []
+        self._hardware: dict[NodeCapacity, Hardware] = {}
+        #: when the priorities of all jobs were last worked out
+        self._priorities_at = 0.0
+        #: jobs whose place in the queue must be looked at before the next snapshot
+        self._unplaced: dict[int, JobRecord] = {}
+
+    # -- what others call
+
+    def apply(self, event: Event) -> None:
+        """Take in one event. Kinds that do not matter here are ignored."""
+        handler = follow.HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+
+    def reset(
+        self, jobs: Iterable[Job], nodes: Iterable[Node], partitions: Iterable[Partition], settings: ClusterSettings
+    ) -> None:
+        """Forget everything and take these records instead."""
+        self._clear(settings)
+        self.nodes = {node.config.name: node for node in nodes}
+        self.partitions = {partition.name: partition for partition in partitions}
+        self.rebuild()
+        for job in jobs:
+            self._load(job)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The state as a cycle reads it at `now` (seconds since the epoch):
+
+        a view, to be used before the next `apply`.
+        """
+        self.settle(now)
+        return Snapshot(
+            now=now,
+            settings=self.settings,
+            partitions=self.partitions,
+            table=self.table,
+            eligibility=self.eligibility,
+            queue=self.queue,
+            records=self.records,
+            ends=self.ends,
+            array_limits=self.array_limits,
+            array_running=self.array_running,
+            licenses=self.licenses,
+            partition_freed=self.partition_freed,
+            memo=self.memo,
+        )
+
+    # -- nodes and partitions
+
+    def rebuild(self) -> None:
+        """Nodes, partitions or settings changed: a new table, and a new look at every job."""
+        rows = []
+        for index, node in enumerate(self.nodes.values()):
+            capacity = node.config.capacity
+            hardware = self._hardware.get(capacity)
+            if hardware is None:
+                hardware = self._hardware[capacity] = Hardware(capacity)
+            rows.append(NodeRow(index, node, hardware))
+        self.table = NodeTable(rows)
+        self.eligibility = Eligibility(self.table, self.partitions)
+        self._node_partitions = [[] for _ in rows]
+        for name, nodes in self.eligibility.partition_nodes.items():
+            for index in nodes.tolist():
+                self._node_partitions[index].append(name)
+        self.licenses.total = dict(self.settings.licenses)
+        self.queue = Queue()
+        for record in self.records.values():
+            record.entries.clear()
+            if record.allocation is not None:
+                record.request = self._request(record, record.allocation.partition)
+                self._charge(record)
+            self.place(record)
+        self.memo = Memo()
+        self.free_all()
+
+    def put_node(self, node: Node) -> None:
+        """State or flags of a node changed; anything else about it needs `rebuild`."""
+        name = node.config.name
+        self.nodes[name] = node
+        index = self.table.index_of[name]
+        up = is_open(node)
+        if up != self.table.rows[index].up:
+            self.table.row(index).up = up
+            self.table.refresh(index)
+            self.memo.forget_up()
+            # Reasons name nodes that are down, so a node lost counts as well.
+            self.free(index)
+
+    def free(self, index: int) -> None:
+        """Something on this node may have become free."""
+        self.freed += 1
+        self.table.freed[index] = self.freed
+        for name in self._node_partitions[index]:
+            self.partition_freed[name] = self.freed
+
+    def free_all(self) -> None:
+        """Anything may have become free anywhere."""
+        self.freed += 1
+        self.table.freed[:] = self.freed
+        self.partition_freed = dict.fromkeys(self.partitions, self.freed)
+
+    # -- waiting jobs
+
+    def place(self, record: JobRecord) -> None:
+        """Look at the job's place in the queue before the next snapshot."""
+        self._unplaced[record.id] = record
+
+    def settle(self, now: float) -> None:
+        """Put jobs into the queue, take them out or move them, as their records and the time say."""
+        factors = has_factors(self.settings)
+        if factors and now - self._priorities_at >= CALC_PERIOD_SECONDS:
+            self._priorities_at = now
+            self._unplaced.update((record.id, record) for record in self.records.values() if record.entries)
+        for record in self._unplaced.values():
+            if record.entries:
+                self.queue.remove(record)
+            if record.waiting:
+                self.queue.add(record, self._entries(record, now))
+        self._unplaced.clear()
+
+    def _entries(self, record: JobRecord, now: float) -> list[tuple[int, int, Request]]:
+        """(PriorityTier, priority, request) for each partition in which the job waits."""
+        sizes = len(self.table.rows), int(self.table.cpus_total.sum()) if has_factors(self.settings) else 0
+        return [
+            (tier, priority(record, request, self.settings, now, *sizes), request)
+            for tier, request in self._requests(record)
+        ]
+
+    def put_job(self, job: Job) -> JobRecord:
+        """A new record, or all that a changed one says about waiting."""
+        record = self.records.get(job.id)
+        if record is None:
+            record = self.records[job.id] = JobRecord(job.id, job.spec)
+        record.spec = job.spec
+        record.array_job_id = job.array_job_id
+        record.array_task_id = job.array_task_id
+        record.tasks = mask_of(job.array.pending) if job.array is not None else None
+        record.pending = job.state is JobState.PENDING
+        record.held = job.hold is not Hold.NONE
+        record.priority = job.priority
+        record.submitted_at = job.submitted_at
+        record.eligible_at = job.eligible_at
+        record.set_reason(job.reason, job.reason_detail)
+        record.expected_start_at = job.expected_start_at
+        record.expected_nodes = job.expected_nodes
+        self._limit_array(job)
+        self.place(record)
+        return record
+
+    def _limit_array(self, job: Job) -> None:
+        if job.array is not None:
+            self.array_limits[job.id] = job.array.limit
+        elif job.array_of is not None:
+            own = self.records.get(job.array_job_id)
+            if own is None or own.tasks is None:
+                self.array_limits[job.array_job_id] = job.array_of.limit
+
+    def _requests(self, record: JobRecord) -> list[tuple[int, Request]]:
+        """(PriorityTier, request) for each partition that the job names and that exists."""
+        names = record.spec.partitions
+        if not names:
+            names = tuple(name for name, partition in self.partitions.items() if partition.default)
+        return [
+            (self.partitions[name].priority_tier, self._request(record, name))
+            for name in dict.fromkeys(names)
+            if name in self.partitions
+        ]
+
+    def _request(self, record: JobRecord, partition: str) -> Request:
+        return resolve(record.spec, self.partitions.get(partition) or Partition(name=partition), self.settings)
+
+    # -- jobs that hold resources
+
+    def start(self, record: JobRecord, allocation: Allocation, ends_at: float, at: float) -> None:
+        """The job runs and holds `allocation`. `ends_at` 0.0: no limit."""
+        record.pending = False
+        record.allocation = allocation
+        record.request = self._request(record, allocation.partition)
+        record.ends_at = ends_at or at + YEAR_SECONDS
+        insort(self.ends, (record.ends_at, record.id))
+        self._charge(record)
+        licenses = record.request.licenses
+        if licenses:
+            record.licenses = self.licenses.choose(licenses) or license_choices(licenses)[0]
+            self.licenses.take(record.licenses)
+        self._count_array(record, 1)
+        self.place(record)
+
+    def end(self, record: JobRecord, completing: Iterable[str], at: float) -> None:
+        """The job runs no more; nodes of `completing` still hold their part, but not for long."""
+        was_running = record.allocation is not None and not record.completing
+        record.pending = False
+        if was_running:
+            if record.licenses:
+                self.licenses.give_back(record.licenses)
+                record.licenses = {}
+                self.free_all()
+            self._count_array(record, -1)
+            self._forget_end(record)
+            record.ends_at = at
+            insort(self.ends, (at, record.id))
+            record.completing = set(completing)
+            self.let_go(record, set(record.names) - record.completing)
+        self.place(record)
+
+    def let_go(self, record: JobRecord, names: Iterable[str]) -> None:
+        """The job gives back its part of these nodes; of all, and it holds nothing any more."""
+        allocation = record.allocation
+        if allocation is None:
+            return
+        gone = set(names)
+        for name in sorted(gone):
+            index = self.table.index_of.get(name)
+            if index is not None and self.table.release(index, record.id):
+                self.free(index)
+        record.completing -= gone
+        kept = tuple(node for node in allocation.nodes if node.node not in gone)
+        if kept:
+            record.allocation = Allocation(
+                partition=allocation.partition, nodes=kept, whole_nodes=allocation.whole_nodes
+            )
+            return
+        record.allocation = None
+        record.request = None
+        record.suspended = False
+        self._forget_end(record)
+        self.place(record)
+
+    def suspend(self, record: JobRecord, suspended: bool) -> None:
+        """CPUs of a suspended job count as free; memory and devices do not."""
+        record.suspended = suspended
+        for name in record.names:
+            index = self.table.index_of.get(name)
+            if index is not None and self.table.release(index, record.id):
+                self.free(index)
+        self._charge(record)
+
+    def set_end(self, record: JobRecord, ends_at: float, at: float) -> None:
+        """The end of a running job's time limit moved; what was promised for then must be reckoned again."""
+        self._forget_end(record)
+        record.ends_at = ends_at or at + YEAR_SECONDS
+        insort(self.ends, (record.ends_at, record.id))
+        for name in record.names:
+            index = self.table.index_of.get(name)
+            if index is not None:
+                self.free(index)
+
+    def forget(self, job_id: int) -> None:
+        """The record is gone."""
+        record = self.records.pop(job_id, None)
+        if record is None:
+            return
+        self._unplaced.pop(job_id, None)
+        if record.entries:
+            self.queue.remove(record)
+        if job_id not in self.array_running:
+            self.array_limits.pop(job_id, None)
+
+    def _load(self, job: Job) -> None:
+        """A record as an image has it."""
+        record = self.put_job(job)
+        completing = bool(job.flags & JobFlag.COMPLETING)
+        if job.allocation is None or not (job.state.active or completing):
+            return
+        if not completing:
+            self.start(record, job.allocation, job.ends_at, job.started_at)
+            if job.state is JobState.SUSPENDED:
+                self.suspend(record, True)
+            return
+        record.completing = set(job.completing)
+        # A job that was suspended when it ended has not taken its CPUs back.
+        record.suspended = bool(job.suspended_at)
+        record.allocation = Allocation(
+            partition=job.allocation.partition,
+            nodes=tuple(node for node in job.allocation.nodes if node.node in record.completing),
+            whole_nodes=job.allocation.whole_nodes,
+        )
+        record.request = self._request(record, job.allocation.partition)
+        record.ends_at = job.ends_at
+        insort(self.ends, (record.ends_at, record.id))
+        self._charge(record)
+
+    def _charge(self, record: JobRecord) -> None:
+        assert record.allocation is not None
+        assert record.request is not None
+        holders = holders_of(record.allocation, record.request, record.id, record.spec.uid, self.table)
+        for index, holder in holders:
+            if record.suspended:
+                holder.cpus = 0
+            self.table.charge(index, holder)
+
+    def _forget_end(self, record: JobRecord) -> None:
+        position = bisect_left(self.ends, (record.ends_at, record.id))
+        if position < len(self.ends) and self.ends[position] == (record.ends_at, record.id):
+            del self.ends[position]
+
+    def _count_array(self, record: JobRecord, change: int) -> None:
+        array_id = record.array_job_id
+        if array_id:
+            running = self.array_running.get(array_id, 0) + change
+            if running > 0:
+                self.array_running[array_id] = running
+            else:
+                self.array_running.pop(array_id, None)

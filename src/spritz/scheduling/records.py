@@ -1,0 +1,245 @@
+"""What the scheduler remembers of a job: far less than the core, and changed in place.
+
+Owns the queue of waiting jobs, grouped by equal request (`Shape`): one test of a shape answers for all its jobs. No
+policy but the order.
+
+Source: slurm.conf(5) PriorityTier; squeue(1) JOB REASON CODES.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from spritz.model.job import JobSpec
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.nodes import NodeRow
+    from spritz.scheduling.request import Request
+
+#: Reasons with which the core itself keeps a job back; such a job is in no queue, and the scheduler never replaces
+#: them.
+CORE_REASONS = frozenset(
+    {
+        Reason.HELD_USER,
+        Reason.HELD_ADMIN,
+        Reason.HELD_MAX_REQUEUE,
+        Reason.LAUNCH_FAILURE,
+        Reason.DEPENDENCY,
+        Reason.DEPENDENCY_NEVER_SATISFIED,
+        Reason.BEGIN_TIME,
+    }
+)
+
+#: (−PriorityTier, −priority, submitted, number): ascending is first to last.
+SortKey = tuple[int, int, float, int]
+
+
+class JobRecord:
+    """One job or pending array.
+
+    `tasks` is the mask of an array's pending tasks (None: no array record). `entries` are its places in the queue, one
+    per partition, while it waits there. `allocation`, `request`, `ends_at` and `licenses` are set while it holds
+    anything; `completing` names the nodes that have not let go of an ended life.
+    """
+
+    __slots__ = (
+        "allocation",
+        "array_job_id",
+        "array_task_id",
+        "completing",
+        "eligible_at",
+        "ends_at",
+        "entries",
+        "expected_nodes",
+        "expected_start_at",
+        "held",
+        "id",
+        "licenses",
+        "pending",
+        "priority",
+        "reason",
+        "reason_detail",
+        "request",
+        "spec",
+        "submitted_at",
+        "suspended",
+        "tasks",
+    )
+
+    def __init__(self, job_id: int, spec: JobSpec) -> None:
+        self.id = job_id
+        self.spec = spec
+        self.array_job_id = 0
+        self.array_task_id: int | None = None
+        self.tasks: int | None = None
+        self.pending = False
+        self.held = False
+        self.suspended = False
+        self.priority = 0
+        self.submitted_at = 0.0
+        self.eligible_at = 0.0
+        self.reason = Reason.NONE
+        self.reason_detail = ""
+        self.expected_start_at = 0.0
+        self.expected_nodes: tuple[str, ...] = ()
+        self.allocation: Allocation | None = None
+        self.request: Request | None = None
+        self.ends_at = 0.0
+        self.licenses: dict[str, int] = {}
+        self.completing: set[str] = set()
+        self.entries: list[tuple[SortKey, Shape]] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Nothing but resources and limits keeps the job from starting."""
+        return (
+            self.pending
+            and not self.held
+            and self.eligible_at > 0.0
+            and self.reason not in CORE_REASONS
+            and self.allocation is None
+            and self.tasks != 0
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Nodes of which it holds a part."""
+        return self.allocation.names if self.allocation is not None else ()
+
+    def set_reason(self, reason: Reason, detail: str = "") -> None:
+        """Why it waits."""
+        self.reason = reason
+        self.reason_detail = detail
+
+    def split(self, job_id: int, task_id: int) -> JobRecord:
+        """The record of one task of this array, as it leaves it."""
+        task = JobRecord(job_id, self.spec)
+        task.array_job_id = self.array_job_id
+        task.array_task_id = task_id
+        task.pending = True
+        task.held = self.held
+        task.priority = self.priority
+        task.submitted_at = self.submitted_at
+        task.eligible_at = self.eligible_at
+        task.reason = self.reason
+        task.reason_detail = self.reason_detail
+        task.expected_start_at = self.expected_start_at
+        task.expected_nodes = self.expected_nodes
+        return task
+
+
+class Verdict(Struct, frozen=True, gc=False):
+    """A reason with its detail."""
+
+    reason: Reason
+    detail: str = ""
+
+
+class Failure(Struct, frozen=True):
+    """A request did not fit when `freed` was the projection's count.
+
+    It fits no better unless a node was freed since; where it fitted but for reservations of jobs before it, they must
+    be the same as well (`guard`; None: it did not fit at all).
+    """
+
+    freed: int
+    guard: object = None
+
+
+class Shape:
+    """All waiting jobs of one request: `keys` ascend, `jobs` has the record of each.
+
+    `failure`, `verdict` and `stuck` are what cycles remember of it; a plan is the same without them. `verdict` was last
+    given to all its jobs; `stuck` says, for a version of which nodes are up, why it cannot start however long it waits
+    (None: it can).
+    """
+
+    __slots__ = ("_cpus_floor", "_gpus_floor", "failure", "jobs", "keys", "order", "request", "stuck", "verdict")
+
+    def __init__(self, request: Request, order: int) -> None:
+        self.request = request
+        #: a number of its own, in order of first use: ties between shapes are settled by it
+        self.order = order
+        self.keys: list[SortKey] = []
+        self.jobs: dict[SortKey, JobRecord] = {}
+        self.failure: Failure | None = None
+        self.verdict: Verdict | None = None
+        self.stuck: tuple[int, Verdict | None] | None = None
+        # What each node of the job gives at least; where CPUs are shared, free ones do not matter.
+        self._cpus_floor = 0 if request.share_rows else request.cpus_floor
+        self._gpus_floor = request.gpus_floor
+
+    def could_use(self, row: NodeRow) -> bool:
+        """Quick test, never wrongly no: has the node enough free CPUs and GPUs for the least part of the job?"""
+        if row.free_cpus.bit_count() < self._cpus_floor:
+            return False
+        return not self._gpus_floor or row.gres_free.get("gpu", 0).bit_count() >= self._gpus_floor
+
+    def add(self, key: SortKey, record: JobRecord) -> None:
+        """One more job."""
+        if not self.keys or key > self.keys[-1]:
+            self.keys.append(key)
+        else:
+            insort(self.keys, key)
+        self.jobs[key] = record
+
+    def remove(self, key: SortKey) -> None:
+        """The job waits no longer."""
+        if self.jobs.pop(key, None) is not None:
+            del self.keys[bisect_left(self.keys, key)]
+
+
+class Queue:
+    """All jobs that could start if there were room.
+
+    `unsettled`: those whose reason is not Priority, and so may need another: new ones, the first of each partition, and
+    special cases.
+    """
+
+    __slots__ = ("_made", "shapes", "unsettled")
+
+    def __init__(self) -> None:
+        self.shapes: dict[Request, Shape] = {}
+        self.unsettled: dict[int, JobRecord] = {}
+        self._made = 0
+
+    def __len__(self) -> int:
+        return sum(len(shape.keys) for shape in self.shapes.values())
+
+    def add(self, record: JobRecord, requests: list[tuple[int, int, Request]]) -> None:
+        """The job waits for any of these requests; (PriorityTier, priority, request) each."""
+        for tier, priority, request in requests:
+            shape = self.shapes.get(request)
+            if shape is None:
+                self._made += 1
+                shape = self.shapes[request] = Shape(request, self._made)
+            key = (-tier, -priority, record.submitted_at, record.id)
+            shape.add(key, record)
+            record.entries.append((key, shape))
+        self.note(record)
+
+    def remove(self, record: JobRecord) -> None:
+        """The job waits no longer."""
+        for key, shape in record.entries:
+            shape.remove(key)
+            if not shape.keys:
+                self.shapes.pop(shape.request, None)
+        record.entries.clear()
+        self.unsettled.pop(record.id, None)
+
+    def note(self, record: JobRecord) -> None:
+        """The job's reason changed."""
+        if record.reason is Reason.PRIORITY:
+            self.unsettled.pop(record.id, None)
+        elif record.entries:
+            self.unsettled[record.id] = record
+
+    def forget_failures(self) -> None:
+        """Let every shape be tested again."""
+        for shape in self.shapes.values():
+            shape.failure = None

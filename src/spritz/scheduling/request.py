@@ -1,0 +1,360 @@
+"""What a job needs, resolved: a `Request` is a `JobSpec` read together with one partition and the cluster's settings.
+
+Jobs with equal requests are interchangeable for placement, so the cycle tests each request once, however many jobs
+share it. Owns the meaning of size options in terms of tasks, CPUs, memory and GRES; must not look at what is free.
+
+Source: sbatch(1); slurm.conf(5) DefMemPer*, DefCpuPerGPU, OverSubscribe, SelectTypeParameters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.model.ids import INFINITE
+from spritz.model.job import Sharing
+from spritz.scheduling.licenses import LicenseError, license_choices
+
+if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
+    from spritz.model.job import JobSpec
+    from spritz.model.partition import Partition
+    from spritz.model.resources import GresRequest
+
+#: How long a job without a time limit is taken to run, as in Slurm's backfill.
+YEAR_SECONDS = 365 * 86_400.0
+
+
+class Grain(str, Enum):
+    """The smallest piece of a node that is given to one job (SelectTypeParameters, select/linear)."""
+
+    CPU = "cpu"
+    CORE = "core"
+    SOCKET = "socket"
+
+
+class Need(Struct, frozen=True, gc=False):
+    """So many of one GRES; an empty type means any."""
+
+    name: str
+    type: str
+    count: int
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """Everything about a job that placement looks at. Equal requests are placed alike.
+
+    `nodes_max` and `tasks` None: not limited, and `tasks_per_node_fixed` on each node. Memory: at most one of the three
+    is not None.
+    """
+
+    partition: str
+    nodes_min: int
+    nodes_max: int | None
+    #: take as many nodes as nodes_max allows, not as few as will do
+    nodes_want_max: bool
+    tasks: int | None
+    tasks_per_node_fixed: int
+    cpus_per_task: int
+    tasks_per_node: int | None
+    #: MaxTasksPerNode
+    tasks_per_node_max: int
+    tasks_per_socket: int | None
+    tasks_per_core: int | None
+    tasks_per_gpu: int | None
+    cpus_per_node_min: int
+    sockets_min: int
+    cores_per_socket_min: int
+    threads_min: int
+    #: at most so many CPUs of each core count for tasks (None: all)
+    threads_used: int | None
+    overcommit: bool
+    memory_per_node: int | None
+    memory_per_cpu: int | None
+    memory_per_gpu: int | None
+    memory_counts: bool
+    tmp_mib: int
+    gres_node: tuple[Need, ...]
+    gres_task: tuple[Need, ...]
+    gres_total: Need | None
+    cpus_per_gpu: int
+    enforce_binding: bool
+    disable_binding: bool
+    licenses: str
+    features: str
+    prefer: str
+    node_list: tuple[str, ...]
+    #: --distribution=arbitrary: so many tasks on each of these nodes
+    tasks_by_node: tuple[tuple[str, int], ...]
+    exclude: tuple[str, ...]
+    contiguous: bool
+    spread: bool
+    #: nodes are the job's alone
+    whole: bool
+    #: 0: own CPUs; n: CPUs may be shared by n jobs of the partition
+    share_rows: int
+    user_exclusive: bool
+    #: the owner, where it matters for placement (-1 otherwise)
+    uid: int
+    grain: Grain
+    block_cores: bool
+    least_loaded: bool
+    max_cpus_per_node: int
+    max_cpus_per_socket: int
+    #: minutes, INFINITE: none
+    time_limit_minutes: int
+    #: --time-min: the limit may be lowered to as little, if the job starts sooner for it (0: it may not)
+    time_min_minutes: int
+    #: what is asked for and not built, in words; such a job never starts
+    refusal: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long the job may hold its resources."""
+        return YEAR_SECONDS if self.time_limit_minutes >= INFINITE else self.time_limit_minutes * 60.0
+
+    @property
+    def cpus_floor(self) -> int:
+        """Every node of the job gives at least so many CPUs."""
+        return 1 if self.overcommit else max(self.cpus_per_task, self.cpus_per_node_min)
+
+    @property
+    def gpus_floor(self) -> int:
+        """Every node of the job gives at least so many GPUs."""
+        each = sum(need.count for need in (*self.gres_node, *self.gres_task) if need.name == "gpu")
+        return max(each, 1 if self.gres_total is not None else 0)
+
+    @property
+    def node_needs(self) -> dict[tuple[str, str], int]:
+        """GRES that each node must give, whatever its tasks: (name, type) -> count."""
+        return {(need.name, need.type): need.count for need in self.gres_node}
+
+
+def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Request:
+    """The request that `spec` makes in `partition`."""
+    tasks, per_gpu, gres_task, gres_total = _tasks_and_gpus(spec)
+    nodes_min, nodes_max, tasks = _node_range(spec, partition, tasks)
+    gres_node = _node_gres(spec)
+    needs = (*gres_node, *gres_task, *((gres_total,) if gres_total else ()))
+    has_gpus = any(need.name == "gpu" for need in needs)
+    cpus_per_task, cpus_per_gpu = _cpus(spec, partition, settings, gres_task, has_gpus)
+    memory = _memory(spec, partition, settings, has_gpus)
+    whole, share_rows, user_exclusive = _sharing(spec, partition, settings)
+    flags = {flag.lower().replace("_", "-") for flag in spec.gres_flags}
+    licenses, refusal = _licenses(spec.licenses)
+    limit = time_limit_minutes(spec, partition)
+    if spec.time_min_minutes:
+        limit = max(min(limit, partition.max_time_minutes), spec.time_min_minutes)
+    return Request(
+        partition=partition.name,
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
+        nodes_want_max=spec.nodes_given and not spec.use_min_nodes,
+        tasks=tasks,
+        tasks_per_node_fixed=spec.tasks_per_node or 1,
+        cpus_per_task=cpus_per_task,
+        tasks_per_node=spec.tasks_per_node,
+        tasks_per_node_max=settings.max_tasks_per_node,
+        tasks_per_socket=spec.tasks_per_socket,
+        tasks_per_core=spec.tasks_per_core or (1 if settings.one_task_per_core and not spec.overcommit else None),
+        tasks_per_gpu=per_gpu,
+        cpus_per_node_min=max(
+            spec.cpus_per_node_min or 0,
+            cpus_per_gpu * sum(need.count for need in gres_node if need.name == "gpu"),
+        ),
+        sockets_min=spec.sockets_per_node or 0,
+        cores_per_socket_min=spec.cores_per_socket or 0,
+        threads_min=spec.threads_per_core or 0,
+        threads_used=spec.threads_per_core,
+        overcommit=spec.overcommit,
+        memory_per_node=memory[0],
+        memory_per_cpu=memory[1],
+        memory_per_gpu=memory[2],
+        memory_counts=settings.memory_consumable,
+        tmp_mib=spec.tmp_mib,
+        gres_node=gres_node,
+        gres_task=gres_task,
+        gres_total=gres_total,
+        cpus_per_gpu=cpus_per_gpu,
+        enforce_binding="enforce-binding" in flags,
+        disable_binding="disable-binding" in flags,
+        licenses=licenses,
+        features=spec.features,
+        prefer=spec.prefer,
+        node_list=spec.node_list,
+        tasks_by_node=_tasks_by_node(spec, tasks),
+        exclude=spec.exclude,
+        contiguous=spec.contiguous,
+        spread=spec.spread,
+        whole=whole,
+        share_rows=share_rows,
+        user_exclusive=user_exclusive,
+        uid=spec.uid if user_exclusive else -1,
+        grain=Grain(settings.consumable) if settings.consumable in _GRAINS else Grain.CORE,
+        block_cores=_block_cores(spec.distribution),
+        least_loaded=settings.least_loaded or partition.lln,
+        max_cpus_per_node=partition.max_cpus_per_node,
+        max_cpus_per_socket=partition.max_cpus_per_socket,
+        time_limit_minutes=limit,
+        time_min_minutes=spec.time_min_minutes or 0,
+        refusal=refusal or _refusal(spec, flags),
+    )
+
+
+def _licenses(text: str) -> tuple[str, str]:
+    """A request that can be read, and what is wrong with one that cannot."""
+    try:
+        license_choices(text)
+    except LicenseError:
+        return "", f"--licenses={text} is not supported: use either , or |"
+    return text, ""
+
+
+def _refusal(spec: JobSpec, flags: set[str]) -> str:
+    """What this spec asks for that placement cannot do; "" if it can do all of it."""
+    if len(spec.gpus) > 1:
+        return "--gpus with several types is not supported; --gpus-per-node takes several"
+    if spec.core_spec:
+        return "--core-spec is not supported"
+    unknown = flags - {"enforce-binding", "disable-binding", "allow-task-sharing"}
+    return f"--gres-flags={min(unknown)} is not supported" if unknown else ""
+
+
+_GRAINS = {grain.value for grain in Grain}
+
+
+def time_limit_minutes(spec: JobSpec, partition: Partition) -> int:
+    """Minutes a job of `spec` may run in `partition`: its own limit, else DefaultTime, else MaxTime.
+
+    0 means no limit.
+    """
+    asked = spec.time_limit_minutes
+    if asked is None:
+        default = partition.default_time_minutes
+        asked = partition.max_time_minutes if default is None else default
+    return asked or INFINITE
+
+
+def _tasks_by_node(spec: JobSpec, tasks: int | None) -> tuple[tuple[str, int], ...]:
+    """--distribution=arbitrary names a node for each task."""
+    if spec.distribution.lower() != "arbitrary" or len(spec.node_list) != tasks:
+        return ()
+    return tuple(sorted(Counter(spec.node_list).items()))
+
+
+def _needs(requests: tuple[GresRequest, ...], name: str = "") -> tuple[Need, ...]:
+    return tuple(Need(request.name or name, request.type, request.count) for request in requests if request.count > 0)
+
+
+def _node_gres(spec: JobSpec) -> tuple[Need, ...]:
+    """What each node must give, added up by name and type."""
+    counts: dict[tuple[str, str], int] = {}
+    sockets = max(1, spec.sockets_per_node or 1)
+    for times, needs in (
+        (1, _needs(spec.gres_per_node)),
+        (1, _needs(spec.gpus_per_node, "gpu")),
+        (sockets, _needs(spec.gpus_per_socket, "gpu")),
+    ):
+        for need in needs:
+            key = (need.name, need.type)
+            counts[key] = counts.get(key, 0) + need.count * times
+    return tuple(Need(name, kind, count) for (name, kind), count in sorted(counts.items()))
+
+
+def _tasks_and_gpus(spec: JobSpec) -> tuple[int | None, int | None, tuple[Need, ...], Need | None]:
+    """Tasks, tasks per GPU, and GPUs by task and in total:
+
+    each of these options can stand for another (sbatch --ntasks-per-gpu).
+    """
+    by_task = _needs(spec.gpus_per_task, "gpu")
+    total = next(iter(_needs(spec.gpus, "gpu")), None)
+    tasks = spec.tasks if spec.tasks_given else None
+    if tasks is None and spec.nodes_given and spec.tasks_per_node and spec.nodes_max in (0, spec.nodes_min):
+        tasks = spec.nodes_min * spec.tasks_per_node
+    if by_task and total:
+        # --gpus with --gpus-per-task says how many tasks there are; both together need no second count.
+        tasks = tasks or max(1, total.count // sum(need.count for need in by_task))
+        total = None
+    per_gpu = spec.tasks_per_gpu
+    if per_gpu and total:
+        tasks = tasks or total.count * per_gpu
+    elif per_gpu and not spec.gpus_per_node and tasks:
+        total = Need("gpu", "", -(-tasks // per_gpu))
+    return tasks, per_gpu, by_task, total
+
+
+def _node_range(spec: JobSpec, partition: Partition, tasks: int | None) -> tuple[int, int | None, int | None]:
+    """Fewest and most nodes (None: no limit), and tasks: a node without a task is no node of the job."""
+    fewest = max(1, len(set(spec.node_list)), spec.nodes_min if spec.nodes_given else partition.min_nodes)
+    most: int | None = spec.nodes_max or spec.nodes_min if spec.nodes_given else None
+    if tasks is not None:
+        tasks = max(tasks, fewest)
+        if spec.tasks_per_node and not spec.overcommit:
+            fewest = max(fewest, -(-tasks // spec.tasks_per_node))
+        most = tasks if most is None else min(most, tasks)
+    elif most is None and not spec.gpus:
+        most = fewest
+    return fewest, most, tasks
+
+
+def _cpus(
+    spec: JobSpec,
+    partition: Partition,
+    settings: ClusterSettings,
+    gres_task: tuple[Need, ...],
+    has_gpus: bool,
+) -> tuple[int, int]:
+    """CPUs per task and per GPU."""
+    per_gpu = spec.cpus_per_gpu or 0
+    if has_gpus and not per_gpu and spec.cpus_per_task is None:
+        per_gpu = partition.default_cpus_per_gpu or settings.default_cpus_per_gpu
+    per_task = spec.cpus_per_task or 1
+    gpus_each = sum(need.count for need in gres_task if need.name == "gpu")
+    if per_gpu and gpus_each:
+        per_task = max(per_task, per_gpu * gpus_each)
+    return per_task, per_gpu if has_gpus else 0
+
+
+def _memory(
+    spec: JobSpec, partition: Partition, settings: ClusterSettings, has_gpus: bool
+) -> tuple[int | None, int | None, int | None]:
+    """Memory per node, CPU and GPU, MiB; the partition's defaults before the cluster's. 0 per node is all of it."""
+    given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
+    if any(value is not None for value in given):
+        per_node, per_cpu, per_gpu = given
+        if per_node is None and per_gpu is None and per_cpu == 0:
+            return 0, None, None
+        return given
+    for owner in (partition, settings):
+        if has_gpus and owner.default_memory_mib_per_gpu:
+            return None, None, owner.default_memory_mib_per_gpu
+        if owner.default_memory_mib_per_cpu:
+            return None, owner.default_memory_mib_per_cpu, None
+        if owner.default_memory_mib_per_node:
+            return owner.default_memory_mib_per_node, None, None
+    return 0, None, None
+
+
+def _sharing(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> tuple[bool, int, bool]:
+    """Whole nodes, jobs per CPU (0: one's own CPUs), exclusive to the user."""
+    user = partition.exclusive_user or spec.sharing is Sharing.USER
+    kind, _, count = partition.oversubscribe.upper().partition(":")
+    rows = int(count) if count.isdigit() else 4
+    if kind == "EXCLUSIVE":
+        return True, 0, user
+    if kind == "FORCE" and rows > 1:
+        return False, rows, user
+    if spec.sharing is Sharing.EXCLUSIVE or settings.select_linear:
+        return True, 0, user
+    if kind == "YES" and spec.sharing is Sharing.OVERSUBSCRIBE and rows > 1:
+        return False, rows, user
+    return False, 0, user
+
+
+def _block_cores(distribution: str) -> bool:
+    """`-m node:socket[:core]`: the second word says how CPUs are spread over sockets; cyclic unless it says block."""
+    parts = distribution.lower().split(",")[0].split(":")
+    return len(parts) > 1 and parts[1] == "block"

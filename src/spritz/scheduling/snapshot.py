@@ -1,0 +1,124 @@
+"""What one cycle reads: the projection at one moment.
+
+A snapshot is a view: good until the projection takes its next event, and copied when it is pickled (for a worker
+process). `Memo` is a cache beside it: what earlier cycles learned that still holds. A plan is the same with and without
+it.
+
+Source: DESIGN, snapshot -> plan -> apply.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+#: Answers kept at once: more different requests than a busy cluster sees in a while.
+ANSWERS_MAX = 4096
+
+if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
+    from spritz.model.partition import Partition
+    from spritz.scheduling.licenses import LicensePool
+    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.placement.eligible import Eligibility
+    from spritz.scheduling.records import JobRecord, Queue
+    from spritz.scheduling.request import Request
+
+
+class Answers(dict["Request", bool]):
+    """A cache that starts afresh when it is full."""
+
+    def __setitem__(self, request: Request, answer: bool) -> None:
+        if len(self) >= ANSWERS_MAX:
+            self.clear()
+        super().__setitem__(request, answer)
+
+
+class Memo:
+    """What earlier cycles found out and no event has changed since; what they found about shapes is kept in `Shape`
+    itself.
+
+    `planned`: (job, task) of the last plan's starts, which must have happened if failures are to hold. `up_version`
+    counts comings and goings of nodes.
+    """
+
+    __slots__ = ("empty", "feasible", "ideal", "planned", "up_version")
+
+    def __init__(self) -> None:
+        self.planned: list[tuple[int, int | None]] = []
+        self.up_version = 0
+        #: the table without any job: as nodes are up now, and as if all were
+        self.empty: NodeTable | None = None
+        self.ideal: NodeTable | None = None
+        #: could the request run on the ideal table?
+        self.feasible = Answers()
+
+    def forget_up(self) -> None:
+        """A node came or went."""
+        self.empty = None
+        self.up_version += 1
+
+
+class Snapshot:
+    """Frozen by convention: a cycle forks what it changes. `now` in seconds since the epoch;
+
+    the other fields as in `Projection`.
+    """
+
+    __slots__ = (
+        "array_limits",
+        "array_running",
+        "eligibility",
+        "ends",
+        "licenses",
+        "memo",
+        "now",
+        "partition_freed",
+        "partitions",
+        "queue",
+        "records",
+        "settings",
+        "table",
+    )
+
+    def __init__(
+        self,
+        *,
+        now: float,
+        settings: ClusterSettings,
+        partitions: dict[str, Partition],
+        table: NodeTable,
+        eligibility: Eligibility,
+        queue: Queue,
+        records: dict[int, JobRecord],
+        ends: list[tuple[float, int]],
+        array_limits: dict[int, int],
+        array_running: dict[int, int],
+        licenses: LicensePool,
+        partition_freed: dict[str, int],
+        memo: Memo,
+    ) -> None:
+        self.now = now
+        self.settings = settings
+        self.partitions = partitions
+        self.table = table
+        self.eligibility = eligibility
+        self.queue = queue
+        self.records = records
+        self.ends = ends
+        self.array_limits = array_limits
+        self.array_running = array_running
+        self.licenses = licenses
+        self.partition_freed = partition_freed
+        self.memo = memo
+
+    def empty_table(self) -> NodeTable:
+        """The nodes without any job, up or down as they are."""
+        if self.memo.empty is None:
+            self.memo.empty = self.table.emptied()
+        return self.memo.empty
+
+    def ideal_table(self) -> NodeTable:
+        """The nodes without any job, all of them up."""
+        if self.memo.ideal is None:
+            self.memo.ideal = self.table.emptied(all_up=True)
+        return self.memo.ideal

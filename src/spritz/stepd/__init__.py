@@ -1,0 +1,18 @@
+"""The step supervisor (`slurmstepd`): one process per job, step and node, which owns that step's tasks there.
+
+Imports almost nothing, and nothing above `model`: it is forked from a warm parent and outlives the daemon that asked
+for it. One thread, no asyncio; what it reads and writes is a few small formats:
+
+`zygote`       the warm parent; a supervisor does one step after another
+`spec`         what it is told of a step; `record`: the step's file in the spool
+`control`      orders of the node daemon and reports to it; `daemonlink`: the connection
+`protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client
+`clients`, `audience`   connections to clients; `streams`: output by lines, input by credit
+`supervisor`   the life of a step; `taskgroup`, `start`, `files`, `namespaces`: its tasks
+`processes`    finding and killing everything of a step; `account`: usage and memory limits
+`reactor`      poll, timers, children
+
+Invariants: a process of a step that is not known by a task is known as our child (subreaper), by its session, by a mark
+in its environment, or by its cgroup; none outlives the step. The end is on disk before it is told. Nothing of the
+user's is touched as anybody but the user. Test it with `pytest tests/unit/stepd`; `python -m benchmarks.stepd`.
+"""

@@ -1,0 +1,14 @@
+"""`python -m spritz.stepd FD` is the zygote (`stepd.zygote`), with msgspec's core alone: forks copy what it holds."""
+
+from __future__ import annotations
+
+import sys
+
+from spritz.lean import load_msgspec
+
+load_msgspec()
+
+from spritz.stepd.zygote import main  # noqa: E402  msgspec must be loaded first
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,200 @@
+"""The clients of one step: the one it was started for, and those that attached later."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from spritz.stepd import processes, protocol
+from spritz.stepd.clients import CONNECT_SECONDS, QUEUE_HIGH_BYTES, ClientLink, ClientUnreachable, connect
+from spritz.stepd.reactor import Reactor
+from spritz.stepd.spec import SupervisorSpec
+from spritz.stepd.start import AsUser
+from spritz.stepd.streams import Chunk
+from spritz.stepd.taskgroup import Task, TaskGroup, set_window
+
+
+class Audience:
+    """Sends what happens to every client, and does what clients say.
+
+    `on_terminate(seconds)`: a client wants the step ended. `on_gone`: the primary client died.
+    """
+
+    def __init__(
+        self,
+        spec: SupervisorSpec,
+        reactor: Reactor,
+        group: TaskGroup,
+        *,
+        on_terminate: Callable[[float], None],
+        on_gone: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._reactor = reactor
+        self._group = group
+        self._on_terminate = on_terminate
+        self._on_gone = on_gone
+        self._links: list[ClientLink] = []
+        self._finishing = False
+        #: called when the last client has had everything
+        self.on_finished: Callable[[], None] = lambda: None
+
+    @property
+    def finished(self) -> bool:
+        """Nobody waits for anything any more."""
+        return self._finishing and not self._links
+
+    @property
+    def blocked(self) -> bool:
+        """The primary client does not read, and tasks wait for it."""
+        return any(link.primary and link.queued_bytes > QUEUE_HIGH_BYTES for link in self._links)
+
+    def connect_primary(self) -> None:
+        """Connect to the client that the step was started for. Raises ClientUnreachable."""
+        self._connect(self._spec.io_address, self._spec.io_key, primary=True)
+
+    def attach(self, address: str, key: str) -> None:
+        """Connect to one more client, and tell it where the step stands. One that is not there is its own fault."""
+        if self._finishing:
+            return
+        try:
+            link = self._connect(address, key, primary=False)
+        except ClientUnreachable:
+            return
+        link.send(protocol.encode_started(self._group.pids))
+        for task in self._group.tasks:
+            if task.status is not None:
+                link.send(_exit_frame(task))
+
+    def started(self) -> None:
+        """All tasks run."""
+        if self._links:
+            self.emit(protocol.encode_started(self._group.pids))
+
+    def ended(self, task: Task) -> None:
+        """One task has ended, its output was handed on."""
+        if self._links:
+            self.emit(_exit_frame(task))
+
+    def finish(self) -> None:
+        """Nothing will follow."""
+        if not self._finishing:
+            self._finishing = True
+            for link in list(self._links):
+                link.send(protocol.frame(protocol.DONE))
+                link.finish()
+            self._forget_closed()
+
+    def emit(self, frame: bytes) -> None:
+        """To every client."""
+        for link in list(self._links):
+            link.send(frame)
+
+    def emit_output(self, frame: bytes) -> None:
+        """Output of a task, to every client; all output waits when the primary one does not read."""
+        self.emit(frame)
+        if self.blocked:
+            for pump in self._group.pumps:
+                pump.pause()
+
+    def taken(self, chunk: Chunk) -> None:
+        """Standard input was used up by one of those it went to."""
+        chunk.takers -= 1
+        if chunk.takers == 0 and chunk.data:
+            credit = protocol.frame(protocol.STDIN_CREDIT, protocol.ALL_TASKS, protocol.pack_number(len(chunk.data)))
+            for link in list(self._links):
+                if link is chunk.giver:
+                    link.send(credit)
+
+    def _connect(self, address: str, key: str, *, primary: bool) -> ClientLink:
+        # While we wait for a client nothing else is done: one that wants to attach to running tasks must be there.
+        patience = CONNECT_SECONDS if primary else 0.1
+        # As the user: the address is his word, and root's must not open doors that are closed to him.
+        with AsUser(self._spec.identity):
+            connection = connect(address, self._spec.identity.uid, patience)
+        link = ClientLink(
+            self._reactor,
+            connection,
+            primary=primary,
+            on_frame=self._received,
+            on_drained=self._drained,
+            on_closed=self._closed,
+        )
+        self._links.append(link)
+        hello = protocol.Hello(
+            version=protocol.VERSION,
+            key=key,
+            node=self._spec.node,
+            node_index=self._spec.node_index,
+            job_id=self._spec.job_id,
+            step_id=self._spec.step_id,
+            task_ids=tuple(task.spec.task_id for task in self._group.tasks),
+            pid=os.getpid(),
+            attached=not primary,
+        )
+        link.send(protocol.encode_hello(hello))
+        return link
+
+    def _drained(self, link: ClientLink) -> None:
+        if not self.blocked:
+            for pump in self._group.pumps:
+                pump.resume()
+
+    def _closed(self, link: ClientLink, lost: bool) -> None:
+        self._forget_closed()
+        self._drained(link)
+        if lost and link.primary and not link.detached:
+            self._on_gone()
+        if self.finished:
+            self.on_finished()
+
+    def _forget_closed(self) -> None:
+        self._links = [link for link in self._links if not link.closed]
+
+    def _received(self, link: ClientLink, kind: int, task_id: int, payload: bytes) -> None:
+        tasks = (
+            self._group.tasks
+            if task_id == protocol.ALL_TASKS
+            else [self._group.by_id[task_id]] * (task_id in self._group.by_id)
+        )
+        if kind == protocol.STDIN:
+            self._feed(link, tasks, payload)
+        elif kind == protocol.STDIN_EOF:
+            for task in tasks:
+                if task.input is not None:
+                    task.input.end()
+        elif kind == protocol.SIGNAL:
+            self._signal(task_id, tasks, protocol.unpack_number(payload))
+        elif kind == protocol.WINDOW_SIZE:
+            for task in self._group.tasks:
+                if task.input is not None and not task.input.closed and self._spec.pty:
+                    set_window(task.input.descriptor, *protocol.unpack_window(payload))
+        elif kind == protocol.TERMINATE:
+            self._on_terminate(protocol.unpack_number(payload))
+        elif kind == protocol.DETACH:
+            link.detached = True
+        else:
+            raise protocol.ProtocolError(f"frame {kind} is not for a supervisor")
+
+    def _feed(self, link: ClientLink, tasks: list[Task], payload: bytes) -> None:
+        takers = [task.input for task in tasks if task.input is not None and not task.input.closed]
+        chunk = Chunk(payload, len(takers) or 1, link)
+        for taker in takers:
+            taker.feed(chunk)
+        if not takers:
+            self.taken(chunk)
+
+    def _signal(self, task_id: int, tasks: list[Task], number: int) -> None:
+        if not 0 < number < signal.NSIG:
+            raise protocol.ProtocolError(f"no signal {number}")
+        if task_id == protocol.ALL_TASKS:
+            processes.send(processes.descendants(os.getpid()), number)
+            return
+        for task in tasks:
+            if task.running:
+                processes.send([task.pid, *processes.descendants(task.pid)], number)
+
+
+def _exit_frame(task: Task) -> bytes:
+    return protocol.frame(protocol.EXIT, task.spec.task_id, protocol.pack_exit(task.status or 0, task.flags))

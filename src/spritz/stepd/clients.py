@@ -1,0 +1,180 @@
+"""Connections to clients (srun, salloc, sattach): frames out with a bounded queue, frames in to the supervisor."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+
+from spritz.stepd import protocol
+from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
+
+#: Queued bytes beyond which a task's output is not read on.
+QUEUE_HIGH_BYTES = 1024 * 1024
+#: An attached client that is so far behind is dropped: it must not stop the step.
+ATTACHED_MAX_BYTES = 8 * 1024 * 1024
+#: How long to try: a client listens before it asks for a step, so only a busy one needs patience.
+CONNECT_SECONDS = 2.0
+
+OnFrame = Callable[["ClientLink", int, int, bytes], None]
+OnDrained = Callable[["ClientLink"], None]
+#: The link is closed; True if the client's end came unasked.
+OnClosed = Callable[["ClientLink", bool], None]
+
+
+class ClientUnreachable(Exception):
+    """The client does not listen, or somebody else does."""
+
+
+def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -> socket.socket:
+    """A connected socket, with patience. On one machine the listener must be `uid` or root, by the kernel's word.
+
+    Raises ClientUnreachable.
+    """
+    try:
+        kind, where = protocol.parse_address(address)
+    except ValueError as error:
+        raise ClientUnreachable(str(error)) from error
+    deadline = time.monotonic() + patience_seconds
+    wait = 0.005
+    while True:
+        try:
+            connection = _connect_once(kind, where)
+            break
+        except OSError as error:
+            if time.monotonic() + wait > deadline:
+                raise ClientUnreachable(f"connect io: {error.strerror or error}") from error
+        time.sleep(wait)
+        wait = min(0.5, wait * 2)
+    if kind == "unix":
+        peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
+        if peer not in (0, uid):
+            connection.close()
+            raise ClientUnreachable(f"connect io: {address} belongs to user {peer}")
+    connection.setblocking(False)
+    return connection
+
+
+def _connect_once(kind: str, where: str | tuple[str, int]) -> socket.socket:
+    if kind == "tcp":
+        connection = socket.create_connection(where, timeout=5.0)  # type: ignore[arg-type]  # a pair for tcp
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.connect(where)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+class ClientLink:
+    """One connected client. `primary`: the one of the step's `io_address`, whose end is the step's."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        connection: socket.socket,
+        *,
+        primary: bool,
+        on_frame: OnFrame,
+        on_drained: OnDrained,
+        on_closed: OnClosed,
+    ) -> None:
+        self.primary = primary
+        self.detached = False
+        self.queued_bytes = 0
+        self._reactor = reactor
+        self._connection = connection
+        self._descriptor = connection.fileno()
+        self._queue: deque[memoryview] = deque()
+        self._decoder = protocol.Decoder()
+        self._on_frame = on_frame
+        self._on_drained = on_drained
+        self._on_closed = on_closed
+        self._finishing = False
+        self.closed = False
+        reactor.watch(self._descriptor, READABLE, self._ready)
+
+    def send(self, frame: bytes) -> None:
+        """Send now or when the client reads on."""
+        if self.closed or not frame:
+            return
+        self._queue.append(memoryview(frame))
+        self.queued_bytes += len(frame)
+        if len(self._queue) == 1:
+            self._flush()
+        if not self.primary and self.queued_bytes > ATTACHED_MAX_BYTES:
+            self._lose()
+
+    def finish(self) -> None:
+        """Close as soon as all is sent."""
+        self._finishing = True
+        if not self._queue:
+            self.close()
+
+    def close(self) -> None:
+        """Close now; what is queued is lost."""
+        self._close(lost=False)
+
+    def _lose(self) -> None:
+        self._close(lost=True)
+
+    def _close(self, *, lost: bool) -> None:
+        if not self.closed:
+            self.closed = True
+            self._queue.clear()
+            self.queued_bytes = 0
+            self._reactor.forget(self._descriptor)
+            self._connection.close()
+            self._on_closed(self, lost)
+
+    def _ready(self, ready: int) -> None:
+        if ready & WRITABLE:
+            self._flush()
+        if not self.closed and ready & ~WRITABLE:
+            self._receive()
+
+    def _flush(self) -> None:
+        before = self.queued_bytes
+        while self._queue:
+            piece = self._queue[0]
+            try:
+                sent = os.write(self._descriptor, piece)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+                    raise
+                self._lose()
+                return
+            self.queued_bytes -= sent
+            if sent < len(piece):
+                self._queue[0] = piece[sent:]
+            else:
+                self._queue.popleft()
+        self._reactor.watch(self._descriptor, READABLE | (WRITABLE if self._queue else 0), self._ready)
+        if self._finishing and not self._queue:
+            self.close()
+        elif before > QUEUE_HIGH_BYTES >= self.queued_bytes:
+            self._on_drained(self)
+
+    def _receive(self) -> None:
+        try:
+            data = os.read(self._descriptor, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose()
+            return
+        try:
+            for kind, task, payload in self._decoder.feed(data):
+                self._on_frame(self, kind, task, payload)
+        except protocol.ProtocolError:
+            self._lose()

@@ -1,0 +1,125 @@
+"""What the node daemon and a supervisor say to each other: length-prefixed msgpack, without any I/O.
+
+The daemon sends orders, the supervisor reports. Orders are idempotent; none is answered but by what it brings about.
+"""
+
+from __future__ import annotations
+
+import msgspec.msgpack
+
+from spritz.model.reports import StepFinished
+
+_PREFIX_BYTES = 4
+#: Nothing that belongs here is longer.
+_MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Signal(msgspec.Struct, frozen=True, tag="signal"):
+    """Send `number` to every process of the step; `first_only`: to the batch shell alone."""
+
+    number: int
+    first_only: bool = False
+
+
+class Terminate(msgspec.Struct, frozen=True, tag="terminate"):
+    """TERM and CONT to all, KILL after `kill_wait_seconds` (0: at once). `message` goes to standard error first."""
+
+    message: str = ""
+    kill_wait_seconds: float = 30.0
+
+
+class Suspend(msgspec.Struct, frozen=True, tag="suspend"):
+    """Stop every process of the step, or let them go on."""
+
+    resume: bool = False
+
+
+class Attach(msgspec.Struct, frozen=True, tag="attach"):
+    """Connect to one more client."""
+
+    io_address: str
+    io_key: str
+
+
+class Notify(msgspec.Struct, frozen=True, tag="notify"):
+    """A line for the step's standard error."""
+
+    message: str
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """The controller has the result."""
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """To an idle supervisor: another step, in this spool directory."""
+
+    directory: str
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """All tasks run (also sent to a daemon that adopts the supervisor)."""
+
+    at: float
+    pids: tuple[int, ...]
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """The step is over on this node and its result is in the spool; the supervisor ends soon."""
+
+    result: StepFinished
+
+
+class Idle(msgspec.Struct, frozen=True, tag="idle"):
+    """Nothing is left of the step, it was forgotten, and the supervisor could do another one."""
+
+
+Order = Signal | Terminate | Suspend | Attach | Notify | Forget | Begin
+Report = Started | Finished | Idle
+
+_encode = msgspec.msgpack.Encoder().encode
+_orders = msgspec.msgpack.Decoder(Order)
+_reports = msgspec.msgpack.Decoder(Report)
+
+
+def encode(message: Order | Report) -> bytes:
+    """The message with its length in front."""
+    body = _encode(message)
+    return len(body).to_bytes(_PREFIX_BYTES, "big") + body
+
+
+class _Splitter:
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def split(self, data: bytes) -> list[bytes]:
+        buffer = self._buffer
+        buffer += data
+        found: list[bytes] = []
+        while len(buffer) >= _PREFIX_BYTES:
+            end = _PREFIX_BYTES + int.from_bytes(buffer[:_PREFIX_BYTES], "big")
+            if end > _MESSAGE_BYTES_MAX:
+                raise ValueError(f"impossible message of {end} bytes")
+            if len(buffer) < end:
+                break
+            found.append(bytes(buffer[_PREFIX_BYTES:end]))
+            del buffer[:end]
+        return found
+
+
+class OrderDecoder(_Splitter):
+    """Cuts received bytes into orders. Raises ValueError for what is none."""
+
+    def feed(self, data: bytes) -> list[Order]:
+        """Orders completed by `data`."""
+        return [_orders.decode(body) for body in self.split(data)]
+
+
+class ReportDecoder(_Splitter):
+    """Cuts received bytes into reports. Raises ValueError for what is none."""
+
+    def feed(self, data: bytes) -> list[Report]:
+        """Reports completed by `data`."""
+        return [_reports.decode(body) for body in self.split(data)]

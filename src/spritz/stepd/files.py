@@ -1,0 +1,58 @@
+"""A task's standard streams that are files: opened once per path, as the user.
+
+Source: sbatch(1), srun(1) IO redirection.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class StreamError(Exception):
+    """A file cannot be opened; the text is Slurm's, for the step's standard error or the log."""
+
+
+class StreamFiles:
+    """Opens files for tasks. Tasks that share a path share one open file, so that none writes over another.
+
+    Must be used while the process is the user.
+    """
+
+    def __init__(self, *, append: bool) -> None:
+        # Always O_APPEND, as Slurm: several nodes may share a file, and the user may empty it while the job runs.
+        self._flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | (0 if append else os.O_TRUNC)
+        self._open: dict[str, int] = {}
+
+    def output(self, path: str, stream: str) -> int:
+        """Descriptor for writing; directories on the way are created. `stream` is stdout or stderr, for the message."""
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            descriptor = self._open[path] = self._create(path, stream)
+        return descriptor
+
+    def input(self, path: str) -> int:
+        """Descriptor for reading, one per call: every task reads the whole file."""
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            raise StreamError(f"Could not open stdin file {path}: {_reason(error)}") from error
+
+    def close(self) -> None:
+        """Close what was opened for writing; the tasks have theirs."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+    def _create(self, path: str, stream: str) -> int:
+        try:
+            try:
+                return os.open(path, self._flags, 0o666)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                return os.open(path, self._flags, 0o666)
+        except (OSError, ValueError) as error:
+            raise StreamError(f"Could not open {stream} file {path}: {_reason(error)}") from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

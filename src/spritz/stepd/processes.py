@@ -1,0 +1,111 @@
+"""Processes of a step: finding them, killing them all, and what they use. Source: proc(5), prctl(2)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NAME = 15
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def become_subreaper(name: str) -> None:
+    """Every orphan among our descendants becomes our child; `name` (15 bytes) is what ps shows."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def children_of(pid: int) -> list[int]:
+    """Children of all threads of a process; none if it is gone."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found.extend(map(int, file.read().split()))
+        except OSError:
+            continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, parents before children. What is forked meanwhile may be missed: look again."""
+    found: list[int] = []
+    queue = children_of(pid)
+    seen = set(queue)
+    while queue:
+        found.extend(queue)
+        below = [child for parent in queue for child in children_of(parent) if child not in seen]
+        seen.update(below)
+        queue = below
+    return found
+
+
+def send(pids: list[int], number: int) -> None:
+    """Signal each; those that are gone, or are beyond our power, are skipped."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue
+
+
+def kill_descendants(pid: int) -> int:
+    """SIGKILL everything below `pid`. Stopped first, so that none can fork on. Returns how many were found."""
+    found = descendants(pid)
+    if len(found) > 1:
+        send(found, signal.SIGSTOP)
+        found = descendants(pid)
+    send(found, signal.SIGKILL)
+    return len(found)
+
+
+def marked(marker: bytes) -> list[int]:
+    """All processes that have `marker` (`NAME=value`) in the environment they were started with.
+
+    Slow (reads all of /proc): only for cleaning up after a supervisor that was killed.
+    """
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if marker in file.read().split(b"\0"):
+                    found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+def in_sessions(sessions: set[int]) -> list[int]:
+    """All processes whose session is one of these: tasks lead sessions of their own."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if os.getsid(int(entry)) in sessions:
+                    found.append(int(entry))
+            except OSError:
+                continue
+    return found
+
+
+def private_memory_bytes(pid: int) -> tuple[int, int]:
+    """(memory that only this process accounts for and shared memory it touched, all resident), in bytes; zeros if gone.
+
+    File pages are left out of the first: as in a cgroup, many processes of one program must not count it many times.
+    """
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            fields = file.read().split()
+    except OSError:
+        return 0, 0
+    resident, shared = int(fields[1]), int(fields[2])
+    return (resident - shared) * _PAGE_BYTES, resident * _PAGE_BYTES

@@ -1,0 +1,245 @@
+"""What a step's supervisors and its client (srun, salloc, sattach, sbcast) say to each other: frames, without any I/O.
+
+The client listens on the address it wrote in `StepSpec.io_address`; every node's supervisor connects to it, once, and
+that connection carries all the standard I/O and all the control of the node's tasks. Sources: srun(1), sattach(1).
+
+A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. `task` is a *global* rank, or
+`ALL_TASKS` where the frame is about the node or about every task on it.
+
+    supervisor -> client
+      HELLO        first frame: `Hello` in msgpack. Close the connection if `hello.key` is not your `io_key`.
+      STARTED      every task of this node runs: `Started` in msgpack
+      STDOUT       bytes of one task; an empty payload is the end of that stream
+      STDERR       likewise (never sent with a pty: all is STDOUT there)
+      STDIN_CREDIT `!I`: so many bytes of standard input were used up; the client may send as many again
+      EXIT         `!iB` (`pack_exit`): wait status of one task, flags (EXIT_OOM). Its output up to then came before.
+      MESSAGE      text for the client's own standard error: whole lines, printed as they are, no label
+      DONE         nothing follows: all tasks have ended, all output was sent. The supervisor then closes.
+                   End of file *without* DONE: the supervisor or its node died.
+
+    client -> supervisor
+      STDIN        bytes for one task or ALL_TASKS. Keep at most STDIN_WINDOW_BYTES uncredited per connection.
+      STDIN_EOF    end of standard input for one task or ALL_TASKS
+      SIGNAL       `!I`: signal number, to one task or ALL_TASKS, and to what they started
+      WINDOW_SIZE  `!HH`: rows, columns of the client's terminal (pty only)
+      TERMINATE    `!I`: TERM and CONT now, KILL after so many seconds
+      DETACH       the client goes; the step goes on without it (sattach). A client of `io_address` that just closes
+                   its connection is taken to be dead, and the step is killed as Slurm does.
+
+Unless the step is `unbuffered` or has a pty, the payload of STDOUT and STDERR is whole lines: it ends with a newline,
+at the end of the stream, or is a piece of one line longer than LINE_BYTES_MAX. So labels (`--label`) can be put by the
+client.
+Flow control of output is the connection's own: a client that does not read stops the tasks when they have filled the
+supervisor's buffer; signals still get through. An *attached* client that does not read is dropped instead.
+
+What a client does
+------------------
+    kind, where = parse_address("unix:@spritz-srun-4711")      # bind and listen there before CreateStep
+    decoder = Decoder()
+    for kind, task, payload in decoder.feed(connection.recv(65536)):
+        if kind == HELLO: hello = decode_hello(payload)         # …
+    connection.sendall(frame(SIGNAL, ALL_TASKS, pack_number(2)))
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from struct import error as LayoutError
+
+import msgspec.msgpack
+
+#: First version of this protocol; it travels in `Hello.version`.
+VERSION = 1
+
+ALL_TASKS = 0xFFFFFFFF
+
+HELLO = 1
+STARTED = 2
+STDOUT = 3
+STDERR = 4
+STDIN_CREDIT = 5
+EXIT = 6
+MESSAGE = 7
+DONE = 8
+
+STDIN = 16
+STDIN_EOF = 17
+SIGNAL = 18
+WINDOW_SIZE = 19
+TERMINATE = 20
+DETACH = 21
+
+KINDS = frozenset({HELLO, STARTED, STDOUT, STDERR, STDIN_CREDIT, EXIT, MESSAGE, DONE}) | frozenset(
+    {STDIN, STDIN_EOF, SIGNAL, WINDOW_SIZE, TERMINATE, DETACH}
+)
+
+#: In EXIT's flags: the task (or something of it) was killed for memory.
+EXIT_OOM = 1
+
+#: Bytes of standard input that a client may have sent without credit for them.
+STDIN_WINDOW_BYTES = 256 * 1024
+#: A longer line is sent in pieces.
+LINE_BYTES_MAX = 16 * 1024
+#: No payload is longer; a peer that announces one does not speak this protocol.
+PAYLOAD_BYTES_MAX = 1024 * 1024
+
+_HEADER = Layout("!BII")
+_EXIT = Layout("!iB")
+_NUMBER = Layout("!I")
+_WINDOW = Layout("!HH")
+HEADER_BYTES = _HEADER.size
+
+
+class ProtocolError(ValueError):
+    """The peer's bytes are not frames of this protocol; close the connection."""
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """Who connects. `node_index` is the node's place in the step; `task_ids` are its tasks' ranks in local order.
+
+    `pid` is the supervisor's. `attached`: the client asked by AttachClient, the step was running before.
+    """
+
+    version: int
+    key: str
+    node: str
+    node_index: int
+    job_id: int
+    step_id: int
+    task_ids: tuple[int, ...]
+    pid: int = 0
+    attached: bool = False
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True):
+    """Process ids of the node's tasks, in the order of `Hello.task_ids`."""
+
+    pids: tuple[int, ...]
+
+
+_encode = msgspec.msgpack.encode
+_hello_decoder = msgspec.msgpack.Decoder(Hello)
+_started_decoder = msgspec.msgpack.Decoder(Started)
+
+
+def frame(kind: int, task: int = ALL_TASKS, payload: bytes | bytearray | memoryview = b"") -> bytes:
+    """One frame. The payload is at most PAYLOAD_BYTES_MAX long: split streams before."""
+    return _HEADER.pack(kind, task, len(payload)) + payload
+
+
+def frames(kind: int, task: int, data: bytes | bytearray | memoryview) -> bytes:
+    """Frames for a stream's bytes of any length (no frame for none)."""
+    if len(data) <= PAYLOAD_BYTES_MAX:
+        return frame(kind, task, data) if data else b""
+    view = memoryview(data)
+    pieces = range(0, len(data), PAYLOAD_BYTES_MAX)
+    return b"".join(frame(kind, task, view[at : at + PAYLOAD_BYTES_MAX]) for at in pieces)
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """The HELLO frame."""
+    return frame(HELLO, ALL_TASKS, _encode(hello))
+
+
+def decode_hello(payload: bytes) -> Hello:
+    """Payload of HELLO. Raises ProtocolError."""
+    try:
+        hello = _hello_decoder.decode(payload)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"bad HELLO: {error}") from error
+    if hello.version != VERSION:
+        raise ProtocolError(f"supervisor of {hello.node} speaks version {hello.version}, not {VERSION}")
+    return hello
+
+
+def encode_started(pids: tuple[int, ...]) -> bytes:
+    """The STARTED frame."""
+    return frame(STARTED, ALL_TASKS, _encode(Started(pids)))
+
+
+def decode_started(payload: bytes) -> Started:
+    """Payload of STARTED. Raises ProtocolError."""
+    try:
+        return _started_decoder.decode(payload)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ProtocolError(f"bad STARTED: {error}") from error
+
+
+def pack_exit(status: int, flags: int = 0) -> bytes:
+    """Payload of EXIT: a wait status as os.wait gives it, and EXIT_ flags."""
+    return _EXIT.pack(status, flags)
+
+
+def unpack_exit(payload: bytes) -> tuple[int, int]:
+    """(wait status, flags) of EXIT. Raises ProtocolError."""
+    return _unpack(_EXIT, payload)  # type: ignore[return-value]  # the layout has two fields
+
+
+def pack_number(value: int) -> bytes:
+    """Payload of SIGNAL, TERMINATE and STDIN_CREDIT."""
+    return _NUMBER.pack(value)
+
+
+def unpack_number(payload: bytes) -> int:
+    """Inverse of `pack_number`. Raises ProtocolError."""
+    return _unpack(_NUMBER, payload)[0]
+
+
+def pack_window(rows: int, columns: int) -> bytes:
+    """Payload of WINDOW_SIZE."""
+    return _WINDOW.pack(rows & 0xFFFF, columns & 0xFFFF)
+
+
+def unpack_window(payload: bytes) -> tuple[int, int]:
+    """(rows, columns). Raises ProtocolError."""
+    return _unpack(_WINDOW, payload)  # type: ignore[return-value]  # the layout has two fields
+
+
+def _unpack(layout: Layout, payload: bytes) -> tuple[int, ...]:
+    try:
+        return layout.unpack(payload)
+    except LayoutError as error:
+        raise ProtocolError(f"payload of {len(payload)} bytes where {layout.size} belong") from error
+
+
+class Decoder:
+    """Cuts received bytes into frames, however they arrive. After a ProtocolError it must not be fed again."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        """(kind, task, payload) of each frame that `data` completes, in order. Raises ProtocolError."""
+        buffer = self._buffer
+        buffer += data
+        end = len(buffer)
+        at = 0
+        found: list[tuple[int, int, bytes]] = []
+        while end - at >= HEADER_BYTES:
+            kind, task, size = _HEADER.unpack_from(buffer, at)
+            if kind not in KINDS or size > PAYLOAD_BYTES_MAX:
+                raise ProtocolError(f"impossible frame (kind {kind}, {size} bytes)")
+            start = at + HEADER_BYTES
+            if end - start < size:
+                break
+            at = start + size
+            found.append((kind, task, bytes(buffer[start:at])))
+        if at:
+            del buffer[:at]
+        return found
+
+
+def parse_address(text: str) -> tuple[str, str | tuple[str, int]]:
+    """`unix:@name` -> ("unix", "\\0name"), `unix:/path` -> ("unix", "/path"), `tcp:host:port` -> ("tcp", (host, port)).
+
+    Raises ValueError for anything else.
+    """
+    scheme, _, rest = text.partition(":")
+    if scheme == "unix" and rest:
+        return "unix", "\0" + rest[1:] if rest[0] == "@" else rest
+    host, _, port = rest.rpartition(":")
+    if scheme == "tcp" and host and port.isdigit() and 0 < int(port) < 65536:
+        return "tcp", (host.strip("[]"), int(port))
+    raise ValueError(f"not an address: {text!r} (unix:@name, unix:/path or tcp:host:port)")

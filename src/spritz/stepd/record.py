@@ -1,0 +1,92 @@
+"""A step's record in the spool: one file that grows. First the spec, then process ids, then the result.
+
+Each entry is `!I` length, one byte of kind, body. An entry that is cut short, and all behind it, counts as not written:
+a killed writer leaves a record that ends earlier, never a wrong one.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct as Layout
+
+import msgspec.msgpack
+
+from spritz.model.reports import StepFinished
+from spritz.stepd.spec import SupervisorSpec
+from spritz.stepd.spec import decode as decode_spec
+from spritz.stepd.spec import encode as encode_spec
+
+_HEADER = Layout("!Ic")
+_SPEC, _PIDS, _RESULT = b"S", b"P", b"R"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_pids = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+_decode_result = msgspec.msgpack.Decoder(StepFinished).decode
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is written of a step. `pids` are the supervisor's, then its tasks'."""
+
+    spec: SupervisorSpec
+    pids: tuple[int, ...] = ()
+    result: StepFinished | None = None
+
+
+def spec_entry(spec: SupervisorSpec) -> bytes:
+    """The beginning of a record."""
+    return _entry(_SPEC, encode_spec(spec))
+
+
+def pids_entry(pids: tuple[int, ...]) -> bytes:
+    """The supervisor's and the tasks' process ids; a later entry replaces an earlier one."""
+    return _entry(_PIDS, _encode(pids))
+
+
+def result_entry(result: StepFinished) -> bytes:
+    """How it ended."""
+    return _entry(_RESULT, _encode(result))
+
+
+def _entry(kind: bytes, body: bytes) -> bytes:
+    return _HEADER.pack(len(body), kind) + body
+
+
+def parse(data: bytes) -> Record | None:
+    """The record as far as it was written; None if not even the spec is there."""
+    spec: SupervisorSpec | None = None
+    pids: tuple[int, ...] = ()
+    result: StepFinished | None = None
+    at = 0
+    try:
+        while at + _HEADER.size <= len(data):
+            size, kind = _HEADER.unpack_from(data, at)
+            start = at + _HEADER.size
+            at = start + size
+            if at > len(data):
+                break
+            body = data[start:at]
+            if kind == _SPEC:
+                spec = decode_spec(body)
+            elif kind == _PIDS:
+                pids = _decode_pids(body)
+            elif kind == _RESULT:
+                result = _decode_result(body)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        pass  # as if cut short there
+    return None if spec is None else Record(spec, pids, result)
+
+
+def read(path: str) -> Record | None:
+    """The record in a file; None if there is none that makes sense."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return parse(file.read())
+    except OSError:
+        return None
+
+
+def append(descriptor: int, entry: bytes) -> None:
+    """Write an entry at the end. Raises OSError."""
+    view = memoryview(entry)
+    while view:
+        view = view[os.write(descriptor, view) :]

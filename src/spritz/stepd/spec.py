@@ -1,0 +1,112 @@
+"""What a supervisor must know of its step, settled by the node daemon: a file in the step's spool directory.
+
+Everything is resolved here: paths are expanded, CPUs are real ones, users are numbers. The supervisor decides nothing.
+
+A step's spool directory (mode 0711, the daemon's own) holds
+    step          its record (`stepd.record`): this spec, then process ids, then how it ended; complete up to the spec
+                  before the supervisor is asked for, removed when the controller has acknowledged the end
+    control       Unix socket where a daemon that was started again finds the supervisor; whoever makes this name first
+                  (supervisor, or a daemon that gives the step up by a plain file) owns the step
+    slurm_script  the batch script, the user's own
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec.msgpack
+
+RECORD = "step"
+CONTROL = "control"
+SCRIPT = "slurm_script"
+
+#: Variable that marks every process of a step (`marker`): what is left of a killed supervisor is found by it.
+MARKER = "SPRITZ_STEP"
+
+#: Standard stream of a task: through the client's connection.
+CLIENT = ""
+NOTHING = "/dev/null"
+
+
+class TaskSpec(msgspec.Struct, frozen=True, array_like=True):
+    """One task of this node. `environment` is added to the step's; `cpus` are real CPU numbers (empty: not bound).
+
+    Streams are absolute paths, CLIENT or NOTHING.
+    """
+
+    task_id: int
+    argv: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
+    stdin: str = NOTHING
+    stdout: str = NOTHING
+    stderr: str = NOTHING
+
+
+class Identity(msgspec.Struct, frozen=True, array_like=True):
+    """Whom the tasks run as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+    user: str = ""
+
+
+class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step on one node. Times in seconds, memory in MiB; `label` is Slurm's `5.batch`, `5.0`."""
+
+    job_id: int
+    restart_count: int
+    step_id: int
+    label: str
+    node: str
+    node_index: int
+    #: batch: one task, from `script`
+    batch: bool = False
+    script: bytes = b""
+    identity: Identity
+    tasks: tuple[TaskSpec, ...]
+    #: what all tasks have in common, `NAME=value` each
+    environment: tuple[bytes, ...] = ()
+    work_dir: str = "/"
+    umask: int = 0o022
+    nice: int = 0
+    #: (name without RLIMIT_, soft limit or -1)
+    limits: tuple[tuple[str, int], ...] = ()
+    append: bool = False
+    io_address: str = ""
+    io_key: str = ""
+    unbuffered: bool = False
+    pty: bool = False
+    pty_rows: int = 0
+    pty_columns: int = 0
+    #: 0: no limit
+    memory_limit_mib: int = 0
+    #: swap beyond it; -1: not limited
+    swap_limit_mib: int = 0
+    #: directory of the memory controller in which the step's own cgroup may be made; "" where none may
+    cgroup_memory: str = ""
+    #: programs run as the user before and after each task; what the first print as `export N=v` joins its environment
+    task_prologs: tuple[str, ...] = ()
+    task_epilogs: tuple[str, ...] = ()
+    kill_wait_seconds: int = 30
+    #: processes that outlive SIGKILL so long are given up, and the program is told ("": none)
+    unkillable_seconds: int = 60
+    unkillable_program: str = ""
+    #: a client that vanishes ends the step
+    kill_without_client: bool = True
+    #: between looks at living processes, for peaks of usage; 0: none. Memory that no cgroup limits is watched oftener.
+    sample_seconds: float = 30.0
+    #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
+    hosts_file: str = ""
+    #: the Job, msgpack, for the daemon's Epilog after a restart; the supervisor does not look at it
+    job: bytes = b""
+
+
+def marker(directory: str) -> bytes:
+    """`NAME=value` of the variable that marks every process of the step with this spool directory."""
+    return b"%s=%s" % (MARKER.encode(), os.fsencode(directory))
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(SupervisorSpec).decode

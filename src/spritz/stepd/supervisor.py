@@ -1,0 +1,426 @@
+"""One step on one node: starts its tasks, carries their I/O, ends them all, and tells how they ended.
+
+Runs alone in a process of its own, in one thread, and needs nobody: the node daemon may die and come back, the client
+may go. What it has to say at the end is on disk before it says it.
+
+Life: `prepare` (files, client) → tasks run → all have ended → task epilogs → nothing of the step is left →
+result written and reported → output delivered → forgotten.
+
+Sources: srun(1), sbatch(1), slurm.conf(5) TaskProlog, TaskEpilog, UnkillableStepTimeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+
+from spritz.model.reports import StepFinished, TaskEnd
+from spritz.stepd import control, processes, protocol, record
+from spritz.stepd.account import Account, MemoryGroup
+from spritz.stepd.audience import Audience
+from spritz.stepd.clients import ClientUnreachable
+from spritz.stepd.daemonlink import DaemonLink
+from spritz.stepd.files import StreamError
+from spritz.stepd.reactor import Reactor, Timer, close_in_child
+from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
+from spritz.stepd.start import AsUser, become
+from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
+
+#: How long after the end a stream may be held open by a process that is not ours.
+_LINGER_SECONDS = 2.0
+#: Between looks at memory that no cgroup limits, far from the limit and near it.
+_WATCH_SECONDS = 1.0
+_WATCH_CLOSELY_SECONDS = 0.1
+#: The result is forced to disk when the controller has not taken it by then.
+_ACKNOWLEDGE_SECONDS = 1.0
+#: Between SIGTSTP and SIGSTOP. Source: scontrol(1) suspend.
+_SUSPEND_GRACE_SECONDS = 1.0
+#: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
+_STATUS_IO_ERROR = 53
+
+
+class Supervisor:
+    """Owns the tasks of one step on this node until nothing of them is left."""
+
+    def __init__(
+        self, spec: SupervisorSpec, record_file: int, daemon: socket.socket, memory: MemoryGroup | None = None
+    ) -> None:
+        """In the step's spool directory; `record_file` is its record, open for appending.
+
+        `memory` is the cgroup to hold a memory limit in; without one living processes are sampled.
+        """
+        self.spec = spec
+        self._record = record_file
+        self._reactor = Reactor()
+        self._reactor.on_child = self._reap
+        self._account = Account()
+        self._group = TaskGroup(spec)
+        self._audience = Audience(
+            spec, self._reactor, self._group, on_terminate=self._terminate, on_gone=self._client_gone
+        )
+        self._audience.on_finished = self._maybe_leave
+        self._streams = TaskStreams(
+            spec, self._reactor, self._audience.emit_output, self._audience.taken, self._stream_ended
+        )
+        self._daemon = DaemonLink(self._reactor, daemon, on_order=self._order, on_gone=self._maybe_leave)
+        self._memory = memory
+        self._epilogs: set[int] = set()
+        self._kill_timer: Timer | None = None
+        self._sample_timer: Timer | None = None
+        self._stderr_file = -1
+        self._complaint = ""
+        self._started_at = 0.0
+        self._oom = False
+        self._launch_error = ""
+        self._error_kind = ""
+        self._ending_since = 0.0
+        self._result: StepFinished | None = None
+        self._synced = False
+        self._forgotten = False
+        self._childless = False
+
+    def run(self) -> socket.socket | None:
+        """Do all of it. The daemon's connection if another step may follow on it, None if the process must end."""
+        try:
+            self._prepare()
+            self._start()
+        except (ClientUnreachable, StreamError) as error:
+            self._refuse(str(error), "io")
+        except OSError as error:
+            self._refuse(f"{error.strerror or error}", "exec")
+        self._step_on()
+        self._reactor.run()
+        return self._close()
+
+    def _close(self) -> socket.socket | None:
+        connection = self._daemon.release()
+        self._reactor.close()
+        os.close(self._record)
+        if self._stderr_file >= 0:
+            os.close(self._stderr_file)
+        return connection if self._forgotten and self._childless else None
+
+    # -- start
+
+    def _prepare(self) -> None:
+        if self.spec.batch:
+            self._write_script()
+        if self.spec.io_address:
+            self._audience.connect_primary()
+        with AsUser(self.spec.identity):
+            os.umask(self.spec.umask)
+            self._change_directory()
+            self._streams.prepare(self._group.tasks)
+        os.umask(0o022)
+        if self._memory is not None:
+            try:
+                self._memory.begin(self.spec.memory_limit_mib, self.spec.swap_limit_mib)
+            except OSError:
+                self._memory = None  # not permitted after all: the limit is held by sampling
+
+    def _write_script(self) -> None:
+        descriptor = os.open(SCRIPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+        try:
+            view = memoryview(self.spec.script)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if os.geteuid() == 0:
+                os.fchown(descriptor, self.spec.identity.uid, self.spec.identity.gid)
+        finally:
+            # Closed before the task is forked: a program that is open for writing cannot be executed.
+            os.close(descriptor)
+
+    def _change_directory(self) -> None:
+        try:
+            os.chdir(self.spec.work_dir)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            os.chdir("/tmp")
+            self._complaint = f"couldn't chdir to `{self.spec.work_dir}': {reason}: going to /tmp instead"
+
+    def _start(self) -> None:
+        self._stderr_file = self._streams.keep_stderr(self._group.tasks[0])
+        if self._complaint:
+            self.say(f"error: {self._complaint}")
+        self._group.start(self._streams)
+        self._started_at = time.time()
+        record.append(self._record, record.pids_entry((os.getpid(), *self._group.pids)))
+        self._audience.started()
+        self._daemon.send(control.Started(self._started_at, self._group.pids))
+        if self._watched_bytes:
+            self._sample_timer = self._reactor.after(_WATCH_CLOSELY_SECONDS, self._sample)
+        elif self.spec.sample_seconds > 0:
+            self._sample_timer = self._reactor.after(self.spec.sample_seconds, self._sample)
+
+    def _refuse(self, text: str, kind: str) -> None:
+        """Tasks cannot be started, or not all of them."""
+        self._launch_error, self._error_kind = text, kind
+        self.say(f"error: {text}")
+        for task in self._group.tasks:
+            if not task.pid:
+                task.status = _STATUS_IO_ERROR if kind == "io" else 1 << 8
+                self._audience.ended(task)
+        processes.kill_descendants(os.getpid())
+
+    # -- orders
+
+    def _order(self, order: control.Order) -> None:
+        if isinstance(order, control.Signal):
+            first = self._group.tasks[0]
+            if not order.first_only:
+                processes.send(processes.descendants(os.getpid()), order.number)
+            elif first.running:
+                processes.send([first.pid], order.number)
+        elif isinstance(order, control.Terminate):
+            # One line per step, not per node: Slurm's first node speaks for all.
+            if order.message and self._result is None and self.spec.node_index == 0:
+                self.say(order.message)
+            self._terminate(order.kill_wait_seconds)
+        elif isinstance(order, control.Suspend):
+            self._suspend(order.resume)
+        elif isinstance(order, control.Attach):
+            self._audience.attach(order.io_address, order.io_key)
+        elif isinstance(order, control.Notify):
+            self.say(order.message)
+        elif isinstance(order, control.Forget):
+            self._forgotten = self._synced = True  # the controller has it: nothing needs to survive the machine
+            self._maybe_leave()
+
+    def _terminate(self, kill_wait_seconds: float) -> None:
+        everything = processes.descendants(os.getpid())
+        if kill_wait_seconds > 0:
+            processes.send(everything, signal.SIGCONT)
+            processes.send(everything, signal.SIGTERM)
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
+        self._kill_timer = self._reactor.after(kill_wait_seconds, self._kill)
+
+    def _kill(self) -> None:
+        """SIGKILL to everything, again and again until nothing is left."""
+        if not processes.kill_descendants(os.getpid()):
+            return
+        if self._too_long() and not self._group.all_ended:
+            for task in self._group.tasks:
+                if task.running:
+                    self._task_ended(task, int(signal.SIGKILL))
+            self._step_on()
+        else:
+            self._kill_timer = self._reactor.after(0.2, self._kill)
+
+    def _too_long(self) -> bool:
+        """Whether UnkillableStepTimeout has passed since this was first asked."""
+        now = time.monotonic()
+        self._ending_since = self._ending_since or now
+        return now - self._ending_since > self.spec.unkillable_seconds
+
+    def _suspend(self, resume: bool) -> None:
+        everything = processes.descendants(os.getpid())
+        if resume:
+            processes.send(everything, signal.SIGCONT)
+            return
+        processes.send(everything, signal.SIGTSTP)
+        self._reactor.after(
+            _SUSPEND_GRACE_SECONDS, lambda: processes.send(processes.descendants(os.getpid()), signal.SIGSTOP)
+        )
+
+    def _client_gone(self) -> None:
+        """srun died: its step dies with it."""
+        if self.spec.kill_without_client and not self._group.all_ended:
+            self._terminate(self.spec.kill_wait_seconds)
+
+    # -- while tasks run
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless = True
+                break
+            if pid == 0:
+                break
+            self._account.add(used)
+            self._epilogs.discard(pid)
+            task = self._group.by_pid.get(pid)
+            if task is not None and task.status is None:
+                self._task_ended(task, status)
+        self._step_on()
+
+    def _task_ended(self, task: Task, status: int) -> None:
+        task.status = status
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            self._look_for_oom_kill()
+            if self._oom:
+                task.flags |= protocol.EXIT_OOM
+        for pump in task.pumps:
+            pump.drain()
+        if task.input is not None:
+            task.input.close()
+        self._run_epilogs(task)
+        self._audience.ended(task)
+
+    def _look_for_oom_kill(self) -> None:
+        if self._memory is not None and self._memory.kills():
+            self._oom = True
+
+    @property
+    def _watched_bytes(self) -> int:
+        """The memory limit that we must hold ourselves; 0 if there is none, or a cgroup holds it."""
+        return 0 if self._memory is not None else self.spec.memory_limit_mib * 1024 * 1024
+
+    def _sample(self) -> None:
+        used = self._account.sample(processes.descendants(os.getpid()))
+        limit = self._watched_bytes
+        if limit and used > limit:
+            self._oom = True
+            self._kill()
+        wait = self.spec.sample_seconds
+        if limit:
+            closely = _WATCH_CLOSELY_SECONDS if used * 2 > limit else _WATCH_SECONDS
+            wait = min(wait, closely) if wait > 0 else closely
+        self._sample_timer = self._reactor.after(wait, self._sample)
+
+    def _run_epilogs(self, task: Task) -> None:
+        environment = {b"SLURM_PROCID": b"%d" % task.spec.task_id, b"SLURM_TASK_PID": b"%d" % task.pid}
+        for variable in self.spec.environment:
+            name, _, value = variable.partition(b"=")
+            environment.setdefault(name, value)
+        for program in self.spec.task_epilogs:
+            pid = os.fork()
+            if pid:
+                self._epilogs.add(pid)
+                continue
+            try:
+                close_in_child()
+                os.setsid()
+                become(self.spec.identity)
+                nothing = os.open(NOTHING, os.O_RDWR)
+                for descriptor in (0, 1, 2):
+                    os.dup2(nothing, descriptor)
+                os.execve(program, [program], environment)
+            finally:
+                os._exit(127)
+
+    # -- the end
+
+    def _step_on(self) -> None:
+        """Go on from one stage of the end to the next as far as it is reached."""
+        if not self._group.all_ended or self._epilogs:
+            return
+        if self._result is None:
+            if self._left_over():
+                return
+            self._conclude()
+        self._maybe_leave()
+
+    def _left_over(self) -> bool:
+        """Whether processes are left; they are killed, and looked for again."""
+        # Orphans become our children: to have none is to have nothing left, grandchildren included.
+        if self._childless or not self._group.by_pid:
+            self._childless = True
+            return False
+        if self._too_long():
+            self._give_up()
+            return False
+        processes.kill_descendants(os.getpid())
+        self._reactor.after(0.1, self._reap)
+        return True
+
+    def _give_up(self) -> None:
+        """Some processes do not die: the site's program is told, and the node will be drained.
+
+        Source: slurm.conf(5) UnkillableStepProgram, UnkillableStepTimeout.
+        """
+        self._error_kind = self._error_kind or "unkillable"
+        program = os.fsencode(self.spec.unkillable_program)
+        if not program or os.fork():
+            return
+        try:
+            close_in_child()
+            os.setsid()
+            nothing = os.open(NOTHING, os.O_RDWR)
+            for descriptor in (0, 1, 2):
+                os.dup2(nothing, descriptor)
+            step = self.spec.label.partition(".")[2]
+            variables = {
+                "SLURM_JOB_ID": str(self.spec.job_id),
+                "SLURM_STEP_ID": step,
+                "SLURMD_NODENAME": self.spec.node,
+            }
+            os.execve(program, [program], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **variables})
+        finally:
+            os._exit(127)
+
+    def _conclude(self) -> None:
+        if self._sample_timer is not None:
+            self._sample_timer.cancel()
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
+        if self._memory is not None and self._memory.end():
+            self._oom = True
+        if self._oom:
+            self.say(
+                f"error: Detected 1 oom_kill event in StepId={self.spec.label}. "
+                "Some of the step tasks have been OOM Killed."
+            )
+        self._result = StepFinished(
+            node=self.spec.node,
+            job_id=self.spec.job_id,
+            restart_count=self.spec.restart_count,
+            step_id=self.spec.step_id,
+            ended_at=time.time(),
+            tasks=tuple(TaskEnd(task.spec.task_id, task.status or 0) for task in self._group.tasks),
+            usage=self._account.usage(),
+            oom=self._oom,
+            launch_failed=bool(self._launch_error) and self._error_kind != "io",
+            error=self._launch_error,
+            error_kind=self._error_kind,
+        )
+        record.append(self._record, record.result_entry(self._result))
+        self._daemon.finished(self._result)
+        self._reactor.after(_ACKNOWLEDGE_SECONDS, self._sync_result)
+        if self._group.pumps:
+            self._reactor.after(_LINGER_SECONDS, self._close_streams)
+        else:
+            self._audience.finish()
+
+    def _sync_result(self) -> None:
+        # An acknowledged result is the controller's and is removed; only one that waits must survive the machine.
+        if not self._synced:
+            self._synced = True
+            os.fsync(self._record)
+        self._maybe_leave()
+
+    def _stream_ended(self) -> None:
+        if self._result is not None and not self._group.pumps:
+            self._audience.finish()
+
+    def _close_streams(self) -> None:
+        """Processes of ours are gone; whoever still holds a stream open is none of the step's."""
+        if self._audience.blocked:
+            self._reactor.after(_LINGER_SECONDS, self._close_streams)
+            return
+        for pump in self._group.pumps:
+            pump.drain()
+            pump.close()
+
+    def _maybe_leave(self) -> None:
+        """Exit when there is nothing left to deliver; the result is on disk for a daemon that is away."""
+        if self._result is None or not self._audience.finished:
+            return
+        if self._synced:
+            self._reactor.stop()
+        elif not self._daemon.connected:
+            self._sync_result()
+
+    def say(self, text: str) -> None:
+        """A line on the step's standard error, wherever that is."""
+        line = f"slurmstepd: {text}\n".encode("utf-8", "surrogateescape")
+        if self._stderr_file >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._stderr_file, line)
+        if self.spec.io_address and self._group.tasks[0].spec.stderr in (CLIENT, NOTHING):
+            self._audience.emit(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))

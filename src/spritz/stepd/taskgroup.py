@@ -1,0 +1,204 @@
+"""The tasks of one step on one node: their streams, their processes and how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable
+
+from spritz.stepd import protocol
+from spritz.stepd.files import StreamFiles
+from spritz.stepd.reactor import Reactor
+from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
+from spritz.stepd.start import Streams, start_task
+from spritz.stepd.streams import Chunk, InputPump, OutputPump
+
+
+class Task:
+    """One task: `pid` 0 before it is started, `status` None while it runs."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.spec = spec
+        self.pid = 0
+        self.status: int | None = None
+        self.flags = 0
+        self.pumps: list[OutputPump] = []
+        self.input: InputPump | None = None
+
+    @property
+    def running(self) -> bool:
+        """Started and not ended."""
+        return self.pid != 0 and self.status is None
+
+
+class TaskStreams:
+    """Makes the standard streams of tasks: files, pipes to the client, pseudo terminals.
+
+    `prepare` opens files and must run as the user; `open` makes a task's three descriptors.
+    """
+
+    def __init__(
+        self,
+        spec: SupervisorSpec,
+        reactor: Reactor,
+        emit: Callable[[bytes], None],
+        on_taken: Callable[[Chunk], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._reactor = reactor
+        self._emit = emit
+        self._on_taken = on_taken
+        self._on_end = on_end
+        self._files = StreamFiles(append=spec.append)
+        self._opened: dict[int, tuple[int, int, int]] = {}
+        self._to_close: list[int] = []
+
+    def prepare(self, tasks: list[Task]) -> None:
+        """Open every file that a task names. Raises StreamError."""
+        for task in tasks:
+            spec = task.spec
+            stdin = -1 if spec.stdin in (CLIENT, NOTHING) else self._files.input(spec.stdin)
+            if stdin >= 0:
+                self._to_close.append(stdin)
+            stdout = -1 if spec.stdout in (CLIENT, NOTHING) else self._files.output(spec.stdout, "stdout")
+            stderr = -1 if spec.stderr in (CLIENT, NOTHING) else self._files.output(spec.stderr, "stderr")
+            self._opened[spec.task_id] = (stdin, stdout, stderr)
+
+    def open(self, task: Task) -> Streams:
+        """Descriptors for the task; what lies at our end of pipes is pumped from now on."""
+        if self._spec.pty and task.spec.stdout == CLIENT:
+            return self._terminal(task)
+        stdin, stdout, stderr = self._opened[task.spec.task_id]
+        if stdin < 0:
+            stdin = self._stdin(task)
+        if stdout < 0:
+            stdout = self._output(task, task.spec.stdout, protocol.STDOUT)
+        if stderr < 0:
+            stderr = self._output(task, task.spec.stderr, protocol.STDERR)
+        return stdin, stdout, stderr
+
+    def keep_stderr(self, task: Task) -> int:
+        """A descriptor of our own for the file that is the task's standard error; -1 if it is none."""
+        descriptor = self._opened[task.spec.task_id][2]
+        return os.dup(descriptor) if descriptor >= 0 else -1
+
+    def close_childrens(self) -> None:
+        """After a task was forked: close its ends, so that ours see the end of the stream."""
+        for descriptor in self._to_close:
+            os.close(descriptor)
+        self._to_close.clear()
+
+    def close_files(self) -> None:
+        """After the last task was forked."""
+        self._files.close()
+
+    def _nothing(self) -> int:
+        descriptor = os.open(NOTHING, os.O_RDWR | os.O_CLOEXEC)
+        self._to_close.append(descriptor)
+        return descriptor
+
+    def _stdin(self, task: Task) -> int:
+        if task.spec.stdin == NOTHING:
+            return self._nothing()
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        self._to_close.append(reader)
+        task.input = InputPump(self._reactor, writer, on_taken=self._on_taken)
+        return reader
+
+    def _output(self, task: Task, where: str, kind: int) -> int:
+        if where == NOTHING:
+            return self._nothing()
+        if self._spec.unbuffered and kind == protocol.STDOUT:
+            return self._raw_terminal(task)
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        self._to_close.append(writer)
+        self._pump(task, reader, kind)
+        return writer
+
+    def _raw_terminal(self, task: Task) -> int:
+        # A program that writes to a terminal does not hold its output back; no other property of one is wanted.
+        master, slave = os.openpty()
+        settings = termios.tcgetattr(slave)
+        settings[1] &= ~termios.OPOST
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        self._to_close.append(slave)
+        self._pump(task, master, protocol.STDOUT)
+        return slave
+
+    def _terminal(self, task: Task) -> Streams:
+        master, slave = os.openpty()
+        set_window(master, self._spec.pty_rows, self._spec.pty_columns)
+        if os.geteuid() == 0:
+            os.fchown(slave, self._spec.identity.uid, -1)
+            os.fchmod(slave, 0o620)
+        self._to_close.append(slave)
+        self._pump(task, master, protocol.STDOUT)
+        task.input = InputPump(self._reactor, master, on_taken=self._on_taken, terminal=True)
+        return slave, slave, slave
+
+    def _pump(self, task: Task, descriptor: int, kind: int) -> None:
+        pump = OutputPump(
+            self._reactor,
+            descriptor,
+            kind,
+            task.spec.task_id,
+            by_lines=not (self._spec.unbuffered or self._spec.pty),
+            emit=self._emit,
+            on_end=self._on_end,
+        )
+        task.pumps.append(pump)
+
+
+def set_window(descriptor: int, rows: int, columns: int) -> None:
+    """Size of a terminal, in characters; 0 for both leaves it unknown."""
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+class TaskGroup:
+    """All tasks. `start` forks them, `reaped` notes an end."""
+
+    def __init__(self, spec: SupervisorSpec) -> None:
+        self._spec = spec
+        self.tasks = [Task(task) for task in spec.tasks]
+        self.by_id = {task.spec.task_id: task for task in self.tasks}
+        self.by_pid: dict[int, Task] = {}
+
+    def start(self, streams: TaskStreams) -> None:
+        """Fork every task, in order. Raises OSError when no more can be made; those that were then run."""
+        common: dict[bytes, bytes] = {}
+        for variable in self._spec.environment:
+            name, _, value = variable.partition(b"=")
+            common[name] = value
+        try:
+            for task in self.tasks:
+                descriptors = streams.open(task)
+                own = dict(common)
+                for text in task.spec.environment:
+                    name, _, value = text.encode("utf-8", "surrogateescape").partition(b"=")
+                    own[name] = value
+                task.pid = start_task(self._spec, task.spec, own, descriptors)
+                self.by_pid[task.pid] = task
+                streams.close_childrens()
+        finally:
+            streams.close_childrens()
+            streams.close_files()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids in the order of the tasks."""
+        return tuple(task.pid for task in self.tasks)
+
+    @property
+    def all_ended(self) -> bool:
+        """No task runs (those that could not be started count as ended)."""
+        return not any(task.running for task in self.tasks)
+
+    @property
+    def pumps(self) -> list[OutputPump]:
+        """Output that has not ended."""
+        return [pump for task in self.tasks for pump in task.pumps if not pump.ended]

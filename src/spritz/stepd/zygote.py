@@ -1,0 +1,114 @@
+"""The warm parent that supervisors are forked from: `python -m spritz.stepd FD`.
+
+The node daemon keeps one. Each message on the socket FD names a step's spool directory and carries one descriptor, the
+supervisor's connection to the daemon. One thread, everything imported: a fork is all that a step costs.
+It ends with the daemon; supervisors go on.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+
+from spritz.stepd import control, processes, record, spec
+from spritz.stepd.account import MemoryGroup
+from spritz.stepd.supervisor import Supervisor
+
+#: A supervisor ends after so many steps: what it has leaked by then, if anything, ends with it.
+STEPS_MAX = 100
+#: How long it waits for another one. Longer than the daemon keeps it in mind.
+IDLE_SECONDS = 10.0
+#: A spool path is never longer (PATH_MAX).
+_MESSAGE_BYTES = 4096
+
+
+def main(descriptor: int) -> None:
+    """Fork a supervisor for every request until the daemon is gone."""
+    # What is alive now stays for ever: the collector must not touch it, so that children share its pages.
+    gc.disable()
+    gc.freeze()
+    processes.become_subreaper("slurmd-zygote")
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests = socket.socket(fileno=descriptor)
+    requests.set_inheritable(False)
+    while True:
+        body, handed, _, _ = socket.recv_fds(requests, _MESSAGE_BYTES, 4)
+        if not body:
+            return
+        # Not for tasks: the daemon learns of a supervisor's death by the end of this connection. (recv_fds of 3.11
+        # drops its flags, so MSG_CMSG_CLOEXEC does not help.)
+        os.set_inheritable(handed[0], False)
+        _fork(os.fsdecode(body), handed[0], requests)
+        os.close(handed[0])
+
+
+def _fork(directory: str, connection: int, requests: socket.socket) -> None:
+    try:
+        pid = os.fork()
+    except OSError:
+        return  # the daemon sees the connection end and nothing begun
+    if pid:
+        return
+    status = 1
+    try:
+        requests.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        processes.become_subreaper("slurmstepd")
+        gc.enable()
+        supervise(directory, socket.socket(fileno=connection))
+        status = 0
+    except BaseException as error:  # told to the daemon's log; then the daemon cleans up after us
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(status)
+
+
+def supervise(directory: str, daemon: socket.socket) -> None:
+    """One step, and further ones that the daemon sends while we are idle: a fork is paid once for them all."""
+    connection: socket.socket | None = daemon
+    groups: dict[str, MemoryGroup] = {}
+    for _ in range(STEPS_MAX):
+        os.chdir(directory)
+        descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        known = record.parse(os.read(descriptor, os.fstat(descriptor).st_size))
+        if known is None or connection is None:
+            raise ValueError(f"{directory} holds no step")
+        memory = _memory_group(known.spec, groups)
+        connection = Supervisor(known.spec, descriptor, connection, memory).run()
+        os.chdir("/")
+        directory = _next_directory(connection) if connection is not None else ""
+        if not directory:
+            return
+
+
+def _memory_group(known: spec.SupervisorSpec, groups: dict[str, MemoryGroup]) -> MemoryGroup | None:
+    """The cgroup for a step with a memory limit, where the daemon lets us make one. Steps to come are in it as well."""
+    parent = known.cgroup_memory
+    if parent not in groups:
+        if not known.memory_limit_mib or not parent:
+            return None
+        try:
+            groups[parent] = MemoryGroup(parent)
+        except OSError:
+            return None
+    return groups[parent]
+
+
+def _next_directory(connection: socket.socket) -> str:
+    """Say that we are idle; the next step, or "" if the daemon has none for us."""
+    connection.settimeout(IDLE_SECONDS)
+    decoder = control.OrderDecoder()
+    try:
+        connection.sendall(control.encode(control.Idle()))
+        while data := connection.recv(65536):
+            for order in decoder.feed(data):
+                if isinstance(order, control.Begin):
+                    return order.directory
+    except OSError:
+        pass  # the daemon is gone, or idle itself
+    return ""

@@ -1,0 +1,55 @@
+"""The receiver's table from `kind` to type: which requests a daemon takes, and how their bodies are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.msgpack import Decoder
+
+from spritz.model.errors import SpritzError
+from spritz.wire.envelope import Request
+
+
+class BadRequest(SpritzError):
+    """The request cannot be read or is not one that this daemon takes; the connection stays usable."""
+
+
+class RequestDecoder:
+    """Reads the bodies of requests. `types` are the Struct classes that are taken; their names must differ."""
+
+    __slots__ = ("_decoders",)
+
+    def __init__(self, types: Iterable[type[Struct]]) -> None:
+        self._decoders: dict[str, Decoder[Struct]] = {}
+        for body_type in types:
+            kind = body_type.__name__
+            if kind in self._decoders:
+                raise ValueError(f"two requests are called {kind}")
+            self._decoders[kind] = Decoder(body_type)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Names of the requests that are taken, sorted."""
+        return sorted(self._decoders)
+
+    def decode(self, request: Request) -> Struct:
+        """The body of a request. Raises BadRequest for an unknown kind, a body that does not fit, or a token."""
+        decoder = self._decoders.get(request.kind)
+        if decoder is None:
+            raise BadRequest(
+                f"Unexpected message received: {request.kind[:60]!r} is not a request that this daemon takes",
+                code="SLURM_UNEXPECTED_MSG_ERROR",
+            )
+        if request.token is not None:
+            raise BadRequest(
+                "Protocol authentication error: signed tokens are not supported yet",
+                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+                hint="connect without a token",
+            )
+        try:
+            return decoder.decode(request.body)
+        except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadRequest(
+                f"Unexpected message received: bad {request.kind}: {error}", code="SLURM_UNEXPECTED_MSG_ERROR"
+            ) from error

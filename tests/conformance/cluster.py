@@ -1,0 +1,171 @@
+"""The cluster that the golden cases run on, and what a case may know of it: names, user, paths."""
+
+from __future__ import annotations
+
+import ctypes
+import grp
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+NODES = ("node1", "node2", "node3", "node4")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster: its commands, its slurm.conf, and the words that `! needs` may ask for."""
+
+    binaries: Path
+    conf: Path
+    has: frozenset[str]
+
+
+def known_values(conf: Path) -> dict[str, str]:
+    """Placeholders with a value from the start: `{user}`, `{uid}`, `{group}`, `{gid}`, `{host}`, `{conf}`."""
+    user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(os.getgid())
+    return {
+        "user": user.pw_name,
+        "uid": str(user.pw_uid),
+        "group": group.gr_name,
+        "gid": str(group.gr_gid),
+        "host": socket.gethostname().split(".")[0],
+        "conf": str(conf),
+    }
+
+
+def ask(binaries: Path, conf: Path, *argv: str) -> str:
+    """Standard output of one command of the cluster; empty where it fails."""
+    env = {**os.environ, "SLURM_CONF": str(conf), "PATH": f"{binaries}:{os.environ['PATH']}"}
+    try:
+        done = subprocess.run([str(binaries / argv[0]), *argv[1:]], env=env, capture_output=True, text=True, timeout=20)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def connect(binaries: Path, conf: Path) -> Cluster:
+    """What this cluster and this caller have."""
+    found = {"slurm-22.05" if "22.05" in ask(binaries, conf, "sbatch", "--version") else "slurm-25.05"}
+    if "Gres=gpu:2" in ask(binaries, conf, "scontrol", "show", "node", "node1"):
+        found.add("gpus")
+    if "long" in ask(binaries, conf, "sinfo", "-h", "-o", "%R").split():
+        found.add("long")
+    if "a" in ask(binaries, conf, "sinfo", "-h", "-o", "%f").split():
+        found.add("features")
+    if "pmi2" in ask(binaries, conf, "srun", "--mpi=list").split():
+        found.add("pmi2")
+    if os.getuid() == 0:
+        found.add("root")
+    found |= {name for name in ("alice", "bob") if _can_use(name, binaries)}
+    return Cluster(binaries, conf, frozenset(found))
+
+
+def _can_use(name: str, binaries: Path) -> bool:
+    """Whether there is such a user, we may become him, and he may run the commands."""
+    try:
+        user = pwd.getpwnam(name)
+        done = subprocess.run(
+            [str(binaries / "sbatch"), "--version"], user=user.pw_uid, extra_groups=[], capture_output=True, timeout=20
+        )
+    except (KeyError, PermissionError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports that nothing listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def write_conf(directory: Path) -> Path:
+    """Render slurm.conf and gres.conf for a cluster under `directory`; returns the path of slurm.conf."""
+    ports = free_ports(1 + len(NODES))
+    values = {
+        "directory": str(directory),
+        "host": socket.gethostname().split(".")[0],
+        "user": pwd.getpwuid(os.getuid()).pw_name,
+        "port": str(ports[0]),
+        **{f"port{i}": str(port) for i, port in enumerate(ports[1:], 1)},
+    }
+    for name in ("slurm.conf", "gres.conf"):
+        text = (HERE / name).read_text(encoding="utf-8")
+        for key, value in values.items():
+            text = text.replace(f"{{{key}}}", value)
+        (directory / name).write_text(text, encoding="utf-8")
+    for name in ("state", "dev", *(f"spool/{node}" for node in NODES)):
+        (directory / name).mkdir(parents=True)
+    for device in ("nvidia0", "nvidia1"):
+        (directory / "dev" / device).touch()
+    return directory / "slurm.conf"
+
+
+@contextmanager
+def started(binaries: Path, directory: Path) -> Iterator[Cluster]:
+    """Run a cluster's daemons in the foreground under `directory` until the block ends.
+
+    Raises RuntimeError with the daemons' last words when the nodes are not idle within 30 s.
+    """
+    conf = write_conf(directory)
+    env = {**os.environ, "SLURM_CONF": str(conf)}
+    commands = [["slurmctld", "-D"], *(["slurmd", "-D", "-N", node] for node in NODES)]
+    daemons = []
+    for command in commands:
+        log = (directory / f"{'-'.join(command)}.out").open("wb")
+        argv = [str(binaries / command[0]), *command[1:]]
+        daemons.append(
+            subprocess.Popen(
+                argv,
+                env=env,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        )
+        log.close()
+    try:
+        _wait_until_idle(binaries, conf, directory, daemons)
+        yield connect(binaries, conf)
+    finally:
+        for daemon in reversed(daemons):
+            daemon.send_signal(signal.SIGTERM)
+        for daemon in daemons:
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def _die_with_parent() -> None:
+    # prctl(PR_SET_PDEATHSIG): a test run that is killed leaves no cluster behind.
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _wait_until_idle(binaries: Path, conf: Path, directory: Path, daemons: list[subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        states = ask(binaries, conf, "sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split()
+        if states == ["idle"] * len(NODES):
+            return
+        dead = [daemon.args for daemon in daemons if daemon.poll() is not None]
+        if dead or time.monotonic() > deadline:
+            said = "\n".join(f"{path.name}: {path.read_text()[-800:]}" for path in sorted(directory.glob("*.out")))
+            raise RuntimeError(f"the cluster did not start: nodes {states}, ended daemons {dead}\n{said}")
+        time.sleep(0.1)

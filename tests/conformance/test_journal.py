@@ -1,0 +1,156 @@
+"""The contract of `Journal`, run against every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spritz.controller.journal import Group, Image, Journal, JournalBusy, JournalError, JournalFenced, content_key
+from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.journal_sqlite import SqliteJournal
+
+Open = Callable[[], Journal]
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same store again and again; whatever is left open is closed at the end."""
+    store = MemoryStore()
+    opened: list[Journal] = []
+
+    def opener() -> Journal:
+        journal: Journal = SqliteJournal(tmp_path / "state") if request.param == "sqlite" else MemoryJournal(store)
+        opened.append(journal)
+        return journal
+
+    yield opener
+    for journal in opened:
+        journal.close()
+
+
+def group(first: int, last: int, payload: bytes = b"events") -> Group:
+    return Group(first=first, last=last, at=1.5, payload=payload)
+
+
+def test_a_new_journal_is_empty_and_of_the_first_term(open_journal: Open) -> None:
+    journal = open_journal()
+    assert (journal.term, journal.last_sequence, journal.oldest_sequence) == (1, 0, 0)
+    assert list(journal.groups(0)) == []
+    assert list(journal.images()) == []
+
+
+def test_groups_come_back_after_reopening_in_order_and_whole(open_journal: Open) -> None:
+    journal = open_journal()
+    journal.append(group(1, 3, b"abc"), {})
+    journal.append(group(4, 4, b"\x00\xff"), {})
+    journal.close()
+    again = open_journal()
+    assert list(again.groups(0)) == [group(1, 3, b"abc"), group(4, 4, b"\x00\xff")]
+    assert again.last_sequence == 4
+
+
+def test_groups_after_a_number_inside_a_group_begin_with_that_group(open_journal: Open) -> None:
+    journal = open_journal()
+    for first in (1, 4, 7):
+        journal.append(group(first, first + 2), {})
+    assert [g.first for g in journal.groups(5)] == [4, 7]
+    assert [g.first for g in journal.groups(6)] == [7]
+    assert [g.first for g in journal.groups(9)] == []
+
+
+def test_a_group_that_does_not_follow_is_refused_and_leaves_nothing(open_journal: Open) -> None:
+    journal = open_journal()
+    journal.append(group(1, 2), {})
+    for wrong in (group(2, 3), group(4, 5), group(3, 2)):
+        with pytest.raises(JournalError):
+            journal.append(wrong, {"k": b"never"})
+    assert journal.last_sequence == 2
+    assert journal.blob_keys() == set()
+
+
+def test_every_opening_raises_the_term(open_journal: Open) -> None:
+    terms = []
+    for _ in range(3):
+        journal = open_journal()
+        terms.append(journal.term)
+        journal.close()
+    assert terms == [1, 2, 3]
+
+
+def test_two_controllers_cannot_have_the_store_at_once(open_journal: Open) -> None:
+    journal = open_journal()
+    with pytest.raises(JournalBusy, match="another slurmctld"):
+        open_journal()
+    journal.close()
+    open_journal()
+
+
+def test_blobs_are_kept_once_with_their_group(open_journal: Open) -> None:
+    journal = open_journal()
+    body = b"#!/bin/sh\n" + bytes(range(256))
+    key = content_key(body)
+    journal.append(group(1, 1), {key: body})
+    journal.append(group(2, 2), {key: body})
+    journal.close()
+    again = open_journal()
+    assert again.blob(key) == body
+    assert again.blob_keys() == {key}
+    assert again.blob("0" * 40) is None
+
+
+def test_removed_blobs_are_gone_and_may_come_back(open_journal: Open) -> None:
+    journal = open_journal()
+    journal.append(group(1, 1), {content_key(b"a"): b"a", content_key(b"b"): b"b"})
+    journal.remove_blobs({content_key(b"a"), "never there"})
+    assert journal.blob(content_key(b"a")) is None
+    assert journal.blob(content_key(b"b")) == b"b"
+    journal.append(group(2, 2), {content_key(b"a"): b"a"})
+    assert journal.blob(content_key(b"a")) == b"a"
+
+
+def test_images_come_newest_first_and_pruning_keeps_two(open_journal: Open) -> None:
+    journal = open_journal()
+    for first in range(1, 10):
+        journal.append(group(first, first), {})
+    for sequence in (2, 5, 8):
+        journal.write_image(Image(sequence=sequence, payload=b"state %d" % sequence))
+    journal.prune(keep_after=9)
+    assert [image.sequence for image in journal.images()] == [8, 5]
+    assert next(journal.images()).payload == b"state 8"
+    assert [g.first for g in journal.groups(0)] == [6, 7, 8, 9], "what the older image needs stays"
+    assert journal.oldest_sequence == 6
+
+
+def test_pruning_with_one_image_forgets_no_event(open_journal: Open) -> None:
+    journal = open_journal()
+    journal.append(group(1, 4), {})
+    journal.write_image(Image(sequence=4, payload=b"state"))
+    journal.prune(keep_after=4)
+    assert [g.first for g in journal.groups(0)] == [1]
+
+
+def test_closing_twice_is_harmless(open_journal: Open) -> None:
+    journal = open_journal()
+    journal.close()
+    journal.close()
+
+
+def test_an_earlier_controller_that_lost_its_lock_cannot_write(tmp_path: Path) -> None:
+    """Two machines on a shared directory whose locks do not meet: the term decides."""
+    store = MemoryStore()
+    early = MemoryJournal(store)
+    store.locked = False
+    MemoryJournal(store)
+    with pytest.raises(JournalFenced):
+        early.append(group(1, 1), {})
+
+    early_sqlite = SqliteJournal(tmp_path)
+    (tmp_path / "slurmctld.lock").unlink()
+    late_sqlite = SqliteJournal(tmp_path)
+    with pytest.raises(JournalFenced, match="later controller"):
+        early_sqlite.append(group(1, 1), {})
+    late_sqlite.append(group(1, 1), {})
+    early_sqlite.close()
+    late_sqlite.close()

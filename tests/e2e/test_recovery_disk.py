@@ -1,0 +1,164 @@
+"""Disks that are full, directories that are gone, files that cannot be written: told, survived, and nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spritz.client.errors import ClientError, RemoteError
+from spritz.model.commands.job import JobSubmitted
+from spritz.model.states import JobState
+from tests.e2e.cluster import Cluster, until
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, kib: int) -> Iterator[None]:
+    """A file system of that size at `path`; skips the test where none may be mounted."""
+    path.mkdir(parents=True, exist_ok=True)
+    if (
+        os.getuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=755", "spritz", path]).returncode
+    ):
+        pytest.skip("needs root and mount")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_a_full_state_directory_stops_the_controller_with_a_word_and_loses_no_acknowledged_job(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = make_cluster()
+    with small_disk(cluster.root / "state", 3000):
+        cluster.start()
+        running = cluster.submit("while ! test -e go; do sleep 0.02; done; exit 6")
+        cluster.wait_state(running, "RUNNING")
+        acknowledged = []
+        refusal: ClientError | None = None
+        with cluster.connect() as connection:
+            for number in range(20_000):
+                script = f"# {'x' * 2000} {number}\ntrue"
+                try:
+                    reply = connection.call(cluster.request(script, begin_at=2e9), JobSubmitted)
+                except ClientError as error:
+                    refusal = error
+                    break
+                acknowledged.append(reply.job_id)
+        assert refusal is not None, "the disk never filled"
+        if not isinstance(refusal, RemoteError):
+            assert cluster.controller is not None
+            assert cluster.controller.wait(30) == 1
+            assert "No space left" in cluster.controller_log() or "disk is full" in cluster.controller_log()
+            assert "Traceback" not in (cluster.root / "slurmctld.stderr").read_text()
+        else:
+            cluster.kill_controller()
+        # The job that runs ends while nobody can write it down.
+        (cluster.work / "go").touch()
+        subprocess.run(["mount", "-o", "remount,size=100m", cluster.root / "state"], check=True)
+        cluster.start_controller()
+        jobs = cluster.jobs()
+        assert [one for one in acknowledged if one not in jobs] == []
+        assert cluster.wait_state(running, "FAILED").exit_status == 6 << 8
+        cluster.wait_state(cluster.submit("true"), "COMPLETED")
+        cluster.kill_controller()
+
+
+def test_a_full_spool_fails_the_job_or_gives_it_back_and_the_node_works_on_when_there_is_room(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = make_cluster(nodes=1)
+    with small_disk(cluster.root / "spool", 1000):
+        cluster.start()
+        filler = cluster.root / "spool" / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        number = cluster.submit("# " + "x" * 20_000 + "\ntouch ran", requeue=False)
+        until(lambda: cluster.job(number).state is not JobState.PENDING, "it is tried")
+        until(
+            lambda: cluster.job(number).state in (JobState.FAILED, JobState.PENDING, JobState.NODE_FAIL),
+            lambda: f"it fails or is given back: {cluster.job(number)}",
+        )
+        assert not (cluster.work / "ran").exists()
+        assert "No space left" in cluster.node_log()
+        filler.unlink()
+        if any("DRAIN" in view.state_names for view in cluster.nodes()):
+            from spritz.model.commands.cluster import UpdateNode
+            from spritz.model.commands.job import Done
+
+            cluster.call(UpdateNode(names=("n1",), state="RESUME"), Done)
+        cluster.wait_state(cluster.submit("true"), "COMPLETED")
+        cluster.kill_nodes()
+
+
+def test_a_full_disk_for_the_output_is_the_jobs_own_affair(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(nodes=1)
+    with small_disk(cluster.root / "small", 64):
+        cluster.start()
+        path = cluster.root / "small" / "out"
+        number = cluster.submit("head -c 1000000 /dev/zero || exit 3", stdout=str(path), stderr="/dev/null")
+        assert cluster.wait_state(number, "FAILED").exit_status == 3 << 8
+        assert 0 < path.stat().st_size <= 65536
+        cluster.wait_state(cluster.submit("true"), "COMPLETED")
+
+
+def test_a_spool_directory_that_was_deleted_is_made_again(cluster: Cluster) -> None:
+    cluster.wait_state(cluster.submit("true"), "COMPLETED")
+    shutil.rmtree(cluster.root / "spool")
+    for _ in range(2):
+        number = cluster.submit("echo fine")
+        job = cluster.wait_state(number, "COMPLETED", "FAILED", "PENDING")
+        assert job.state is JobState.COMPLETED, job
+        assert cluster.output(number) == "fine\n"
+
+
+def test_a_spool_deleted_under_a_running_job_leaves_it_running_and_its_end_is_recorded(cluster: Cluster) -> None:
+    number = cluster.submit("while ! test -e go; do sleep 0.02; done; exit 7")
+    cluster.wait_state(number, "RUNNING")
+    cluster.supervisor(number)
+    shutil.rmtree(cluster.root / "spool")
+    (cluster.work / "go").touch()
+    job = cluster.wait_state(number, "FAILED")
+    assert job.exit_status == 7 << 8
+
+
+@pytest.mark.parametrize("where", ["/proc/nosuch/out", "/dev/full/out", "{work}/file/out", "{work}"])
+def test_an_output_that_cannot_be_opened_fails_the_job_as_slurm_does(cluster: Cluster, where: str) -> None:
+    (cluster.work / "file").touch()
+    number = cluster.submit("touch ran", stdout=where.format(work=cluster.work))
+    job = cluster.wait_state(number, "FAILED")
+    assert job.exit_status == 53
+    assert not (cluster.work / "ran").exists()
+    assert not any("DRAIN" in view.state_names for view in cluster.nodes())
+
+
+def test_a_work_directory_that_is_gone_is_said_and_tmp_used(cluster: Cluster) -> None:
+    number = cluster.submit("pwd", work_dir=str(cluster.work / "gone"), stdout=str(cluster.work / "out"))
+    cluster.wait_state(number, "COMPLETED")
+    text = (cluster.work / "out").read_text()
+    assert text.endswith("going to /tmp instead\n/tmp\n")
+    assert "couldn't chdir to" in text
+
+
+def test_the_state_directory_deleted_under_the_controller_is_noticed_at_the_next_start_at_the_latest(
+    cluster: Cluster,
+) -> None:
+    shutil.rmtree(cluster.root / "state")
+    try:
+        cluster.submit("true", begin_at=2e9)
+    except ClientError:
+        # It has stopped, which is right: what it cannot keep it must not acknowledge.
+        assert cluster.controller is not None
+        assert cluster.controller.wait(20) == 1
+        assert "Traceback" not in (cluster.root / "slurmctld.stderr").read_text()
+    else:
+        cluster.kill_controller()
+    cluster.start_controller()
+    cluster.wait_state(cluster.submit("true"), "COMPLETED")

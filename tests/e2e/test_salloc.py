@@ -1,0 +1,95 @@
+"""salloc and sbcast on real daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from spritz.model.states import JobState
+from tests.e2e.cluster import Cluster, until
+from tests.e2e.commands import lines, run, start
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes with eight CPUs each, for all tests here."""
+    made = Cluster(nodes=2)
+    try:
+        yield made.start()
+    finally:
+        made.close()
+
+
+def test_a_command_runs_inside_and_its_status_is_sallocs(cluster: Cluster) -> None:
+    done = run(cluster, "salloc", "-N2", "-n4", "sh", "-c", "echo $SLURM_JOB_NODELIST $SLURM_NTASKS; exit 7")
+    assert done.returncode == 7
+    assert lines(done.stdout) == ["n[1-2] 4"]
+    granted, relinquished = lines(done.stderr)
+    number = int(granted.removeprefix("salloc: Granted job allocation "))
+    assert relinquished == f"salloc: Relinquishing job allocation {number}"
+    until(lambda: cluster.job(number).state.ended, "the allocation is given back")
+
+
+def test_steps_inside_use_the_allocation(cluster: Cluster) -> None:
+    done = run(cluster, "salloc", "-Q", "-N2", "-n2", "srun", "-l", "sh", "-c", "echo $SLURM_STEP_ID $SLURMD_NODENAME")
+    assert (sorted(lines(done.stdout)), done.stderr) == (["0: 0 n1", "1: 0 n2"], b"")
+
+
+def test_a_command_that_is_not_there(cluster: Cluster) -> None:
+    done = run(cluster, "salloc", "nosuchcommand")
+    assert done.returncode == 1
+    assert 'salloc: error: _fork_command: Unable to find command "nosuchcommand"' in lines(done.stderr)
+
+
+@pytest.mark.parametrize(("option", "status", "survives"), [((), 0, True), (("-K",), 1, False)])
+def test_a_revoked_allocation_ends_the_command_only_if_told(
+    cluster: Cluster, option: tuple[str, ...], status: int, survives: bool
+) -> None:
+    running = start(cluster, "salloc", *option, "-J", "revoked", "sh", "-c", "echo on; sleep 2; echo survived")
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"on\n"
+    run(cluster, "scancel", "-n", "revoked")
+    out, said = running.communicate(timeout=30)
+    assert running.returncode == status
+    assert (out == b"survived\n") is survives
+    assert "has been revoked." in lines(said)[-1]
+
+
+def test_an_allocation_without_a_shell_stays(cluster: Cluster) -> None:
+    assert run(cluster, "salloc", "--no-shell", "-J", "kept").returncode == 0
+    (job,) = [job for job in cluster.jobs().values() if job.spec.name == "kept"]
+    assert job.state is JobState.RUNNING
+    assert lines(run(cluster, "srun", f"--jobid={job.id}", "echo", "inside").stdout) == ["inside"]
+    run(cluster, "scancel", str(job.id))
+
+
+def test_the_shell_can_be_a_step_on_the_first_node(make_cluster: Callable[..., Cluster]) -> None:
+    """slurm.conf(5) LaunchParameters=use_interactive_step; the job's own sizes are kept (--preserve-env)."""
+    options = "--interactive --preserve-env sh -c 'echo $SLURMD_NODENAME $SLURM_NTASKS $SLURM_STEP_ID'"
+    cluster = make_cluster(extra=f'LaunchParameters=use_interactive_step\nInteractiveStepOptions="{options}"').start()
+    done = run(cluster, "salloc", "-N2", "-n4")
+    assert (done.returncode, lines(done.stdout)) == (0, ["n1 4 4294967290"])
+
+
+def test_a_file_is_copied_to_every_node(cluster: Cluster) -> None:
+    content = bytes(range(256)) * 3000
+    (cluster.work / "source").write_bytes(content)
+    script = (
+        "sbcast source copy && sbcast source copy; echo $?; sbcast -f -p source copy; sbcast source /nosuch/x; echo $?"
+    )
+    done = run(cluster, "salloc", "-Q", "-N2", "sh", "-c", script)
+    assert lines(done.stdout) == ["1", "1"]
+    assert lines(done.stderr) == [
+        *(f"sbcast: error: REQUEST_FILE_BCAST(n{n}): File exists" for n in (1, 2)),
+        *(f"sbcast: error: REQUEST_FILE_BCAST(n{n}): No such file or directory" for n in (1, 2)),
+    ]
+    assert (cluster.work / "copy").read_bytes() == content
+    assert (cluster.work / "copy").stat().st_mtime == (cluster.work / "source").stat().st_mtime
+    assert not list(cluster.work.glob("copy.*"))
+
+
+def test_sbcast_needs_a_job(cluster: Cluster) -> None:
+    done = run(cluster, "sbcast", "a", "b")
+    assert done.returncode == 1
+    assert b"Need a job id to run this command" in done.stderr

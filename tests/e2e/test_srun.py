@@ -1,0 +1,268 @@
+"""srun on real daemons: what it runs, prints, returns, and survives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from spritz.model.states import JobState
+from tests.e2e.cluster import Cluster, processes_with, until
+from tests.e2e.commands import BIN, environment, lines, run, start
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Four nodes with eight CPUs each, for all tests here."""
+    made = Cluster(nodes=4)
+    try:
+        yield made.start()
+    finally:
+        made.close()
+
+
+def test_tasks_are_laid_out_over_nodes_and_labelled(cluster: Cluster) -> None:
+    done = run(cluster, "srun", "-N4", "-l", "sh", "-c", "echo $SLURMD_NODENAME $SLURM_PROCID $SLURM_NODEID")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert sorted(lines(done.stdout)) == ["0: n1 0 0", "1: n2 1 1", "2: n3 2 2", "3: n4 3 3"]
+
+
+def test_the_worst_status_counts_and_failures_are_named(cluster: Cluster) -> None:
+    done = run(cluster, "srun", "-n3", "sh", "-c", "exit $((SLURM_PROCID * 2))")
+    assert done.returncode == 4
+    assert sorted(lines(done.stderr)) == [
+        "srun: error: n1: task 1: Exited with exit code 2",
+        "srun: error: n1: task 2: Exited with exit code 4",
+    ]
+
+
+def test_a_killed_task_is_told_by_its_signal(cluster: Cluster) -> None:
+    done = run(cluster, "srun", "sh", "-c", "kill -SEGV $$")
+    assert (done.returncode, lines(done.stderr)) == (139, ["srun: error: n1: task 0: Segmentation fault"])
+
+
+def test_standard_input_reaches_all_one_or_none(cluster: Cluster) -> None:
+    assert sorted(lines(run(cluster, "srun", "-n2", "-l", "cat", stdin="a\n").stdout)) == ["0: a", "1: a"]
+    assert lines(run(cluster, "srun", "-n2", "-l", "-i1", "cat", stdin="a\n").stdout) == ["1: a"]
+    assert run(cluster, "srun", "-i", "none", "cat", stdin="a\n").stdout == b""
+    big = os.urandom(3_000_000)
+    assert run(cluster, "srun", "-N2", "-n1", "cat", stdin=big).stdout == big
+
+
+def test_output_goes_to_files_by_task_and_node_and_job(cluster: Cluster) -> None:
+    done = run(
+        cluster, "srun", "-N2", "-o", "o/%N-%2t.txt", "-e", "err-%j", "sh", "-c", "echo $SLURM_PROCID; echo e >&2"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (cluster.work / "o" / "n1-00.txt").read_text() == "0\n"
+    assert (cluster.work / "o" / "n2-01.txt").read_text() == "1\n"
+    (found,) = cluster.work.glob("err-[0-9]*")
+    assert found.read_text() == "e\ne\n"
+
+
+def test_several_programs_run_in_one_step(cluster: Cluster) -> None:
+    (cluster.work / "prog").write_text("0 echo first\n* echo other %t\n")
+    done = run(cluster, "srun", "-n3", "-l", "--multi-prog", "prog")
+    assert sorted(lines(done.stdout)) == ["0: first", "1: other 1", "2: other 2"]
+
+
+def test_bytes_that_are_no_utf8_reach_the_task_in_its_environment(cluster: Cluster) -> None:
+    name = os.fsdecode(b"\xff\xfe")
+    done = run(cluster, "srun", "sh", "-c", "printf %s $ODD | od -An -tx1", ODD=name)
+    assert done.stdout.split() == [b"ff", b"fe"]
+
+
+def test_words_that_are_no_utf8_are_refused_without_a_traceback(cluster: Cluster) -> None:
+    done = run(cluster, "srun", "echo", os.fsdecode(b"\xff"))
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+    assert b"UTF-8" in done.stderr
+
+
+def test_closed_streams_do_no_harm(cluster: Cluster) -> None:
+    shell = "srun echo hi <&-; srun true >&-; srun echo ho 2>&-; sbatch -o /dev/null --wrap true >&- 2>&- <&-"
+    done = subprocess.run(
+        ["sh", "-c", shell], capture_output=True, cwd=cluster.work, env=environment(cluster), timeout=40
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"hi\nho\n", b"")
+
+
+def test_a_removed_working_directory_is_said_and_tmp_taken(cluster: Cluster) -> None:
+    gone = cluster.work / "gone"
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", f"cd {gone}; rmdir {gone}; srun pwd"], capture_output=True, env=environment(cluster), timeout=40
+    )
+    assert done.stdout == b"/tmp\n"
+    assert b"couldn't chdir to" in done.stderr
+
+
+def test_steps_of_a_job_wait_for_each_others_processors_unless_they_overlap(cluster: Cluster) -> None:
+    script = (
+        "srun -n1 sleep 1.5 & sleep 0.7; srun -n1 echo second; wait; "
+        "srun sleep 1 & sleep 0.4; srun --overlap echo third; wait"
+    )
+    done = run(cluster, "salloc", "-Q", "-n1", "sh", "-c", script)
+    assert lines(done.stdout) == ["second", "third"]
+    said = lines(done.stderr)
+    assert len(said) == 2
+    assert "step creation temporarily disabled, retrying (Requested nodes are busy)" in said[0]
+    assert said[1].startswith("srun: Step created for job ")
+
+
+def test_steps_side_by_side_with_exact(cluster: Cluster) -> None:
+    script = "for i in 1 2 3 4; do srun --exact -N1 -n1 -c1 sh -c 'sleep 0.5; echo $SLURM_CPUS_ON_NODE' & done; wait"
+    done = run(cluster, "salloc", "-Q", "-N1", "-n4", "sh", "-c", script)
+    assert (lines(done.stdout), done.stderr) == (["1"] * 4, b"")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("-p", "nosuch"), "srun: error: Unable to allocate resources: Invalid partition name specified"),
+        (("-n0",), 'srun: error: Invalid numeric value "0" for --ntasks.'),
+        (("--jobid=99999999",), "srun: error: Unable to confirm allocation for job 99999999: Invalid job id specified"),
+        (("--mpi=nosuch",), "srun: error: Invalid MPI type 'nosuch', --mpi=list for acceptable types"),
+        (("-Z",), "srun: error: option --no-allocate is not supported by Spritz: every step belongs to a job"),
+    ],
+)
+def test_refusals_are_slurms_and_exit_with_one(cluster: Cluster, argv: tuple[str, ...], message: str) -> None:
+    done = run(cluster, "srun", *argv, "true")
+    assert done.returncode == 1
+    assert message in lines(done.stderr)
+    assert run(cluster, "srun", *argv, "true", SLURM_EXIT_ERROR="77").returncode == 77
+
+
+def test_a_job_that_must_wait_says_so_and_ctrl_c_takes_it_back(cluster: Cluster) -> None:
+    blocker = cluster.submit("sleep 60", nodes_min=4, nodes_max=4, tasks=32, tasks_given=True)
+    until(lambda: cluster.job(blocker).state is JobState.RUNNING, "the blocker runs")
+    waiting = start(cluster, "srun", "-J", "waits", "-N4", "-n32", "true")
+    until(lambda: any(job.spec.name == "waits" for job in cluster.jobs().values()), "the job waits")
+    time.sleep(0.6)  # longer than a grant that is not worth a word
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=20)
+    assert waiting.returncode == 1
+    (number,) = [job.id for job in cluster.jobs().values() if job.spec.name == "waits"]
+    assert lines(said) == [
+        f"srun: job {number} queued and waiting for resources",
+        f"srun: Job allocation {number} has been revoked",
+    ]
+    until(lambda: cluster.job(number).state is JobState.CANCELLED, "the job is cancelled")
+    run(cluster, "scancel", str(blocker))
+
+
+def test_ctrl_c_twice_ends_the_step(cluster: Cluster) -> None:
+    running = start(cluster, "srun", "-n2", "sh", "-c", "echo on; exec sleep 60")
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"on\n"
+    running.send_signal(signal.SIGINT)
+    time.sleep(0.2)  # the second one within a second, but not the same signal
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "srun: interrupt (one more within 1 sec to abort)" in lines(said)
+    assert "srun: forcing job termination" in lines(said)
+
+
+def test_user_signals_are_passed_on(cluster: Cluster) -> None:
+    running = start(cluster, "srun", "sh", "-c", "trap 'echo got; exit 4' USR1; echo on; while :; do sleep 0.1; done")
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"on\n"
+    running.send_signal(signal.SIGUSR1)
+    out, _ = running.communicate(timeout=20)
+    assert (running.returncode, out) == (4, b"got\n")
+
+
+def test_a_killed_srun_leaves_no_process_behind(cluster: Cluster) -> None:
+    running = start(cluster, "srun", "-N2", "sleep", "300", ENDING="srun-was-killed")
+    until(lambda: len(processes_with("ENDING=srun-was-killed")) >= 3, "srun and its tasks run")
+    running.kill()
+    running.wait(10)
+    until(lambda: not processes_with("ENDING=srun-was-killed"), "its tasks are gone")
+    for stream in (running.stdout, running.stderr):
+        assert stream is not None
+        stream.close()
+
+
+def test_a_step_outlives_a_controller_that_is_killed_and_started_again(cluster: Cluster) -> None:
+    running = start(cluster, "srun", "-N2", "-J", "survives", "sh", "-c", "echo on; sleep 2; echo off; exit 3")
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"on\n"
+    cluster.kill_controller()
+    cluster.start_controller()
+    out, said = running.communicate(timeout=40)
+    assert running.returncode == 3
+    assert sorted(lines(out)) == ["off", "off", "on"]
+    assert sorted(lines(said)) == [f"srun: error: n{n}: task {n - 1}: Exited with exit code 3" for n in (1, 2)]
+    (job,) = [job for job in cluster.jobs().values() if job.spec.name == "survives"]
+    until(lambda: cluster.job(job.id).state.ended, "the job has ended")
+
+
+def test_a_terminal_has_the_size_of_ours_and_ours_is_put_back(cluster: Cluster) -> None:
+    import fcntl
+    import struct
+    import termios
+
+    pid, master = pty.fork()
+    if not pid:
+        os.chdir(cluster.work)
+        os.execve(
+            BIN / "srun", ["srun", "--pty", "sh", "-c", "stty size; read x; echo got $x; exit 6"], environment(cluster)
+        )
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+    before = termios.tcgetattr(master)
+    output = b""
+    typed = False
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if not select.select([master], [], [], 0.5)[0]:
+            continue
+        try:
+            output += os.read(master, 4096)
+        except OSError:
+            break
+        if b"\n" in output and not typed:
+            typed = True
+            os.write(master, b"word\r")
+    with contextlib.suppress(ChildProcessError):
+        status = os.waitpid(pid, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == 6
+    assert b"got word\r\n" in output
+    assert b"srun: error: n1: task 0: Exited with exit code 6\r\n" in output
+    assert termios.tcgetattr(master) == before
+    os.close(master)
+
+
+def test_a_program_is_copied_to_the_nodes_first(cluster: Cluster) -> None:
+    done = run(cluster, "srun", "-N2", f"--bcast={cluster.work}/copy", "echo", "copied")
+    assert (lines(done.stdout), done.stderr) == (["copied", "copied"], b"")
+    assert (cluster.work / "copy").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_reader_that_leaves_ends_the_step(cluster: Cluster) -> None:
+    done = subprocess.run(
+        ["sh", "-c", "srun yes | head -1"], capture_output=True, cwd=cluster.work, env=environment(cluster), timeout=40
+    )
+    assert done.stdout == b"y\n"
+
+
+def test_one_more_client_sees_what_the_step_says(cluster: Cluster) -> None:
+    script = "echo on; until [ -e seen ]; do sleep 0.1; done; echo late"
+    running = start(cluster, "srun", "-n2", "-J", "watched", "sh", "-c", script)
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"on\n"
+    (job,) = [job for job in cluster.jobs().values() if job.spec.name == "watched"]
+    assert b"2 tasks, 1 nodes (n1)" in run(cluster, "sattach", "--layout", f"{job.id}.0").stdout
+    watching = start(cluster, "sattach", "-l", f"{job.id}.0")
+    time.sleep(1.0)  # sattach says nothing when it is there
+    (cluster.work / "seen").touch()
+    out, _ = watching.communicate(timeout=30)
+    running.communicate(timeout=30)
+    assert (watching.returncode, sorted(lines(out))) == (0, ["0: late", "1: late"])

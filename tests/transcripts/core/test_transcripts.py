@@ -1,0 +1,16 @@
+"""Every `*.txt` beside this file is a conversation with the core; see `spritz.testing.transcript` for the language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spritz.testing.transcript import run_file
+
+FILES = sorted(Path(__file__).parent.glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_conversation_goes_as_written(path: Path, bless: bool) -> None:
+    run_file(path, bless=bless)

@@ -1,0 +1,73 @@
+"""The compatibility page is made of the tables and is current; the tables are complete and consistent."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+from tools import compatibility, docs
+
+from spritz.cli.options import Row
+
+COMMANDS = ("squeue", "sinfo", "scancel", "scontrol")
+
+#: long options of Slurm 25.05, from its manual pages and their predecessors'
+SLURM = {
+    "squeue": """account all array array-unique clusters expand-patterns federation Format format help hide iterate
+        jobs json licenses local long me name nodelist noconvert noheader notme only-job-state partition
+        priority qos reservation sibling sort start states steps usage user verbose version yaml""",
+    "sinfo": """all clusters dead exact federation Format format future help hide iterate json list-reasons local
+        long noconvert Node nodes noheader partition reservation responding sort states summarize usage
+        verbose version yaml""",
+    "scancel": """account admin-comment batch clusters cron ctld full help hurry interactive jobname me name nodelist
+        partition qos quiet reservation sibling signal state usage user verbose version wckey""",
+    "scontrol": """all clusters details federation future help hide json local oneliner quiet sibling uid verbose
+        version yaml""",
+}
+
+
+def rows(command: str) -> tuple[Row, ...]:
+    options: tuple[Row, ...] = import_module(f"spritz.cli.{command}").OPTIONS
+    return options
+
+
+def test_the_page_is_current() -> None:
+    assert "compatibility.md" not in docs.stale(), "run `make docs`"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_slurms_is_done_or_refused(command: str) -> None:
+    names = {row.name for row in rows(command)}
+    assert set(SLURM[command].split()) <= names
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_has_help_or_a_refusal_or_another_name(command: str) -> None:
+    seen: set[str] = set()
+    for row in rows(command):
+        assert row.help or row.refused or row.alias, row.name
+        assert row.name not in seen
+        seen.add(row.name)
+        if row.alias:
+            assert row.alias in {other.name for other in rows(command)}
+
+
+def test_every_keyword_and_entity_leads_somewhere() -> None:
+    from spritz.cli.control.show import ENTITIES
+    from spritz.cli.control.verbs import VERBS
+
+    places = [(verb.name, verb.at, verb.refused) for verb in VERBS]
+    places += [(name, entity.at, entity.refused) for name, entity in ENTITIES.items()]
+    for name, at, refused in places:
+        assert bool(at) is not bool(refused), name
+        if at:
+            module, _, function = at.partition(":")
+            assert callable(getattr(import_module(f"spritz.cli.control.{module}"), function)), name
+
+
+def test_the_page_counts_what_it_lists() -> None:
+    text = compatibility.markdown()
+    summary = next(line for line in text.splitlines() if line.startswith("| [squeue options]"))
+    done, refused = (int(cell) for cell in summary.split("|")[2:4])
+    assert done == sum(1 for row in rows("squeue") if not row.refused)
+    assert refused == sum(1 for row in rows("squeue") if row.refused)

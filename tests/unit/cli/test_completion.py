@@ -1,0 +1,45 @@
+"""Tab completion offers what the commands take."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from argparse import Namespace
+
+from spritz.cli.context import Context
+from spritz.cli.local import completion
+
+
+def script(shell: str = "bash") -> str:
+    out = io.StringIO()
+    context = Context("spritz", {}, "/", io.StringIO(), out, io.StringIO())
+    assert completion.run(Namespace(shell=shell), context) == 0
+    return out.getvalue()
+
+
+def completed(function: str, *words: str) -> list[str]:
+    """What bash would offer for the last of the words."""
+    quoted = " ".join(f"'{word}'" for word in words)
+    text = (
+        f"{script()}\ncompopt() {{ :; }}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n{function}\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_options_that_work_are_offered_and_refused_ones_are_not() -> None:
+    offered = completed("_spritz_squeue", "squeue", "--no")
+    assert set(offered) == {"--noconvert", "--noheader", "--nodelist=", "--nodes=", "--notme"}
+    assert completed("_spritz_squeue", "squeue", "--ya") == []
+
+
+def test_scontrol_offers_keywords() -> None:
+    assert set(completed("_spritz_scontrol", "scontrol", "re")) == {
+        "release", "requeue", "requeuehold", "resume", "reconfigure", "reservation",
+    }  # fmt: skip
+
+
+def test_zsh_gets_bashs_completion() -> None:
+    assert script("zsh").startswith("autoload -U +X bashcompinit && bashcompinit\n")

@@ -1,0 +1,85 @@
+"""`--json`: the data_parser form that tools read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from spritz.cli import scontrol, sinfo, squeue
+from tests.unit.cli.site import Site
+
+
+def asked(site: Site, main: Any, *words: str) -> Any:
+    ran = site.run(main, *words)
+    assert (ran.status, ran.err) == (0, "")
+    answer = json.loads(ran.out)
+    assert answer["errors"] == []
+    assert answer["warnings"] == []
+    assert answer["meta"]["plugin"]["data_parser"] == "data_parser/v0.0.43"
+    assert answer["meta"]["slurm"]["release"] == "25.05.0"
+    assert answer["meta"]["slurm"]["version"] == {"major": "25", "minor": "05", "micro": "0"}
+    return answer
+
+
+def test_jobs(site: Site) -> None:
+    job = site.running("n1", "n2", name="train", time_limit_minutes=5)
+    held = site.submit(hold=True)
+    records = {one["job_id"]: one for one in asked(site, squeue.main, "--json")["jobs"]}
+    running, pending = records[job], records[held]
+    assert running["job_state"] == ["RUNNING"]
+    assert running["time_limit"] == {"set": True, "infinite": False, "number": 5}
+    assert running["nodes"] == "n[1-2]"
+    assert running["start_time"]["number"] == int(site.world.now)
+    assert pending["time_limit"]["infinite"] is True
+    assert pending["state_reason"] == "JobHeldUser"
+    assert pending["hold"] is True
+    assert pending["array_task_id"] == {"set": False, "infinite": False, "number": 0}
+    assert pending["exit_code"] == {
+        "status": ["SUCCESS"],
+        "return_code": {"set": True, "infinite": False, "number": 0},
+        "signal": {"id": {"set": False, "infinite": False, "number": 0}, "name": ""},
+    }
+
+
+def test_filters_hold(site: Site) -> None:
+    job = site.submit(hold=True)
+    site.submit(hold=True, name="other")
+    assert [one["name"] for one in asked(site, squeue.main, "--json", "-n", "other")["jobs"]] == ["other"]
+    (one,) = asked(site, scontrol.main, "--json", "show", "job", str(job))["jobs"]
+    assert one["job_id"] == job
+
+
+def test_nodes_partitions_and_ping(site: Site) -> None:
+    site.running("n1")
+    nodes = {one["name"]: one for one in asked(site, scontrol.main, "show", "nodes", "--json")["nodes"]}
+    assert (nodes["n1"]["state"], nodes["n1"]["alloc_cpus"], nodes["n2"]["state"]) == (["MIXED"], 1, ["IDLE"])
+    assert nodes["n1"]["free_mem"]["number"] == 5000
+    assert nodes["n2"]["free_mem"]["set"] is False
+    (partition,) = asked(site, scontrol.main, "show", "partition", "--json")["partitions"]
+    assert (partition["name"], partition["partition"]["state"], partition["nodes"]["total"]) == ("debug", ["UP"], 4)
+    (ping,) = asked(site, scontrol.main, "ping", "--json")["pings"]
+    assert (ping["hostname"], ping["pinged"]) == ("here", "UP")
+
+
+def test_sinfo_groups(site: Site) -> None:
+    site.running("n1")
+    groups = asked(site, sinfo.main, "--json")["sinfo"]
+    assert sorted((group["node"]["state"], group["nodes"]["total"]) for group in groups) == [
+        (["IDLE"], 3),
+        (["MIXED"], 1),
+    ]
+    assert groups[0]["partition"]["name"] == "debug"
+
+
+def test_another_version_is_refused_and_they_can_be_listed(site: Site) -> None:
+    ran = site.run(squeue.main, "--json=v0.0.37")
+    assert (ran.status, ran.out) == (1, "")
+    assert "--json=v0.0.37 is not supported by Spritz" in ran.err
+    assert "data_parser/v0.0.43" in site.run(squeue.main, "--json=list").lines
+    assert site.run(scontrol.main, "--json", "show", "step").status == 1
+
+
+def test_names_that_are_not_utf8_make_valid_json(site: Site) -> None:
+    from spritz.cli.jsonview.envelope import encoded
+
+    assert json.loads(encoded({"name": "a\udcff"})) == {"name": "a\udcff"}

@@ -1,0 +1,334 @@
+"""The loop around a step, against supervisors played by the test over real sockets."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spritz.cli.context import Context
+from spritz.cli.launch.interrupts import StepSignals
+from spritz.cli.launch.listener import Listener
+from spritz.cli.launch.run import StepRun
+from spritz.cli.launch.settings import Settings
+from spritz.model.resources import NodeAllocation
+from spritz.model.step import Step, StepNode, StepSpec
+from spritz.stepd import protocol
+from spritz.stepd.reactor import Reactor
+
+KEY_WRONG = "0" * 32
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for the loop, which runs in the other thread."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "the loop has not come so far in 20 s"
+        time.sleep(0.001)
+
+
+class Supervisor:
+    """One node's supervisor as the protocol describes it."""
+
+    def __init__(self, listener: Listener, index: int, tasks: tuple[int, ...], *, key: str = "") -> None:
+        _, where = protocol.parse_address(listener.address)
+        assert isinstance(where, str)
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(20)
+        self.socket.connect(where)
+        self.tasks = tasks
+        self.decoder = protocol.Decoder()
+        hello = protocol.Hello(
+            version=1,
+            key=key or listener.key,
+            node=f"n{index + 1}",
+            node_index=index,
+            job_id=5,
+            step_id=0,
+            task_ids=tasks,
+        )
+        self.socket.sendall(protocol.encode_hello(hello) + protocol.encode_started(tuple(range(100, 100 + len(tasks)))))
+
+    def output(self, task: int, data: bytes, kind: int = protocol.STDOUT) -> None:
+        self.socket.sendall(protocol.frames(kind, task, data))
+
+    def message(self, text: bytes) -> None:
+        self.socket.sendall(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, text))
+
+    def end(self, *statuses: int) -> None:
+        for task, status in zip(self.tasks, statuses, strict=True):
+            self.socket.sendall(protocol.frame(protocol.EXIT, task, protocol.pack_exit(status)))
+
+    def done(self) -> None:
+        self.socket.sendall(protocol.frame(protocol.DONE))
+        self.socket.close()
+
+    def receive(self) -> list[tuple[int, int, bytes]]:
+        """Frames until one has come at least."""
+        while True:
+            found = self.decoder.feed(self.socket.recv(65536))
+            if found:
+                return found
+
+
+class Bench:
+    """A step of `counts` tasks a node and everything around it; `errors` is srun's standard error."""
+
+    def __init__(self, tmp_path: Path, counts: tuple[int, ...], given: dict[str, str] | None = None) -> None:
+        self.listener = Listener()
+        self.reactor = Reactor()
+        self.said = io.StringIO()
+        self.context = Context("srun", {}, "/", io.StringIO(), io.StringIO(), self.said)
+        ranks = iter(range(sum(counts)))
+        self.ranks = [tuple(next(ranks) for _ in range(count)) for count in counts]
+        nodes = tuple(
+            StepNode(allocation=NodeAllocation(node=f"n{index + 1}", cpus="ff"), task_ids=tasks)
+            for index, tasks in enumerate(self.ranks)
+        )
+        step = Step(job_id=5, step_id=0, spec=StepSpec(), uid=os.getuid(), nodes=nodes, tasks=sum(counts))
+        settings = Settings(given or {}, {"killwait": "0"}, {})
+        self.ended: list[int] = []
+        self.run = StepRun(
+            self.reactor, self.listener, step, settings, self.context, end_step=self.ended.append, alive=lambda: True
+        )
+        self.out = tmp_path / "out"
+        self.err = tmp_path / "err"
+        self.run.use_output(*(os.open(path, os.O_CREAT | os.O_WRONLY) for path in (self.out, self.err)))
+
+    def supervisor(self, index: int, **words: str) -> Supervisor:
+        return Supervisor(self.listener, index, self.ranks[index], **words)
+
+    def play(self, script: Callable[[], None]) -> int:
+        """Run the loop while `script` plays the supervisors; the exit status."""
+        failed: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                script()
+            except BaseException as error:
+                failed.append(error)
+                self.reactor.stop()
+                os.kill(os.getpid(), signal.SIGCHLD)
+
+        thread = threading.Thread(target=guarded)
+        thread.start()
+        status = self.run.run()
+        thread.join(20)
+        if failed:
+            raise failed[0]
+        return status
+
+    @property
+    def errors(self) -> list[str]:
+        return self.said.getvalue().splitlines()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Callable[..., Bench]:
+    return lambda *counts, **given: Bench(tmp_path, counts, {name.replace("_", "-"): v for name, v in given.items()})
+
+
+def test_output_of_all_nodes_arrives_and_the_worst_status_is_sruns(bench: Callable[..., Bench]) -> None:
+    made = bench(2, 1, label="")
+
+    def script() -> None:
+        first, second = made.supervisor(0), made.supervisor(1)
+        first.output(0, b"zero\n")
+        second.output(2, b"two\n", protocol.STDERR)
+        first.end(0, 3 << 8)
+        first.done()
+        second.end(0)
+        second.done()
+
+    assert made.play(script) == 3
+    assert made.out.read_bytes() == b"0: zero\n"
+    assert made.err.read_bytes() == b"2: two\n"
+    assert made.errors == ["srun: error: n1: task 1: Exited with exit code 3"]
+
+
+def test_a_stranger_with_another_key_is_sent_away(bench: Callable[..., Bench]) -> None:
+    made = bench(1)
+
+    def script() -> None:
+        stranger = made.supervisor(0, key=KEY_WRONG)
+        stranger.output(0, b"lies\n")
+        assert stranger.socket.recv(100) == b""
+        stranger.socket.close()
+        honest = made.supervisor(0)
+        honest.output(0, b"truth\n")
+        honest.end(0)
+        honest.done()
+
+    assert made.play(script) == 0
+    assert made.out.read_bytes() == b"truth\n"
+
+
+def test_a_supervisor_that_dies_ends_the_step(bench: Callable[..., Bench]) -> None:
+    made = bench(1, 1)
+
+    def script() -> None:
+        first, second = made.supervisor(0), made.supervisor(1)
+        first.output(0, b"x\n")
+        first.socket.close()
+        until(lambda: bool(made.ended))
+        second.end(15)
+        second.done()
+
+    assert made.play(script) == 143
+    assert made.ended == [0]
+    assert "srun: error: Aborting, io error and missing step on node 0" in made.errors
+    assert "srun: Job step aborted: Waiting up to 2 seconds for job step to finish." in made.errors
+
+
+def test_one_node_may_fail_with_no_kill(bench: Callable[..., Bench]) -> None:
+    made = bench(1, 1, no_kill="")
+
+    def script() -> None:
+        first, second = made.supervisor(0), made.supervisor(1)
+        first.socket.close()
+        second.end(0)
+        second.done()
+
+    assert made.play(script) == 137
+    assert made.ended == []
+
+
+def test_kill_on_bad_exit_ends_the_step_at_the_first_failure(bench: Callable[..., Bench]) -> None:
+    made = bench(2, kill_on_bad_exit="")
+
+    def script() -> None:
+        one = made.supervisor(0)
+        one.socket.sendall(protocol.frame(protocol.EXIT, 1, protocol.pack_exit(3 << 8)))
+        until(lambda: bool(made.ended))
+        one.socket.sendall(protocol.frame(protocol.EXIT, 0, protocol.pack_exit(15)))
+        one.done()
+
+    assert made.play(script) == 143
+    assert made.errors == [
+        "srun: error: n1: task 1: Exited with exit code 3",
+        "srun: launch/slurm: _step_signal: Terminating StepId=5.0",
+        "srun: error: n1: task 0: Terminated",
+        "srun: Force Terminated StepId=5.0",
+    ]
+
+
+def test_a_failure_on_a_node_that_ends_with_it_ends_the_others(bench: Callable[..., Bench]) -> None:
+    """EXIT and DONE come in one reading."""
+    made = bench(1, 1, kill_on_bad_exit="")
+
+    def script() -> None:
+        first, second = made.supervisor(0), made.supervisor(1)
+        until(lambda: len(made.run.endings.states) == 2)
+        exited = protocol.frame(protocol.EXIT, 1, protocol.pack_exit(3 << 8))
+        second.socket.sendall(exited + protocol.frame(protocol.DONE))
+        second.socket.close()
+        until(lambda: bool(made.ended))
+        first.end(15)
+        first.done()
+
+    assert made.play(script) == 143
+    assert made.errors[0] == "srun: error: n2: task 1: Exited with exit code 3"
+
+
+def test_the_cancelled_line_announces_the_end(bench: Callable[..., Bench]) -> None:
+    made = bench(1, 1)
+
+    def script() -> None:
+        for index, one in enumerate((made.supervisor(0), made.supervisor(1))):
+            one.message(b"slurmstepd: error: *** STEP 5.0 ON n%d CANCELLED AT now ***\n" % (index + 1))
+            one.end(15)
+            one.done()
+
+    assert made.play(script) == 143
+    assert made.err.read_bytes() == b"slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT now ***\n"
+    assert "srun: Job step aborted: Waiting up to 2 seconds for job step to finish." in made.errors
+    assert not any("Force Terminated" in line for line in made.errors)
+
+
+def test_standard_input_waits_for_credit_and_ends(bench: Callable[..., Bench], tmp_path: Path) -> None:
+    made = bench(1)
+    content = os.urandom(1 << 20)
+    (tmp_path / "in").write_bytes(content)
+    made.run.use_input(os.open(tmp_path / "in", os.O_RDONLY), None)
+    got = bytearray()
+
+    def script() -> None:
+        one = made.supervisor(0)
+        uncredited = 0
+        while True:
+            for kind, _, payload in one.receive():
+                if kind == protocol.STDIN_EOF:
+                    one.end(0)
+                    one.done()
+                    return
+                got.extend(payload)
+                uncredited += len(payload)
+                assert uncredited <= protocol.STDIN_WINDOW_BYTES
+                if uncredited > protocol.STDIN_WINDOW_BYTES // 2:
+                    credit = protocol.pack_number(uncredited)
+                    one.socket.sendall(protocol.frame(protocol.STDIN_CREDIT, protocol.ALL_TASKS, credit))
+                    uncredited = 0
+
+    assert made.play(script) == 0
+    assert (len(got), bytes(got) == content) == (len(content), True)
+
+
+def test_ctrl_c_tells_the_states_first_and_ends_the_step_the_second_time(bench: Callable[..., Bench]) -> None:
+    made = bench(2)
+    signals = StepSignals(made.run)
+
+    def script() -> None:
+        one = made.supervisor(0)
+        until(lambda: bool(made.run.endings.states))
+        for _ in range(2):
+            made.reactor.after(0, lambda: signals(signal.SIGINT))
+        one.output(0, b"wake\n")
+        assert [protocol.unpack_number(payload) for kind, _, payload in one.receive() if kind == protocol.SIGNAL] == [2]
+        one.end(2, 2)
+        one.done()
+
+    assert made.play(script) == 130
+    assert made.ended == [0]
+    assert made.errors == [
+        "srun: interrupt (one more within 1 sec to abort)",
+        "srun: StepId=5.0 tasks 0-1: running",
+        "srun: sending Ctrl-C to StepId=5.0",
+        "srun: forcing job termination",
+        "srun: Job step aborted: Waiting up to 2 seconds for job step to finish.",
+    ]
+
+
+def test_a_user_signal_goes_to_the_tasks(bench: Callable[..., Bench]) -> None:
+    made = bench(1)
+    signals = StepSignals(made.run)
+
+    def script() -> None:
+        one = made.supervisor(0)
+        until(lambda: bool(made.run.endings.states))
+        made.reactor.after(0, lambda: signals(signal.SIGUSR1))
+        one.output(0, b"wake\n")
+        assert protocol.unpack_number(one.receive()[0][2]) == signal.SIGUSR1
+        one.end(0)
+        one.done()
+
+    assert made.play(script) == 0
+
+
+def test_garbage_from_a_supervisor_is_its_end(bench: Callable[..., Bench]) -> None:
+    made = bench(1)
+
+    def script() -> None:
+        one = made.supervisor(0)
+        until(lambda: bool(made.run.endings.states))
+        one.socket.sendall(b"\xff" * 100)
+        assert one.socket.recv(10) == b""
+        one.socket.close()
+
+    assert made.play(script) == 137

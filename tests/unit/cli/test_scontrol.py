@@ -1,0 +1,385 @@
+"""scontrol: keywords, records, updates and steering."""
+
+from __future__ import annotations
+
+import pytest
+
+from spritz.cli.scontrol import main
+from spritz.model.job import Hold
+from spritz.model.states import NodeFlag
+from spritz.testing.builders import ALICE, BOB
+from tests.unit.cli.site import Site
+
+
+def record(text: str) -> dict[str, str]:
+    """Keys and values of a record without blanks in its values."""
+    return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+
+# -- the line itself
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["nosuch"], "invalid keyword: nosuch"),
+        (["show"], "too few arguments for keyword:show"),
+        (["upd"], "too few arguments for upd keyword"),
+        (["show", "nosuch"], "invalid entity:nosuch for keyword:show "),
+        (["show", "job", "1", "2"], "too many arguments for keyword:show"),
+        (["hold"], "too few arguments for keyword:hold"),
+        (["delete"], "too few arguments for delete keyword"),
+        (["delete", "jobid=1"], "Invalid deletion entity: jobid=1"),
+        (["write", "nosuch"], "invalid write argument:nosuch"),
+        (["update", "nosuch=1"], "No valid entity in update command"),
+    ],
+)
+def test_wrong_lines_are_told_in_slurms_words(site: Site, words: list[str], error: str) -> None:
+    ran = site.run(main, *words)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.splitlines()[0] == error
+
+
+@pytest.mark.parametrize(
+    "words", [["reboot", "n1"], ["token"], ["takeover"], ["show", "assoc_mgr"], ["-u", "x", "ping"]]
+)
+def test_what_is_not_built_is_refused_by_name(site: Site, words: list[str]) -> None:
+    ran = site.run(main, *words)
+    assert ran.status == 1
+    assert "not supported by Spritz" in ran.err
+
+
+def test_keywords_may_be_shortened_in_any_case(site: Site) -> None:
+    assert site.run(main, "SHO", "hostn", "n[1-2]").lines == ["n1", "n2"]
+    assert site.run(main, "pin").lines == ["Slurmctld(primary) at here is UP"]
+
+
+def test_interactive_mode_echoes_and_repeats(site: Site) -> None:
+    ran = site.run(main, stdin="show hostnames n[1-2]\n!!\nnosuch\n\nquit\nping\n")
+    assert ran.lines == [
+        "scontrol: show hostnames n[1-2]", "n1", "n2", "scontrol: !!", "n1", "n2",
+        "scontrol: nosuch", "scontrol: ", "scontrol: quit",
+    ]  # fmt: skip
+    assert (ran.status, ran.err) == (1, "invalid keyword: nosuch\n")
+    assert site.run(main, stdin="").out == "scontrol: \n"
+    assert site.run(main, stdin="show 'x\n").status == 1
+
+
+# -- names
+
+
+def test_hostlists_need_no_controller(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", "/nonexistent/slurm.conf")
+    assert site.run(main, "show", "hostnames", "a[1-2,7],b[09-10]").lines == ["a1", "a2", "a7", "b09", "b10"]
+    assert site.run(main, "show", "hostlist", "n3,n1,n2").lines == ["n[3,1-2]"]
+    assert site.run(main, "show", "hostlistsorted", "n3,n1,n2").lines == ["n[1-3]"]
+    assert site.run(main, "show", "hostnames", SLURM_NODELIST="n[3-4]").lines == ["n3", "n4"]
+    ran = site.run(main, "show", "hostnames", SLURM_JOB_NODELIST="n1")
+    assert (ran.status, ran.out, ran.err) == (0, "", "scontrol: error: host list is empty\n")
+    names = site.directory / "names"
+    names.write_text("n1\nn2,n3\n")
+    assert site.run(main, "show", "hostlist", str(names)).lines == ["n[1-3]"]
+
+
+# -- records
+
+
+def test_a_jobs_record_has_slurms_keys_in_slurms_order(site: Site) -> None:
+    job = site.submit(
+        name="train", hold=True, nodes_min=2, nodes_max=2, nodes_given=True, tasks=4, tasks_given=True, cpus_per_task=2,
+        memory_mib_per_node=100, time_limit_minutes=5, comment="two words", nice=5,
+    )  # fmt: skip
+    lines = site.run(main, "show", "job", str(job)).out.splitlines()
+    keys = [word.split("=")[0] for line in lines for word in line.split() if "=" in word]
+    assert lines[0] == f"JobId={job} JobName=train"
+    assert keys == [
+        "JobId", "JobName", "UserId", "GroupId", "MCS_label", "Priority", "Nice", "Account", "QOS", "JobState",
+        "Reason", "Dependency", "Requeue", "Restarts", "BatchFlag", "Reboot", "ExitCode", "RunTime", "TimeLimit",
+        "TimeMin", "SubmitTime", "EligibleTime", "AccrueTime", "StartTime", "EndTime", "Deadline", "SuspendTime",
+        "SecsPreSuspend", "LastSchedEval", "Scheduler", "Partition", "AllocNode:Sid", "ReqNodeList", "ExcNodeList",
+        "NodeList", "NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "ReqB:S:C:T", "ReqTRES", "AllocTRES", "Socks/Node",
+        "NtasksPerN:B:S:C", "CoreSpec", "MinCPUsNode", "MinMemoryNode", "MinTmpDiskNode", "Features", "DelayBoot",
+        "OverSubscribe", "Contiguous", "Licenses", "LicensesAlloc", "Network", "Command", "WorkDir", "Comment",
+        "StdErr", "StdIn", "StdOut", "TresPerTask",
+    ]  # fmt: skip
+    assert "   NumNodes=2-2 NumCPUs=8 NumTasks=4 CPUs/Task=2 ReqB:S:C:T=0:0:*:*" in lines
+    assert "   ReqTRES=cpu=8,mem=200M,node=2,billing=8" in lines
+    assert "   AllocTRES=(null)" in lines
+    assert f"   StdOut=/tmp/slurm-{job}.out" in lines
+    assert lines[-1] == ""
+
+
+def test_one_line_a_record(site: Site) -> None:
+    site.submit(hold=True)
+    site.submit(hold=True)
+    lines = site.run(main, "-o", "show", "jobs").out.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("JobId=") and "JobState=PENDING" in line for line in lines)
+    assert len(site.run(main, "-o", "show", "nodes").lines) == 4
+
+
+def test_details_tell_the_share_of_every_node(site: Site) -> None:
+    job = site.running("n1", "n2")
+    text = site.run(main, "-d", "show", "job", str(job)).out
+    assert "   JOB_GRES=(null)\n     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=\n" in text
+    assert "DerivedExitCode=0:0" in text
+    assert record(text)["AllocTRES"] == "cpu=2,node=2,billing=2"
+
+
+def test_an_array_shows_its_rest_and_its_tasks(site: Site) -> None:
+    array = site.submit(array="0-3%1")
+    task = site.world.start(array)
+    records = site.run(main, "-o", "show", "job", str(array)).lines
+    assert records[0].startswith(f"JobId={array} ArrayJobId={array} ArrayTaskId=1-3%1 ArrayTaskThrottle=1 JobName=job ")
+    assert records[1].startswith(f"JobId={task} ArrayJobId={array} ArrayTaskId=0 ArrayTaskThrottle=1 JobName=job ")
+    (single,) = site.run(main, "-o", "show", "job", f"{array}_2").lines
+    assert single.startswith(f"JobId={array} ArrayJobId={array} ArrayTaskId=2 ArrayTaskThrottle=1 ")
+    assert f"StdOut=/tmp/slurm-{array}_2.out" in single
+    ran = site.run(main, "show", "job", f"{array}_9")
+    assert (ran.status, ran.out) == (1, f"Job {array}_9 not found\n")
+
+
+def test_ended_jobs_tell_how(site: Site) -> None:
+    job = site.running()
+    site.world.started(job)
+    site.world.now += 61
+    site.world.finished(job, 3 << 8)
+    shown = record(site.run(main, "show", "job", str(job)).out)
+    assert (shown["JobState"], shown["Reason"], shown["ExitCode"], shown["RunTime"]) == (
+        "FAILED", "NonZeroExitCode", "3:0", "00:01:01",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "err"),
+    [
+        (["job", "99"], "", "slurm_load_jobs error: Invalid job id specified\n"),
+        (["job", "abc"], "", "scontrol_print_job error: Invalid job id specified\n"),
+        (["node", "nosuch"], "Node nosuch not found\n", ""),
+        (["partition", "nosuch"], "Partition nosuch not found\n", ""),
+        (["step", "99"], "", "slurm_get_job_steps error: Invalid job id specified\n"),
+        (["reservation", "nosuch"], "Reservation nosuch not found\n", ""),
+    ],
+)
+def test_what_is_not_there(site: Site, words: list[str], out: str, err: str) -> None:
+    ran = site.run(main, "show", *words)
+    assert (ran.status, ran.out, ran.err) == (1, out, err)
+
+
+def test_a_node_and_a_partition(site: Site) -> None:
+    site.running("n1")
+    node = record(site.run(main, "show", "node", "n1").out)
+    assert (node["State"], node["CPUAlloc"], node["CPUTot"], node["CPULoad"]) == ("MIXED", "1", "8", "1.50")
+    assert (node["CfgTRES"], node["AllocTRES"]) == ("cpu=8,mem=8000M,billing=8", "cpu=1")
+    partition = record(site.run(main, "show", "partition").out)
+    assert (partition["PartitionName"], partition["Nodes"], partition["TotalCPUs"]) == ("debug", "n[1-4]", "32")
+    assert partition["TRES"] == "cpu=32,mem=32000M,node=4,billing=32"
+
+
+def test_show_config_prints_all_or_one_key(site: Site) -> None:
+    lines = site.run(main, "show", "config").lines
+    assert lines[1] == "ClusterName             = site"
+    assert lines[-1] == "Slurmctld(primary) at here is UP"
+    assert site.run(main, "show", "config", "maxarraysize").lines == ["MaxArraySize            = 1001"]
+
+
+# -- steering
+
+
+def test_hold_release_and_their_errors(site: Site) -> None:
+    job = site.submit()
+    site.caller = ALICE
+    assert site.run(main, "hold", str(job)).err == ""
+    assert site.world.job(job).hold is Hold.USER
+    assert site.run(main, "release", f"jobname={site.world.job(job).spec.name}").err == ""
+    assert site.world.job(job).hold is Hold.NONE
+    ran = site.run(main, "hold", f"{job},99")
+    assert (ran.status, ran.err) == (
+        1,
+        "Invalid job id specified for job 99\nslurm_suspend error: Invalid job id specified\n",
+    )
+    assert site.world.job(job).hold is Hold.USER
+    assert site.run(main, "requeue", "abc").err == "Invalid job id specified for job abc\n"
+    assert site.run(main, "hold", "jobname=nobody").status == 1
+
+
+def test_requeue_and_special_exit(site: Site) -> None:
+    job = site.running()
+    site.world.started(job)
+    assert site.run(main, "requeuehold", "State=SpecialExit", str(job)).err == ""
+    site.world.gone(job)
+    (line,) = site.run(main, "-o", "show", "job", str(job)).lines
+    assert "JobState=SPECIAL_EXIT" in line or "JobState=REQUEUE_HOLD" in line
+    assert site.run(main, "requeue", str(job)).err == f"Job is pending execution for job {job}\n"
+    assert site.run(main, "requeuehold", "State=Nosuch", str(job)).status == 1
+
+
+# -- updates
+
+
+def test_a_pending_job_is_changed_key_by_key(site: Site) -> None:
+    job = site.submit(hold=True, time_limit_minutes=5)
+    words = (
+        "Name=new timelimit=10 Comment=it's Nice=7 NumNodes=2-3 MinMemoryNode=1G Features= ReqNodeList=n[1-2] "
+        "Gres=gpu:0 Requeue=0 Dependency= StdOut=o.txt OverSubscribe=NO Contiguous=yes"
+    )
+    ran = site.run(main, "update", f"jobid={job}", *words.replace("Gres=gpu:0 ", "").split())
+    assert (ran.status, ran.err) == (0, "")
+    spec = site.world.job(job).spec
+    assert (spec.name, spec.comment, spec.nice, spec.time_limit_minutes) == ("new", "it's", 7, 10)
+    assert (spec.nodes_min, spec.nodes_max, spec.memory_mib_per_node, spec.node_list) == (2, 3, 1024, ("n1", "n2"))
+    assert (spec.requeue, spec.stdout, spec.sharing.value, spec.contiguous) == (False, "o.txt", "exclusive", True)
+    assert site.run(main, "update", f"jobid={job}", "TimeLimit=+5").err == ""
+    assert site.world.job(job).spec.time_limit_minutes == 15
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        ("nosuch=1", "Update of this parameter is not supported: nosuch=1\nRequest aborted\n"),
+        ("timelimit=abc", "scontrol: error: Invalid TimeLimit value\n"),
+        ("NumNodes=abc", 'scontrol: error: Invalid numeric value "abc" for requested node count.\n'),
+        ("NumTasks=0", 'scontrol: error: Invalid numeric value "0" for NumTasks.\n'),
+        ("Partition=nosuch", "Invalid partition name specified for job {job}\n"),
+        ("SiteFactor=1", "scontrol: error: update of SiteFactor is not supported by Spritz: "),
+        ("MinMemoryNode=x", 'scontrol: error: Invalid memory specification "x"\n'),
+        ("StartTime=xyz", "scontrol: error: Invalid time specification: xyz\n"),
+        ("Dependency=nosuch:1", "scontrol: error: Job dependency problem"),
+        ("Requeue=maybe", 'scontrol: error: Invalid value "maybe": yes or no is accepted\n'),
+    ],
+)
+def test_bad_values_change_nothing(site: Site, word: str, error: str) -> None:
+    job = site.submit(hold=True, name="kept")
+    before = site.world.job(job)
+    ran = site.run(main, "update", f"JobId={job}", "Name=changed", word)
+    assert ran.status == 1
+    assert ran.err.startswith(error.format(job=job))
+    assert site.world.job(job) == before
+
+
+def test_updates_without_a_job_or_a_change(site: Site) -> None:
+    job = site.submit(hold=True)
+    assert site.run(main, "update", f"jobid={job}").err == "No changes specified\n"
+    assert site.run(main, "update", "jobid=99", "name=x").err == "Invalid job id specified for job 99\n"
+    assert site.run(main, "update", "jobid=abc", "name=x").err == "Invalid job id specified for job abc\n"
+    site.caller = BOB
+    assert site.run(main, "update", f"jobid={job}", "name=x").status == 1
+
+
+def test_every_key_that_works_reaches_a_field_that_the_core_takes() -> None:
+    """The tables of the command and of the core agree."""
+    from spritz.cli.control.job_keys import KEYS
+    from spritz.core.decide.update import PENDING
+
+    samples = {
+        "ArrayTaskThrottle": "2", "Contiguous": "yes", "CoreSpec": "1", "CPUsPerTask": "1", "Deadline": "now+1hour",
+        "Dependency": "afterok:1", "EligibleTime": "now", "EndTime": "now+1hour", "ExcNodeList": "n1",
+        "Gres": "gpu:1", "GresList": "gpu:1", "TresPerNode": "gres/gpu:1", "TresPerJob": "gres/gpu:1",
+        "TresPerSocket": "gres/gpu:1", "TresPerTask": "gres/gpu:1", "MinCPUsNode": "1", "MinMemoryCPU": "10",
+        "MinMemoryNode": "10", "MinTmpDiskNode": "10", "Nice": "1", "NodeList": "n1", "NtasksPerCore": "1",
+        "NtasksPerNode": "1", "NtasksPerSocket": "1", "NumCPUs": "1", "NumNodes": "1", "NumTasks": "1",
+        "OverSubscribe": "OK", "Priority": "1", "ReqCores": "1", "ReqNodeList": "n1", "ReqNodes": "1", "ReqProcs": "1",
+        "ReqSockets": "1", "ReqThreads": "1", "Requeue": "1", "Shared": "YES", "StartTime": "now", "TasksPerNode": "1",
+        "TimeMin": "1",
+    }  # fmt: skip
+    for name, key in KEYS.items():
+        if key.changes is not None:
+            assert set(key.changes(samples.get(name, "x"))) <= PENDING, name
+
+
+def test_the_entity_to_update_may_be_named_by_three_letters(site: Site) -> None:
+    job = site.submit(hold=True)
+    assert site.run(main, "update", f"job={job}", "name=renamed").err == ""
+    assert site.world.job(job).spec.name == "renamed"
+    assert site.run(main, "update", "Node=n1", "state=drain", "reason=x").err == ""
+    assert site.world.state.nodes["n1"].flags & NodeFlag.DRAIN
+    name = next(iter(site.world.state.partitions))
+    assert site.run(main, "update", f"part={name}", "state=down").err == ""
+
+
+def test_nodes_are_drained_with_a_reason_and_resumed(site: Site) -> None:
+    ran = site.run(main, "update", "nodename=n1", "state=drain")
+    assert ran.err == "You must specify a reason when DOWNING or DRAINING a node. Request denied\n"
+    assert site.run(main, "update", "nodename=n[1-2]", "state=DRAIN", "reason=two words").err == ""
+    assert site.world.state.nodes["n2"].flags & NodeFlag.DRAIN
+    assert "Reason=two words [root@" in site.run(main, "show", "node", "n1").out
+    assert site.run(main, "update", "nodename=n[1-2]", "state=resu").err == ""
+    assert not site.world.state.nodes["n2"].flags & NodeFlag.DRAIN
+    assert site.run(main, "update", "nodename=nosuch", "state=drain", "reason=x").err.startswith(
+        "slurm_update error: Invalid node name specified\n"
+    )
+    assert site.run(main, "update", "nodename=n1", "state=nosuch").err.startswith(
+        "Invalid input: state=nosuch\nRequest aborted\n"
+    )
+    assert "not supported by Spritz" in site.run(main, "update", "nodename=n1", "state=power_down").err
+
+
+def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
+    assert site.run(main, "create", "PartitionName=long", "Nodes=n[3-4]", "MaxTime=7-0", "Default=NO").err == ""
+    long = site.world.state.partitions["long"]
+    assert (long.nodes, long.max_time_minutes) == (("n3", "n4"), 7 * 1440)
+    assert site.run(main, "update", "PartitionName=long", "State=DOWN", "AllowGroups=a,b", "Shared=YES:2").err == ""
+    long = site.world.state.partitions["long"]
+    assert (long.state.value, long.allow_groups, long.oversubscribe) == ("DOWN", ("a", "b"), "YES:2")
+    for words, error in (
+        (("State=nosuch",), "scontrol: error: Invalid input: State=nosuch\n"),
+        (("MaxTime=abc",), "scontrol: error: Invalid input MaxTime=abc\n"),
+        (("nosuch=1",), "Update of this parameter is not supported: nosuch=1\n"),
+        (("TRESBillingWeights=cpu=1",), "scontrol: error: update of a partition's TRESBillingWeights is not supported"),
+        ((), "No changes specified\n"),
+    ):
+        ran = site.run(main, "update", "partitionname=long", *words)
+        assert ran.status == 1
+        assert ran.err.startswith(error)
+    assert site.run(main, "update", "partitionname=x", "state=up").err.startswith(
+        "slurm_update error: Invalid partition name specified\n"
+    )
+    assert site.run(main, "delete", "partitionname=long").err == ""
+    assert "long" not in site.world.state.partitions
+    assert site.run(main, "delete", "partitionname=long").err.startswith(
+        "delete_partition partitionname=long: Invalid partition name specified\n"
+    )
+
+
+def test_every_key_of_a_partition_names_a_field_and_reads_its_value() -> None:
+    from spritz.cli.control.update_partition import FIELDS, REFUSED
+    from spritz.config.schema.partitions import PARTITION_KEYS
+    from spritz.model.partition import Partition
+
+    known = {key.name for key in PARTITION_KEYS} - {"PartitionName"}
+    assert set(FIELDS.values()) <= set(Partition.__struct_fields__)
+    assert set(FIELDS) | set(REFUSED) >= known
+    assert not set(FIELDS) & set(REFUSED)
+
+
+# -- scripts
+
+
+def test_a_script_is_written_out_byte_for_byte(site: Site) -> None:
+    from msgspec.structs import replace
+
+    job = site.submit(hold=True)
+    site.scripts["key"] = b"#!/bin/sh\necho \xff\n"
+    record = site.world.job(job)
+    site.world.state.jobs[job] = replace(record, spec=replace(record.spec, script_key="key"))
+    assert (
+        site.run(main, "write", "batch_script", str(job)).out
+        == f"batch script for job {job} written to slurm-{job}.sh\n"
+    )
+    assert (site.directory / f"slurm-{job}.sh").read_bytes() == b"#!/bin/sh\necho \xff\n"
+    ran = site.run(main, "write", "batch_script", str(job), "/nonexistent/x")
+    assert ran.status == 1
+    assert "No such file or directory" in ran.err
+    assert site.run(main, "write", "batch_script", "99").err == (
+        "job script retrieval failed: Invalid job id specified\n"
+    )
+    site.world.state.jobs[job] = record
+
+
+def test_entities_may_be_shortened_and_given_with_an_equals_sign(site: Site) -> None:
+    job = site.submit(hold=True)
+    assert site.run(main, "show", f"job={job}").lines[0] == f"JobId={job} JobName=job"
+    assert site.run(main, "update", f"job={job}", "name=x").err == ""
+    assert site.run(main, "update", "node=n1", "state=drain", "reason=x").err == ""
+    assert site.run(main, "update", "part=debug", "state=down").err == ""
+    assert site.world.job(job).spec.name == "x"

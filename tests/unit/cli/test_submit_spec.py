@@ -1,0 +1,162 @@
+"""Options as text become a request, or are refused in Slurm's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spritz.cli.submit import spec
+from spritz.cli.submit.refusals import Refusal, Source
+from spritz.cli.submit.setters import SETTERS
+from spritz.model.errors import SpritzError
+from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
+from spritz.model.resources import GresRequest
+
+NOW = 1_800_000_000.0
+
+
+def build(said: list[str] | None = None, environ: dict[str, str] | None = None, **options: str) -> JobSpec:
+    given = {name.replace("_", "-"): value for name, value in options.items()}
+    source = Source(NOW, "/here", environ, said.append if said is not None else lambda text: None)
+    return spec.build(given, source)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"nodes": "2-4"}, {"nodes_min": 2, "nodes_max": 4, "nodes_given": True, "tasks": 2}),
+        ({"nodes": "2", "ntasks_per_node": "3"}, {"tasks": 6, "tasks_given": False}),
+        ({"ntasks": "7", "ntasks_per_node": "3"}, {"nodes_min": 3, "nodes_given": False}),
+        ({"gpus": "2", "ntasks_per_gpu": "2"}, {"tasks": 4, "tasks_given": True}),
+        ({"gpus_per_node": "2", "nodes": "2", "ntasks_per_gpu": "1"}, {"tasks": 4, "tasks_given": True}),
+        ({"gres": "gpu:1", "ntasks": "3", "ntasks_per_gpu": "2"}, {"tasks": 3}),
+        ({"mem": "4G"}, {"memory_mib_per_node": 4096}),
+        ({"time": "1-2"}, {"time_limit_minutes": 26 * 60}),
+        ({"time": "0"}, {"time_limit_minutes": None}),
+        ({"begin": "now+60"}, {"begin_at": NOW + 60}),
+        ({"gpus": "a100:2"}, {"gpus": (GresRequest("gpu", "a100", 2),)}),
+        ({"gres": "none"}, {"gres_per_node": ()}),
+        ({"exclusive": ""}, {"sharing": Sharing.EXCLUSIVE}),
+        ({"oversubscribe": ""}, {"sharing": Sharing.OVERSUBSCRIBE}),
+        ({"signal": "B:USR1@90"}, {"end_signal": EndSignal(signal=10, seconds=90, batch=True)}),
+        ({"nice": ""}, {"nice": 100}),
+        ({"requeue": ""}, {"requeue": True}),
+        ({"no_requeue": ""}, {"requeue": False}),
+        ({"chdir": "../x"}, {"work_dir": "/x"}),
+        ({"mail_type": "ALL"}, {"mail_types": ("BEGIN", "END", "FAIL", "INVALID_DEPEND", "REQUEUE", "STAGE_OUT")}),
+        ({"tres_per_task": "cpu=2,gres/gpu:h100=1", "ntasks": "1"}, {"cpus_per_task": 2}),
+        ({"dependency": "afterok:12"}, {"dependencies": (Dependency(kind="afterok", job_id=12),)}),
+        ({"extra_node_info": "2:4"}, {"sockets_per_node": 2, "cores_per_socket": 4}),
+        ({"hint": "nomultithread"}, {"threads_per_core": 1}),
+        ({"nodelist": "n[1-2],n1"}, {"node_list": ("n1", "n2")}),
+    ],
+)
+def test_an_option_becomes_fields(options: dict[str, str], fields: dict[str, object]) -> None:
+    built = build(None, None, **options)
+    assert {name: getattr(built, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message", "status"),
+    [
+        ("ntasks", "0", 'Invalid numeric value "0" for --ntasks.', 1),
+        ("ntasks", "-3", 'Invalid numeric value "-3" for --ntasks.', 1),
+        ("nodes", "abc", '"abc" is not a valid node count', 255),
+        ("nodes", "3-2", "Maximum node count 2 is less than minimum node count 3", 255),
+        ("nodes", "1,3", "option --nodes=1,3 is not supported by Spritz: give a range, min-max", 1),
+        ("nodes", "1-4:2", "option --nodes=1-4:2 is not supported by Spritz: give a range, min-max", 1),
+        ("time", "abc", "Invalid --time specification", 255),
+        ("mem", "5X", "Invalid --mem specification", 255),
+        ("signal", "XYZ", "Invalid --signal specification", 255),
+        ("signal", "R:USR1", "option --signal=R: is not supported by Spritz: reservations are not built yet", 1),
+        ("nice", "99999999999", "Invalid --nice value, out of range (+/- 2147483645)", 255),
+        ("mail-type", "abc", "Invalid --mail-type specification", 255),
+        ("open-mode", "x", "Invalid --open-mode specification", 255),
+        ("exclusive", "x", "Invalid --exclusive specification", 255),
+        ("exclusive", "mcs", "option --exclusive=mcs is not supported by Spritz: nodes are for one job or one user", 1),
+        ("distribution", "x", "Invalid --distribution specification", 255),
+        ("mem-bind", "x", 'unrecognized --mem-bind argument "x"', 255),
+        ("gpu-bind", "x", "Invalid --gpu-bind argument: x", 255),
+        ("hint", "x", 'unrecognized --hint argument "x", see --hint=help', 1),
+        ("uid", "nosuchuser", "Invalid --uid specification", 255),
+        ("kill-on-invalid-dep", "x", "Invalid --kill-on-invalid-dep specification", 255),
+        ("nodefile", "nosuch", "Invalid --nodefile node file", 255),
+        ("dependency", "afterok:nosuch", "Job dependency problem", 1),
+        ("nodelist", "n[1-", "Invalid node name specified", 1),
+        ("gres", "nosuch:x:y:z", "Invalid generic resource (gres) specification", 1),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_in_slurms_words(option: str, value: str, message: str, status: int) -> None:
+    with pytest.raises(SpritzError) as caught:
+        build(None, None, **{option.replace("-", "_"): value})
+    assert (caught.value.message, caught.value.exit_code) == (message, status)
+
+
+@pytest.mark.parametrize(("option", "value"), [("requeue", "expedite"), ("mem-bind", "local"), ("exclusive", "topo")])
+def test_a_value_that_is_not_built_is_refused_by_name(option: str, value: str) -> None:
+    with pytest.raises(SpritzError, match=f"option --{option}={value} is not supported by Spritz: "):
+        build(None, None, **{option.replace("-", "_"): value})
+
+
+@pytest.mark.parametrize("option", sorted(SETTERS))
+@pytest.mark.parametrize("value", ["", "0", "-1", "\udcff", "x" * 100_000, "9" * 40, "a\0b", "[", "%", ":", ",", "\n"])
+def test_any_value_is_taken_or_refused_in_one_line(option: str, value: str, tmp_path: Path) -> None:
+    """Bad input never ends in a traceback, and never floods the terminal."""
+    try:
+        spec.build({option: value}, Source(NOW, str(tmp_path), {}, lambda text: None))
+    except SpritzError as error:
+        complaint = error.message
+    else:
+        complaint = "taken"
+    assert complaint
+    assert len(complaint) < 1000
+    assert "\n" not in complaint
+
+
+def test_a_time_that_cannot_be_read_is_shown_with_the_place() -> None:
+    said: list[str] = []
+    with pytest.raises(SpritzError, match="Invalid --begin specification"):
+        build(said, begin="now+x")
+    assert said == ["Invalid time specification (pos=3): now+x\n"]
+
+
+def test_controller_worded_errors_are_told_apart() -> None:
+    with pytest.raises(Refusal) as caught:
+        build(dependency="nosuch:1")
+    assert caught.value.code == "ESLURM_DEPENDENCY"
+
+
+def test_more_named_nodes_than_asked_for_are_refused() -> None:
+    with pytest.raises(SpritzError, match=r"invalid number of nodes \(-N 2-1\)"):
+        build(nodes="1", nodelist="n1,n2")
+
+
+def test_gpus_per_task_without_tasks_is_refused_with_slurms_reason() -> None:
+    with pytest.raises(SpritzError) as caught:
+        build(gpus_per_task="1")
+    assert caught.value.code == "ESLURM_INVALID_GRES"
+    assert "used without either" in caught.value.details[0]
+    assert build(gpus_per_task="1", ntasks="2").gpus_per_task == (GresRequest("gpu", "", 1),)
+
+
+def test_fewer_tasks_than_nodes_take_fewer_nodes_with_a_warning() -> None:
+    fields = spec.fields_of({"nodes": "4", "ntasks": "2"}, Source(NOW))
+    assert spec.fewer_nodes(fields) == "Warning: can't run 2 processes on 4 nodes, setting nnodes to 2"
+    assert spec.job_spec(fields).nodes_max == 2
+    assert spec.fewer_nodes(fields) == ""
+
+
+def test_an_arbitrary_distribution_takes_its_hosts_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("n3\nn1\nn3\n")
+    fields = spec.fields_of(
+        {"distribution": "arbitrary"}, Source(NOW, str(tmp_path), {"SLURM_HOSTFILE": "hosts"}, lambda text: None)
+    )
+    assert fields["node_list"] == ("n3", "n1", "n3")
+    built = spec.job_spec(fields)
+    assert (built.node_list, built.tasks, built.nodes_min) == (("n3", "n1", "n3"), 3, 2)
+
+
+def test_a_node_list_with_a_slash_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("n[1-2], n4\n")
+    assert build(nodelist=f"{tmp_path}/hosts").node_list == ("n1", "n2", "n4")

@@ -1,0 +1,119 @@
+"""Who said what: command line over environment over script, and which variables are read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from spritz.cli import salloc, sbatch, srun
+from spritz.cli.context import Context
+from spritz.cli.options import Fatal
+from spritz.cli.submit import setters, values, variables
+from spritz.model.errors import SpritzError
+
+COMMANDS = {"sbatch": sbatch.OPTIONS, "salloc": salloc.OPTIONS, "srun": srun.OPTIONS}
+
+#: options that the commands themselves act on, beside those that become fields of the request
+OWN = {
+    "sbatch": "export export-file get-user-env help ignore-pbs parsable propagate quiet test-only usage verbose "
+    "version wait wrap",
+    "salloc": "bell help immediate kill-command no-bell no-shell quiet usage verbose version",
+    "srun": "bcast disable-status epilog exact export help immediate interactive jobid kill-on-bad-exit label mpi "
+    "multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt relative task-epilog task-prolog "
+    "test-only unbuffered usage verbose version wait",
+}
+
+
+def test_a_stronger_source_wins_and_displaces_rivals() -> None:
+    merged = values.merge({"mem": "1G", "job-name": "a"}, {"mem-per-cpu": "2G"})
+    assert merged == {"job-name": "a", "mem-per-cpu": "2G"}
+
+
+def test_the_last_of_several_counts_and_repeated_flags_are_counted() -> None:
+    assert values.from_parsed([("nodes", "1"), ("nodes", "2"), ("verbose", None), ("verbose", None)]) == {
+        "nodes": "2",
+        "verbose": "11",
+    }
+
+
+def test_two_sizes_of_memory_in_one_source_are_refused() -> None:
+    with pytest.raises(Fatal, match="mutually exclusive"):
+        values.from_parsed([("mem", "1"), ("mem-per-cpu", "2")])
+
+
+@pytest.mark.parametrize(("value", "isset"), [("", True), ("yes", True), ("1", True), ("0", False), ("no", False)])
+def test_a_flag_variable_is_set_by_nothing_yes_or_a_number(value: str, isset: bool) -> None:
+    """srun(1) INPUT ENVIRONMENT VARIABLES."""
+    assert ("overlap" in variables.read("srun", srun.OPTIONS, {"SLURM_OVERLAP": value})) is isset
+
+
+def test_later_variables_win_over_earlier_names_of_the_same_option() -> None:
+    read = variables.read("srun", srun.OPTIONS, {"SLURM_EXPORT_ENV": "NONE", "SRUN_EXPORT_ENV": "ALL"})
+    assert read["export"] == "ALL"
+
+
+def test_a_step_does_not_ask_by_number_for_what_its_job_has() -> None:
+    environ = {"SLURM_MEM_PER_NODE": "100", "SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NAME": "job"}
+    inside = variables.read("srun", srun.OPTIONS, environ, inside=True)
+    assert inside == {"ntasks": "4", "nodes": "2"}
+    assert variables.read("srun", srun.OPTIONS, environ)["mem"] == "100"
+
+
+def test_the_binding_of_a_step_is_not_that_of_steps_made_inside_it() -> None:
+    environ = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x1", "SLURM_STEP_ID": "0"}
+    assert variables.read("srun", srun.OPTIONS, environ, inside=True) == {}
+    assert "cpu-bind" in variables.read("srun", srun.OPTIONS, {"SLURM_CPU_BIND": "cores"}, inside=True)
+
+
+def test_a_variable_of_a_refused_option_is_refused_too() -> None:
+    with pytest.raises(SpritzError, match="--reservation"):
+        variables.read("sbatch", sbatch.OPTIONS, {"SBATCH_RESERVATION": "r"})
+
+
+@pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
+def test_every_variable_leads_to_an_option(command: str) -> None:
+    names = {row.name for row in COMMANDS[command]}
+    unknown = {option for _, option in variables.table(command)} - names
+    assert unknown <= {"container", "mem-bind", "container-id"} - names
+
+
+@pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
+def test_no_option_is_accepted_and_ignored(command: str) -> None:
+    """Whatever is not refused becomes a field of the request, or is acted upon by the command itself."""
+    working = {row.key for row in COMMANDS[command] if not row.refused}
+    assert working - set(setters.SETTERS) == set(OWN[command].split())
+
+
+@pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
+def test_short_options_are_unique(command: str) -> None:
+    letters = [row.short for row in COMMANDS[command] if row.short]
+    assert len(letters) == len(set(letters))
+
+
+def test_failures_exit_as_the_variables_say() -> None:
+    error = SpritzError("no", code="ESLURM_NODES_BUSY")
+    values.own_exit_code(error, {"SLURM_EXIT_IMMEDIATE": "66", "SLURM_EXIT_ERROR": "77"})
+    assert error.exit_code == 66
+    error = SpritzError("no")
+    values.own_exit_code(error, {"SLURM_EXIT_IMMEDIATE": "66", "SLURM_EXIT_ERROR": "77"})
+    assert error.exit_code == 77
+    values.own_exit_code(error, {"SLURM_EXIT_ERROR": "many"})
+    assert error.exit_code == 77
+
+
+@pytest.mark.parametrize(
+    ("command", "argv"),
+    [
+        (srun.main, ["-n1", "a", ":", "-n2", "b"]),
+        (salloc.main, ["-n1", ":", "-n2", "cmd"]),
+        (sbatch.main, ["-n1", ":", "-n2", "x"]),
+    ],
+)
+def test_components_of_heterogeneous_jobs_are_refused_by_name(
+    command: Callable[[list[str], Context], int], argv: list[str]
+) -> None:
+    context = Context("x", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+    with pytest.raises(SpritzError, match="heterogeneous jobs are not built yet"):
+        command(argv, context)

@@ -1,0 +1,322 @@
+"""Commands reach their daemon, are told in Slurm's words when they cannot, and never hang."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import NoneType
+
+import pytest
+
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
+from spritz.client.handling import DEFERRED, Call, Deferred
+from spritz.client.locate import ControllerConfig
+from spritz.client.sync import Connection, connect_address, connect_controller
+from spritz.model.errors import Rejection
+from spritz.runtime.sockets import unix_socket
+from spritz.wire.envelope import Failure, Hello, encode, encode_failure
+from tests.unit.client.conversation import (
+    Answer,
+    Ask,
+    Count,
+    Crash,
+    Number,
+    Person,
+    Silence,
+    Who,
+    abstract_name,
+    crash,
+    echo,
+    serving,
+    who,
+)
+
+
+async def count(request: Count, call: Call):  # type: ignore[no-untyped-def]  # an async generator of Number
+    for value in range(request.upto):
+        yield Number(value=value)
+
+
+def silent(request: Silence, call: Call) -> Deferred:
+    return DEFERRED
+
+
+def config(
+    port: int, *, timeout: float = 10.0, name: str = "t", hosts: tuple[str, ...] = ("127.0.0.1",)
+) -> ControllerConfig:
+    return ControllerConfig(
+        path="slurm.conf",
+        cluster_name=name,
+        hosts=hosts,
+        port=port,
+        slurm_user=str(os.getuid()),
+        message_timeout_seconds=timeout,
+    )
+
+
+@contextmanager
+def peer_that(behave: bytes | None) -> Iterator[int]:
+    """A TCP port whose server sends these bytes to whoever connects and then is silent; None closes at once."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    done = threading.Event()
+
+    def body() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            if behave is not None:
+                connection.sendall(behave)
+                done.wait(10)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        done.set()
+        thread.join(10)
+        listener.close()
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_a_call_is_answered_over_the_unix_socket_and_over_tcp() -> None:
+    name = abstract_name()
+    with serving({Ask: echo}, name) as server:
+        for address in (name, ("127.0.0.1", server.port)):
+            with connect_address(address, timeout=5) as connection:
+                assert connection.call(Ask(text="hé\0"), Answer) == Answer(text="hé\0")
+                assert connection.call(Ask(text="again"), Answer).text == "again"
+                assert connection.peer is not None
+                assert connection.peer.role == "slurmctld"
+
+
+def test_the_kernel_vouches_for_local_callers_on_both_kinds_of_socket() -> None:
+    name = abstract_name()
+    with serving({Who: who}, name) as server:
+        with connect_address(name, timeout=5) as connection:
+            assert connection.call(Who(), Person) == Person(uid=os.getuid(), via="unix")
+        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+            assert connection.call(Who(), Person) == Person(uid=os.getuid(), via="tcp")
+
+
+def test_a_thousand_requests_on_their_way_at_once_are_all_answered() -> None:
+    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=10) as connection:
+        first = connection.send_many([Ask(text=str(n)) for n in range(1000)])
+        responses = [connection.receive() for _ in range(1000)]
+    assert [response.id for response in responses] == list(range(first, first + 1000))
+    assert all(response.error is None for response in responses)
+
+
+def test_a_large_request_and_a_large_answer_pass() -> None:
+    text = "x" * 20_000_000
+    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=20) as connection:
+        assert connection.call(Ask(text=text), Answer).text == text
+
+
+def test_a_stream_yields_each_item_and_the_connection_stays_usable() -> None:
+    with serving({Count: count, Ask: echo}) as server:
+        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+            values = [item.value for item in connection.stream(Count(upto=3000), Number)]
+            assert values == list(range(3000))
+            assert list(connection.stream(Count(upto=0), Number)) == []
+            assert connection.call(Ask(text="still here"), Answer).text == "still here"
+
+
+def test_a_rejection_arrives_with_slurms_number_text_and_hint() -> None:
+    def refuse(request: Ask, call: Call) -> Rejection:
+        return Rejection(code="ESLURM_INVALID_PARTITION_NAME", hint="did you mean gpu?")
+
+    with serving({Ask: refuse}) as server, connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+        with pytest.raises(RemoteError) as refused:
+            connection.call(Ask(), Answer)
+    error = refused.value
+    assert (error.code, error.errno, error.message) == (
+        "ESLURM_INVALID_PARTITION_NAME",
+        2000,
+        "Invalid partition name specified",
+    )
+    assert (error.hint, error.exit_code) == ("did you mean gpu?", 1)
+
+
+def test_a_fault_in_a_handler_is_told_without_its_details_and_harms_nobody() -> None:
+    with serving({Crash: crash, Ask: echo}) as server:
+        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+            with pytest.raises(RemoteError, match="internal error of the daemon") as refused:
+                connection.call(Crash(), Answer)
+            assert "ZeroDivision" not in refused.value.message
+            assert connection.call(Ask(text="alive"), Answer).text == "alive"
+
+
+def test_an_unknown_request_and_an_answer_of_another_type_are_errors() -> None:
+    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+        with pytest.raises(RemoteError, match="'Who' is not a request"):
+            connection.call(Who(), Person)
+        with pytest.raises(ClientError, match="Unexpected message received"):
+            connection.call(Ask(), Person)
+
+
+def test_an_answer_without_a_body_is_none() -> None:
+    with serving({Ask: lambda request, call: None}) as server:
+        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+            connection.call(Ask(), NoneType)
+
+
+@pytest.mark.parametrize("behaviour", [b"", b"\0\0\1\0 half a frame"], ids=["silent", "half"])
+def test_a_peer_that_does_not_answer_costs_the_timeout_and_no_more(behaviour: bytes) -> None:
+    with peer_that(behaviour) as port:
+        started = time.monotonic()
+        with connect_controller(config(port, timeout=0.3)) as connection, pytest.raises(CallTimeout) as failed:
+            connection.call(Ask(), Answer)
+        assert 0.25 < time.monotonic() - started < 5
+    assert failed.value.message == "Socket timed out on send/recv operation"
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 100, b"\0\0\0\x01\xc0", b"\0\0\0\x00"]
+)
+def test_garbage_from_the_peer_is_an_error_at_once(garbage: bytes) -> None:
+    with peer_that(garbage) as port, connect_controller(config(port)) as connection:
+        with pytest.raises(ClientError, match="Unexpected message received"):
+            connection.call(Ask(), Answer)
+
+
+def test_a_peer_that_hangs_up_is_a_receive_failure() -> None:
+    with peer_that(None) as port, connect_address(("127.0.0.1", port), timeout=5) as connection:
+        with pytest.raises(ConnectionLost, match=r"Unable to contact slurm controller \((receive|send) failure\)"):
+            connection.call(Ask(), Answer)
+    started = time.monotonic()
+    with peer_that(None) as port, pytest.raises(ClientError, match="Unable to contact slurm controller"):
+        with connect_controller(config(port)) as connection:
+            connection.call(Ask(), Answer)
+    assert time.monotonic() - started < 5
+
+
+def test_a_server_of_another_release_is_named() -> None:
+    theirs = Hello(magic="spritz", version_min=7, version_max=9, software="spritz 9.1", role="slurmctld")
+    with peer_that(encode(theirs)) as port, connect_controller(config(port)) as connection:
+        with pytest.raises(ClientError, match=r"spritz 9\.1 \(slurmctld\) speaks protocol 7 to 9"):
+            connection.call(Ask(), Answer)
+
+
+def test_a_server_that_refuses_the_connection_is_heard() -> None:
+    refusal = Failure(code="SLURM_PROTOCOL_VERSION_ERROR", errno=1005, message="too old", exit_code=3)
+    with peer_that(encode_failure(0, refusal)) as port, connect_controller(config(port)) as connection:
+        with pytest.raises(RemoteError, match="too old") as refused:
+            connection.call(Ask(), Answer)
+    assert refused.value.exit_code == 3
+
+
+def test_no_controller_is_worded_as_slurm_words_it_and_says_where_it_was_looked_for() -> None:
+    port = unused_port()
+    started = time.monotonic()
+    with pytest.raises(ClientError) as failed:
+        connect_controller(config(port))
+    assert failed.value.message == "Unable to contact slurm controller (connect failure)"
+    assert failed.value.code == "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR"
+    assert f"127.0.0.1:{port}: Connection refused" in failed.value.hint
+    assert time.monotonic() - started < 5
+
+
+def test_a_host_that_does_not_exist_is_passed_over_for_the_next() -> None:
+    with serving({Ask: echo}) as server:
+        hosts = ("no-such-host.invalid", "127.0.0.1")
+        with connect_controller(config(server.port, hosts=hosts)) as connection:
+            assert connection.call(Ask(text="second"), Answer).text == "second"
+
+
+def test_a_controller_that_restarts_is_waited_for_if_asked() -> None:
+    port = unused_port()
+    name = config(port, name="restarting").socket_name
+    found: list[str] = []
+
+    def ask() -> None:
+        with connect_controller(config(port, name="restarting"), wait_seconds=10) as connection:
+            found.append(connection.call(Ask(text="back"), Answer).text)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    with serving({Ask: echo}, name):
+        thread.join(10)
+    assert found == ["back"]
+
+
+def test_the_unix_socket_is_preferred() -> None:
+    port = unused_port()
+    with serving({Who: who}, config(port, name="preferred").socket_name):
+        with connect_controller(config(port, name="preferred")) as connection:
+            assert connection.call(Who(), Person).via == "unix"
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another user to squat")
+@pytest.mark.parametrize("over", ["unix", "tcp"])
+def test_a_stranger_on_the_controllers_socket_or_port_is_not_trusted(over: str) -> None:
+    port = unused_port()
+    name = config(port, name="squatted").socket_name
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        squatter = unix_socket(name) if over == "unix" else socket.create_server(("127.0.0.1", port))
+        os.write(told, b"x")
+        squatter.setblocking(True)
+        held = squatter.accept()
+        time.sleep(20)
+        held[0].close()
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        with pytest.raises(ClientError, match="Protocol authentication error") as refused:
+            connect_controller(config(port, name="squatted"))
+        assert "uid 65534" in refused.value.hint
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(told)
+
+
+def test_a_local_port_at_which_nobody_accepts_is_given_nothing() -> None:
+    """Before it is accepted nobody can tell whose connection it is: so nothing is sent on it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        started = time.monotonic()
+        with pytest.raises(ClientError, match="connect failure") as failed:
+            connect_controller(config(listener.getsockname()[1], timeout=0.3))
+        assert "nobody accepts the connection" in failed.value.hint
+        assert time.monotonic() - started < 5
+
+
+def test_importing_the_client_brings_in_nothing_slow() -> None:
+    """STYLE §3: commands must start fast. The list is of what costs more than a millisecond each."""
+    program = (
+        "import sys, msgspec; before = set(sys.modules);"
+        "import spritz.client.sync, spritz.client.locate, spritz.runtime.clock;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    slow = {"asyncio", "socket", "logging", "json", "re", "enum", "dataclasses", "typing", "argparse", "datetime"}
+    assert not slow & set(loaded)
+
+
+def test_a_connection_is_closed_when_its_block_is_left() -> None:
+    with serving({Ask: echo}) as server:
+        connection: Connection
+        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+            connection.call(Ask(), Answer)
+        with pytest.raises(ClientError):
+            connection.call(Ask(), Answer)

@@ -1,0 +1,123 @@
+"""No key is decoration: what `status` calls done is named where something is done with it.
+
+Crude and honest: a key counts as read if a string of the program, documentation aside, names it outside the tables of
+keys and outside what only shows or writes configurations. Fields that `config.build` fills must be used elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import spritz
+from spritz.config.schema import cgroup_keys, gres_keys, record_keys, slurm_keys, status
+from spritz.config.schema.options import INTEGERS, OPTIONS
+from spritz.model.cluster import ClusterSettings
+from spritz.model.node import NodeConfig
+from spritz.model.partition import Partition
+from spritz.model.resources import GresCapacity, NodeCapacity
+
+ROOT = Path(spritz.__file__).parent
+
+#: Know all keys and do nothing with them.
+_TELLING = ("config/schema/", "config/show.py", "config/reference.py", "config/render.py", "cli/format/", "cli/local/")
+
+#: Fields that only show what was configured, with the reason.
+_SHOWN = {
+    "Partition.nodes_text": "scontrol show partition",
+    "Partition.alternate": "later: warned of",
+    "Partition.preempt_mode": "later: warned of",
+    "Partition.grace_seconds": "later: warned of",
+    "NodeConfig.gres_text": "scontrol show node",
+    "NodeCapacity.boards": "scontrol show node; CPUs follow from it in config.geometry",
+    "GresCapacity.links": "later: warned of",
+}
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")
+    }
+
+
+def _docstrings(tree: ast.Module) -> set[int]:
+    """Strings that stand alone."""
+    return {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+
+
+@cache
+def _words() -> frozenset[str]:
+    """Every word of every string that may be a key to read, in lower case."""
+    found: set[str] = set()
+    for name, tree in _trees().items():
+        if name.startswith(_TELLING):
+            continue
+        alone = _docstrings(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+                found.update(word.lower() for word in re.findall(r"\w+", node.value))
+    return frozenset(found)
+
+
+@cache
+def _attributes() -> frozenset[str]:
+    """Attributes read outside the room that reads configurations and the commands that show them."""
+    return frozenset(
+        node.attr
+        for name, tree in _trees().items()
+        if not name.startswith(("config/", "cli/format/", "cli/jsonview/"))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    )
+
+
+@pytest.mark.parametrize("name", sorted(status.DONE))
+def test_a_key_that_is_done_is_read(name: str) -> None:
+    key = name.rpartition(".")[2]
+    assert key.lower() in _words(), f"{name} is marked done in config/schema/status.py, and nothing reads it"
+
+
+@pytest.mark.parametrize("record", [ClusterSettings, Partition, NodeConfig, NodeCapacity, GresCapacity])
+def test_what_the_configuration_fills_is_used(record: type[msgspec.Struct]) -> None:
+    unused = {f"{record.__name__}.{name}" for name in record.__struct_fields__ if name not in _attributes()}
+    assert unused - set(_SHOWN) == set(), "fields that nobody uses"
+
+
+def test_a_key_whose_fields_are_only_shown_is_not_called_done() -> None:
+    later = {name for name, why in _SHOWN.items() if why == "later: warned of"}
+    assert later == {"Partition.alternate", "Partition.preempt_mode", "Partition.grace_seconds", "GresCapacity.links"}
+    for name in ("PartitionName.Alternate", "PartitionName.PreemptMode", "PartitionName.GraceTime", "gres.conf.Links"):
+        assert not status.is_done(name)
+
+
+def test_the_table_names_only_keys_and_options_that_there_are() -> None:
+    known = {key.name for key in slurm_keys().values()}
+    scopes = {"nodename": "NodeName", "partitionname": "PartitionName", "downnodes": "DownNodes", "nodeset": "NodeSet"}
+    for kind, table in record_keys().items():
+        known |= {f"{scopes[kind]}.{key.name}" for key in table.values()}
+    known |= {f"gres.conf.{key.name}" for key in gres_keys().values()}
+    known |= {f"cgroup.conf.{key.name}" for key in cgroup_keys().values()}
+    known |= {f"{key}.{option}" for key, options in OPTIONS.items() for option in options}
+    named = status.DONE | set(status.HONOURED) | set(status.MOOT)
+    assert named - known == set()
+
+
+def test_a_list_of_options_is_called_done_only_if_some_option_of_it_is() -> None:
+    lists = {name for name in status.DONE if name in OPTIONS} - {"JobAcctGatherFrequency"}
+    for name in lists:
+        assert any(f"{name}.{option}" in status.DONE for option in OPTIONS[name]), name
+
+
+def test_options_that_take_a_number_are_known() -> None:
+    options = {option for names in OPTIONS.values() for option in names}
+    assert set(INTEGERS) <= options

@@ -1,0 +1,299 @@
+"""The single writer: order, and nothing released before it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from msgspec import Struct
+
+from spritz.controller.blobs import BlobStore
+from spritz.controller.commit import CommitThread, InlineCommitter
+from spritz.controller.events import decode_group
+from spritz.controller.journal import Group, JournalError, JournalFailed
+from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.loop import Reply, SingleWriter
+from spritz.core.effects import Effect, ReloadNode
+from spritz.model.cluster import SYSTEM, Caller
+from spritz.model.commands.job import Done
+from spritz.model.errors import Rejection
+from spritz.model.events import Event
+from spritz.model.events.job import JobsPurged
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.log import get_logger
+
+
+class Add(Struct, frozen=True):
+    """A command of this test's machine: so many events."""
+
+    events: int
+    effect: str = ""
+
+
+class Outcome:
+    def __init__(self, reply: Reply, events: Sequence[Event], effects: Sequence[Effect]) -> None:
+        self.reply = reply
+        self.events = events
+        self.effects = effects
+
+
+class Counter:
+    """A machine whose events are numbered: no more is needed to see order."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.state = self
+
+    @property
+    def version(self) -> int:
+        return self.count
+
+    def handle(self, command: Struct, now: float, caller: Caller) -> Outcome:
+        assert isinstance(command, Add)
+        if command.effect == "fault":
+            self.count += command.events
+            raise KeyError("a fault of the core")
+        if command.events == 0:
+            return Outcome(Rejection(code="ESLURM_NODES_BUSY"), (), ())
+        events = [JobsPurged(at=now, job_ids=(self.count + n + 1,)) for n in range(command.events)]
+        self.count += command.events
+        effects = [ReloadNode(node=command.effect)] if command.effect else []
+        return Outcome(Done(messages=(str(self.count),)), events, effects)
+
+
+class SlowCommitter:
+    """Does nothing until told: the moment between memory and disk, held still."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+    def put(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        self.waiting.append((work, done))
+
+    def finish(self) -> None:
+        work, done = self.waiting.pop(0)
+        work()
+        done()
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    def __init__(self, committer: SlowCommitter | InlineCommitter | CommitThread) -> None:
+        self.store = MemoryStore()
+        self.journal = MemoryJournal(self.store)
+        self.blobs = BlobStore(self.journal)
+        self.effects: list[str] = []
+        self.broken: list[Exception] = []
+        self.writer = SingleWriter(
+            Counter(),
+            self.journal,
+            self.blobs,
+            committer,
+            SystemClock(),
+            get_logger("test"),
+            on_effects=lambda effects: self.effects.extend(effect.node for effect in effects),
+            on_broken=self.broken.append,
+        )
+        self.replies: list[str] = []
+
+    def send(self, command: Add) -> None:
+        self.writer.handle(command, SYSTEM, lambda reply: self.replies.append(str(reply)))
+
+    def groups(self) -> list[tuple[int, int]]:
+        return [(group.first, group.last) for group in self.store.groups]
+
+
+async def turns(count: int = 4) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_replies_and_effects_wait_for_the_commit_that_holds_their_events() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        bench.send(Add(1, effect="n1"))
+        await turns()
+        assert (bench.replies, bench.effects, bench.groups()) == ([], [], [])
+        slow.finish()
+        assert len(bench.replies) == 1
+        assert bench.effects == ["n1"]
+        assert bench.groups() == [(1, 1)]
+
+    asyncio.run(main())
+
+
+def test_commands_of_one_turn_share_a_group_and_those_that_come_while_it_syncs_share_the_next() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        for _ in range(3):
+            bench.send(Add(2))
+        await turns()
+        for _ in range(5):
+            bench.send(Add(1))
+            await turns()
+        assert len(slow.waiting) == 1
+        slow.finish()
+        await turns()
+        slow.finish()
+        assert bench.groups() == [(1, 6), (7, 11)]
+        assert len(bench.replies) == 8
+
+    asyncio.run(main())
+
+
+def test_a_refusal_or_a_read_waits_for_the_events_it_could_have_seen() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        seen: list[str] = []
+        bench.send(Add(1))
+        bench.writer.when_durable(lambda: seen.append("with the group that is gathered"))
+        await turns()
+        bench.writer.when_durable(lambda: seen.append("with the group on its way"))
+        bench.send(Add(0))
+        await turns()
+        assert (seen, bench.replies) == ([], [])
+        slow.finish()
+        await turns()
+        assert seen == ["with the group that is gathered", "with the group on its way"]
+        assert len(bench.replies) == 2
+        bench.writer.when_durable(lambda: seen.append("at once"))
+        assert seen[-1] == "at once"
+
+    asyncio.run(main())
+
+
+def test_hooks_run_once_a_turn_and_what_they_hand_in_joins_the_same_group() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        calls: list[int] = []
+
+        def plan() -> None:
+            calls.append(1)
+            bench.writer.handle_own(Add(1))
+
+        bench.writer.hooks.append(plan)
+        bench.send(Add(1))
+        bench.send(Add(1))
+        await turns()
+        slow.finish()
+        assert len(calls) == 1
+        assert bench.groups() == [(1, 3)]
+
+    asyncio.run(main())
+
+
+def test_after_a_failed_write_nothing_is_released_any_more() -> None:
+    async def main() -> None:
+        failures: list[JournalError] = []
+        failed = asyncio.Event()
+
+        def on_failure(error: JournalError) -> None:
+            failures.append(error)
+            failed.set()
+
+        committer = CommitThread(on_failure)
+        bench = Bench(committer)
+
+        def refuse(group: Group, blobs: object) -> None:
+            raise JournalFailed("no space left on device")
+
+        bench.journal.append = refuse  # type: ignore[method-assign]  # a full disk
+        bench.send(Add(1, effect="n1"))
+        bench.send(Add(1))
+        async with asyncio.timeout(5):
+            await failed.wait()
+        bench.send(Add(1))
+        await turns()
+        committer.close()
+        assert [error.message for error in failures] == ["no space left on device"]
+        assert (bench.replies, bench.effects) == ([], [])
+
+    asyncio.run(main())
+
+
+def test_a_thousand_commands_through_the_thread_are_each_answered_once_in_contiguous_groups() -> None:
+    async def main() -> None:
+        committer = CommitThread(lambda error: pytest.fail(str(error)))
+        bench = Bench(committer)
+        for number in range(1000):
+            bench.send(Add(1 + number % 3))
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await bench.writer.drain()
+        committer.close()
+        assert len(bench.replies) == 1000
+        stored = [event for group in bench.journal.groups(0) for event in decode_group(group)]
+        assert [event.job_ids for event in stored if isinstance(event, JobsPurged)] == [
+            (number + 1,) for number in range(len(stored))
+        ]
+        assert bench.groups()[0][0] == 1
+        assert bench.writer.durable_sequence == bench.writer.last_sequence == len(stored)
+
+    asyncio.run(main())
+
+
+def test_blobs_travel_with_the_group_of_the_command_that_names_them_and_only_once() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        key = bench.blobs.put(b"#!/bin/sh\n")
+        bench.send(Add(1))
+        await turns()
+        assert bench.store.blobs == {}
+        assert bench.blobs.get(key) == b"#!/bin/sh\n"
+        slow.finish()
+        assert bench.store.blobs == {key: b"#!/bin/sh\n"}
+        assert bench.blobs.put(b"#!/bin/sh\n") == key
+        assert bench.blobs.take_unsent() == {}
+
+    asyncio.run(main())
+
+
+def test_garbage_is_what_no_job_names_and_comes_back_when_it_is_named_again() -> None:
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: None))
+        kept, dropped = bench.blobs.put(b"kept"), bench.blobs.put(b"dropped")
+        bench.send(Add(1))
+        await turns()
+        assert bench.blobs.collect({kept}) == {dropped}
+        bench.journal.remove_blobs({dropped})
+        bench.blobs.put(b"dropped")
+        bench.send(Add(1))
+        await turns()
+        assert bench.store.blobs == {kept: b"kept", dropped: b"dropped"}
+
+    asyncio.run(main())
+
+
+def test_a_fault_of_the_core_that_changed_nothing_is_that_requests_alone() -> None:
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: None))
+        with pytest.raises(KeyError):
+            bench.send(Add(0, effect="fault"))
+        bench.send(Add(1))
+        await turns()
+        assert (len(bench.replies), bench.broken) == (1, [])
+
+    asyncio.run(main())
+
+
+def test_a_fault_that_left_events_in_memory_ends_the_daemon_before_anything_is_built_on_them() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        bench.send(Add(1))
+        with pytest.raises(KeyError):
+            bench.send(Add(1, effect="fault"))
+        await turns()
+        assert len(bench.broken) == 1
+        assert (slow.waiting, bench.replies) == ([], [])
+
+    asyncio.run(main())

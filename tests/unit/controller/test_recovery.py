@@ -1,0 +1,155 @@
+"""Recovery: what comes back from the journal is the state that was, or nothing at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from spritz.controller.blobs import BlobStore
+from spritz.controller.commit import InlineCommitter
+from spritz.controller.journal import Group, Image, JournalCorrupt
+from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.loop import SingleWriter
+from spritz.controller.recovery import recover
+from spritz.core.machine import Machine
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.cluster import ApplyPlan, Configure
+from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, SubmitJob
+from spritz.model.errors import Rejection
+from spritz.model.events import Event
+from spritz.model.job import JobSpec
+from spritz.model.node import NodeConfig
+from spritz.model.partition import Partition
+from spritz.model.reports import RegisterNode
+from spritz.model.resources import NodeCapacity
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.log import get_logger
+from spritz.scheduling import cycle
+from spritz.scheduling.projection import Projection
+
+SETTINGS = ClusterSettings(cluster_name="test")
+CAPACITY = NodeCapacity(cpus=4, cores_per_socket=4, memory_mib=100)
+
+
+def configure() -> Configure:
+    return Configure(
+        settings=SETTINGS,
+        nodes=(NodeConfig(name="n1", capacity=CAPACITY),),
+        partitions=(Partition(name="p", nodes=("n1",), default=True),),
+    )
+
+
+def register() -> RegisterNode:
+    return RegisterNode(name="n1", capacity=CAPACITY, booted_at=1.0, daemon_started_at=1.0, version="25.05.0")
+
+
+def submit(name: str, **fields: object) -> SubmitJob:
+    spec = JobSpec(name=name, uid=0, user="root", batch=True, script_key="k", **fields)  # type: ignore[arg-type]
+    return SubmitJob(spec=spec)
+
+
+def a_life(store: MemoryStore, *, image_after: int | None = None) -> Machine:
+    """A machine that has seen something of each kind, journaled group by group."""
+
+    async def main() -> Machine:
+        journal = MemoryJournal(store)
+        machine = Machine(SETTINGS)
+        writer = SingleWriter(
+            machine,
+            journal,
+            BlobStore(journal),
+            InlineCommitter(lambda error: pytest.fail(error.message)),
+            SystemClock(),
+            get_logger("test"),
+            on_effects=lambda effects: None,
+            on_broken=lambda error: pytest.fail(repr(error)),
+        )
+        projection = Projection()
+
+        def follow(events: Sequence[Event]) -> None:
+            for event in events:
+                projection.apply(event)
+
+        writer.listeners.append(follow)
+        commands: Sequence[Struct] = (
+            configure(),
+            register(),
+            submit("one"),
+            submit("array", array="0-9%2"),
+            submit("held", hold=True),
+            submit("after"),
+            CancelJobs(filter=JobFilter(targets=(JobTarget(3),))),
+        )
+        for number, command in enumerate(commands):
+            reply = writer.handle_own(command)
+            assert not isinstance(reply, Rejection), reply
+            await writer.drain()
+            if number == image_after:
+                journal.write_image(Image(sequence=writer.last_sequence, payload=machine.image()))
+        writer.handle_own(ApplyPlan(plan=cycle.run(projection.snapshot(SystemClock().now()))))
+        await writer.drain()
+        journal.close()
+        return machine
+
+    return asyncio.run(main())
+
+
+def same(one: Machine, other: Machine) -> bool:
+    return bool(msgspec.msgpack.decode(one.image()) == msgspec.msgpack.decode(other.image()))
+
+
+@pytest.mark.parametrize("image_after", [None, 0, 3, 6])
+def test_the_state_comes_back_from_events_alone_and_from_an_image_with_the_rest(image_after: int | None) -> None:
+    store = MemoryStore()
+    lived = a_life(store, image_after=image_after)
+    assert lived.state.running, "the plan must have started something, or this test shows little"
+    found = recover(MemoryJournal(store), SETTINGS)
+    assert same(found.machine, lived)
+    assert found.machine.state.version == store.groups[-1].last
+    assert (found.image_sequence > 0) is (image_after is not None)
+    assert found.machine.pending_effects() == lived.pending_effects()
+
+
+def test_an_empty_journal_is_an_empty_cluster() -> None:
+    assert recover(MemoryJournal(MemoryStore()), SETTINGS).machine.state.jobs == {}
+
+
+def test_a_gap_between_image_and_events_is_damage() -> None:
+    store = MemoryStore()
+    a_life(store, image_after=1)
+    first = next(iter(store.images))
+    store.groups = [group for group in store.groups if group.first > first + 1]
+    with pytest.raises(JournalCorrupt, match="missing"):
+        recover(MemoryJournal(store), SETTINGS)
+
+
+def test_an_image_of_what_the_journal_does_not_have_is_damage() -> None:
+    store = MemoryStore()
+    machine = a_life(store)
+    store.images[10_000] = machine.image()
+    with pytest.raises(JournalCorrupt, match="journal ends at 9"):
+        recover(MemoryJournal(store), SETTINGS)
+
+
+def test_an_event_that_nobody_knows_is_damage_and_not_skipped() -> None:
+    store = MemoryStore()
+    a_life(store)
+    last = store.groups[-1].last
+    strange = Group(
+        first=last + 1, last=last + 1, at=0.0, payload=msgspec.msgpack.encode([{"kind": "JobBeamedUp", "at": 1.0}])
+    )
+    store.groups.append(strange)
+    store.checksums[strange.last] = strange.checksum
+    with pytest.raises(JournalCorrupt, match="JobBeamedUp"):
+        recover(MemoryJournal(store), SETTINGS)
+
+
+def test_an_unreadable_image_is_made_up_for_by_the_events() -> None:
+    store = MemoryStore()
+    lived = a_life(store, image_after=4)
+    store.images[max(store.images)] = b"\xc1"
+    assert same(recover(MemoryJournal(store), SETTINGS).machine, lived)

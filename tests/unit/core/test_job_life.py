@@ -1,0 +1,224 @@
+"""From submission to the end: the thin path, and the ways a batch job can end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spritz.core.effects import LaunchBatchOn, TerminateJobOn
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.job import FinishAllocation
+from spritz.model.ids import INFINITE, STEP_BATCH
+from spritz.model.job import Hold
+from spritz.model.partition import Partition
+from spritz.model.plan import PlannedStart
+from spritz.model.reasons import Reason
+from spritz.model.reports import StepFinished
+from spritz.model.resources import Allocation, NodeAllocation
+from spritz.model.states import JobFlag, JobState
+from spritz.testing.builders import ALICE, BOB, World, kinds, node_share, only
+
+
+def test_a_noop_job_takes_three_events_beside_its_submission(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id, "n2")
+    world.now += 1
+    outcome = world.finished(job_id)
+    assert [type(event).__name__ for event in world.events[-4:]] == ["JobQueued", "JobStarted", "StepEnded", "JobEnded"]
+    assert not outcome.effects
+    job = world.job(job_id)
+    assert job.state is JobState.COMPLETED
+    assert (job.started_at, job.ended_at, job.exit_status) == (1000.0, 1001.0, 0)
+    assert not world.state.uses["n2"].jobs
+
+
+def test_a_start_launches_the_script_on_the_first_node_only(world: World) -> None:
+    job_id = world.submit(nodes_min=2, nodes_given=True)
+    share = world.free_share("n3", 2)
+    outcome = world.plan(_start(world, job_id, (share, world.free_share("n1", 2))))
+    assert only(outcome.effects, LaunchBatchOn) == [LaunchBatchOn(node="n3", job_id=job_id, restart_count=0)]
+
+
+def test_a_multi_node_job_completes_until_every_node_has_let_go(world: World) -> None:
+    job_id = world.submit(nodes_min=3, nodes_given=True)
+    world.start(job_id, "n1", "n2", "n3")
+    outcome = world.finished(job_id)
+    assert {one.node for one in only(outcome.effects, TerminateJobOn)} == {"n2", "n3"}
+    assert world.job(job_id).flags == JobFlag.COMPLETING
+    assert not world.state.uses["n1"].jobs
+    assert world.state.uses["n2"].jobs
+    world.gone(job_id, "n2")
+    assert world.job(job_id).flags == JobFlag.COMPLETING
+    world.gone(job_id, "n3")
+    assert world.job(job_id).flags == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "reason", "detail"),
+    [
+        (0, JobState.COMPLETED, Reason.NONE, ""),
+        (3 << 8, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, ""),
+        (9, JobState.FAILED, Reason.RAISED_SIGNAL, "RaisedSignal:9(Killed)"),
+        (15, JobState.FAILED, Reason.RAISED_SIGNAL, "RaisedSignal:15(Terminated)"),
+        (53, JobState.FAILED, Reason.RAISED_SIGNAL, "RaisedSignal:53(Real-time signal 19)"),
+    ],
+)
+def test_the_script_decides_how_its_job_ended(
+    world: World, status: int, state: JobState, reason: Reason, detail: str
+) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    world.finished(job_id, status)
+    job = world.job(job_id)
+    assert (job.state, job.reason, job.reason_detail, job.exit_status) == (state, reason, detail, status)
+
+
+def test_out_of_memory_has_its_own_state_and_exit_code_0_125(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    world.finished(job_id, 9, oom=True)
+    job = world.job(job_id)
+    assert (job.state, job.reason, job.exit_status) == (JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, 125)
+
+
+def test_the_derived_exit_code_is_the_worst_of_the_steps(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id, cpus=2)
+    for status in (0, 5 << 8, 2 << 8):
+        step = world.step(job_id)
+        world.finished(job_id, status, step_id=step.step_id, gone=False)
+    world.finished(job_id)
+    job = world.job(job_id)
+    assert (job.state, job.exit_status, job.derived_exit_status) == (JobState.COMPLETED, 0, 5 << 8)
+
+
+def test_finished_jobs_are_forgotten_after_min_job_age(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(min_job_age_seconds=60))
+    job_id = world.submit()
+    world.start(job_id)
+    world.finished(job_id)
+    world.advance(59)
+    assert job_id in world.state.jobs
+    world.advance(2)
+    assert job_id not in world.state.jobs
+
+
+def test_min_job_age_zero_keeps_records(make_world: Callable[..., World]) -> None:
+    """slurm.conf(5): a value of zero prevents any job record purging."""
+    world = make_world(settings=ClusterSettings(min_job_age_seconds=0))
+    job_id = world.submit()
+    world.cancel(job_id)
+    assert world.machine.next_deadline() is None
+
+
+def test_a_job_ends_at_its_time_limit_with_a_grace_of_over_time_limit(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(over_time_minutes=2))
+    job_id = world.submit(time_limit_minutes=10)
+    world.start(job_id)
+    world.advance(11 * 60)
+    assert world.job(job_id).state is JobState.RUNNING
+    effects = world.advance(61)
+    job = world.job(job_id)
+    assert (job.state, job.reason) == (JobState.TIMEOUT, Reason.TIME_LIMIT)
+    assert [one.cause for one in only(effects, TerminateJobOn)] == ["TIMEOUT"]
+
+
+def test_partition_gives_the_time_limit_that_the_job_does_not(make_world: Callable[..., World]) -> None:
+    parts = (
+        Partition(name="short", nodes=("n1",), default=True, max_time_minutes=60, default_time_minutes=5),
+        Partition(name="free", nodes=("n1",)),
+    )
+    world = make_world(nodes=1, partitions=parts)
+    assert world.job(world.submit()).time_limit_minutes == 5
+    assert world.job(world.submit(partitions=("free",))).time_limit_minutes == INFINITE
+    assert world.job(world.submit(time_limit_minutes=7)).time_limit_minutes == 7
+
+
+def test_silent_nodes_are_told_again_to_kill(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(kill_wait_seconds=10))
+    job_id = world.submit()
+    world.start(job_id)
+    world.cancel(job_id)
+    effects = world.advance(100)
+    again = only(effects, TerminateJobOn)
+    assert len(again) == 3
+    assert all(one.kill_now for one in again)
+
+
+def test_launch_failure_that_is_the_nodes_fault_queues_the_job_again(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    world.finished(job_id, launch_failed=True, error_kind="spool", error="no space left")
+    job = world.job(job_id)
+    assert (job.state, job.restart_count) == (JobState.PENDING, 1)
+    assert job.reason is Reason.BEGIN_TIME
+    world.advance(10)
+    assert world.job(job_id).reason is Reason.NONE
+
+
+def test_launch_failures_end_in_a_hold_after_max_batch_requeue(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(max_batch_requeue=2))
+    job_id = world.submit()
+    for _ in range(3):
+        world.start(job_id)
+        world.finished(job_id, launch_failed=True, error_kind="spool")
+        world.advance(10)
+    job = world.job(job_id)
+    assert (job.hold, job.reason) == (Hold.ADMIN, Reason.HELD_MAX_REQUEUE)
+
+
+def test_launch_failure_that_is_the_users_fault_fails_the_job(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    world.finished(job_id, launch_failed=True, error_kind="exec", error="no such interpreter")
+    job = world.job(job_id)
+    assert (job.state, job.reason, job.exit_status) == (JobState.FAILED, Reason.LAUNCH_FAILURE, 1 << 8)
+
+
+def test_an_allocation_without_script_ends_when_its_command_gives_it_back(world: World) -> None:
+    job_id = world.submit(batch=False, interactive=True)
+    outcome = world.plan(_start(world, job_id, (node_share("n1"), node_share("n2"))))
+    assert not outcome.effects
+    world.ok(FinishAllocation(job_id=job_id, exit_status=2 << 8), ALICE)
+    job = world.job(job_id)
+    assert (job.state, job.exit_status, job.completing) == (JobState.FAILED, 2 << 8, ("n1", "n2"))
+    world.gone(job_id)
+    assert world.refused(FinishAllocation(job_id=job_id), ALICE) == "ESLURM_ALREADY_DONE"
+    assert world.refused(FinishAllocation(job_id=99), ALICE) == "ESLURM_INVALID_JOB_ID"
+
+
+def test_another_user_may_not_end_an_allocation(world: World) -> None:
+    job_id = world.submit(batch=False)
+    assert world.refused(FinishAllocation(job_id=job_id), BOB) == "ESLURM_ACCESS_DENIED"
+
+
+@pytest.mark.parametrize("how", ["twice", "other node", "other life", "unknown"])
+def test_reports_that_do_not_belong_change_nothing(world: World, how: str) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    if how == "twice":
+        world.finished(job_id)
+        outcome = world.finished(job_id, 9, node="n1")
+    elif how == "other node":
+        outcome = world.finished(job_id, node="n4")
+    elif how == "other life":
+        outcome = world.finished(job_id, restart_count=7)
+    else:
+        outcome = world.do(StepFinished(node="n1", job_id=4711, restart_count=0, step_id=STEP_BATCH, ended_at=1.0))
+    assert kinds(outcome) == []
+    assert not outcome.effects
+
+
+def test_job_numbers_go_round_at_max_job_id_and_skip_those_in_use(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(first_job_id=10, max_job_id=13))
+    first = [world.submit() for _ in range(4)]
+    assert first == [10, 11, 12, 13]
+    world.cancel(11, 12)
+    world.advance(400)
+    assert [world.submit(), world.submit()] == [11, 12]
+    assert world.submit_refused() == "ESLURM_MAX_JOB_COUNT"
+
+
+def _start(world: World, job_id: int, shares: tuple[NodeAllocation, ...]) -> PlannedStart:
+    return PlannedStart(job_id=job_id, allocation=Allocation(partition=world.job(job_id).partition, nodes=shares))

@@ -1,0 +1,84 @@
+"""Tasks to nodes: block, cyclic, plane, arbitrary; and what SLURM_TASKS_PER_NODE says of a job."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spritz.core import layout
+from spritz.model.job import Job, JobSpec
+from spritz.model.resources import Allocation
+from spritz.testing.builders import node_share
+
+capacities = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+@given(st.integers(1, 40), capacities)
+def test_block_fills_node_after_node_and_leaves_none_empty(tasks: int, limits: list[int]) -> None:
+    counts = layout.block_counts(tasks, limits)
+    if tasks < len(limits) or tasks > sum(limits):
+        assert counts is None
+        return
+    assert counts is not None
+    assert sum(counts) == tasks
+    assert all(1 <= count <= limit for count, limit in zip(counts, limits, strict=True))
+    # Once a node is not full, every later one has a single task.
+    first = next((rank for rank, count in enumerate(counts) if count < limits[rank]), len(counts))
+    assert all(count == 1 for count in counts[first + 1 :])
+
+
+@given(st.integers(1, 40), capacities, st.integers(1, 4))
+def test_dealing_gives_every_task_once_and_no_node_too_many(tasks: int, limits: list[int], size: int) -> None:
+    ids = layout.dealt_ids(tasks, limits, size)
+    if tasks > sum(limits):
+        assert ids is None
+        return
+    assert ids is not None
+    assert sorted(task for some in ids for task in some) == list(range(tasks))
+    assert all(len(some) <= limit and list(some) == sorted(some) for some, limit in zip(ids, limits, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(1, [(0, 2, 4), (1, 3, 5)]), (2, [(0, 1, 4, 5), (2, 3)]), (3, [(0, 1, 2), (3, 4, 5)])],
+)
+def test_plane_deals_blocks_of_tasks(size: int, expected: list[tuple[int, ...]]) -> None:
+    """srun(1) --distribution=plane: consecutive blocks of `size` tasks go to consecutive nodes."""
+    assert layout.dealt_ids(6, [4, 4], size) == expected
+
+
+def test_cyclic_passes_over_nodes_that_are_full() -> None:
+    assert layout.dealt_ids(6, [1, 4, 1]) == [(0,), (1, 3, 4, 5), (2,)]
+
+
+def test_overcommit_spreads_evenly() -> None:
+    assert layout.block_counts(7, [layout.UNLIMITED] * 3) == [3, 2, 2]
+
+
+def test_arbitrary_follows_the_list() -> None:
+    assert layout.arbitrary_ids(["b", "a", "b"]) == (["b", "a"], [(0, 2), (1,)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, (4, 2)),
+        ({"cpus_per_task": 2}, (2, 1)),
+        ({"tasks": 5, "tasks_given": True}, (4, 1)),
+        ({"tasks": 2, "tasks_given": True}, (1, 1)),
+        ({"tasks_per_node": 2}, (2, 2)),
+        ({"tasks": 3, "tasks_given": True, "tasks_per_node": 2}, (2, 1)),
+        ({"tasks": 20, "tasks_given": True, "overcommit": True}, (10, 10)),
+    ],
+)
+def test_tasks_per_node_of_a_job(fields: dict[str, object], expected: tuple[int, ...]) -> None:
+    allocation = Allocation(partition="debug", nodes=(node_share("n1", 4), node_share("n2", 2)))
+    job = Job(id=1, spec=JobSpec(**fields), allocation=allocation)  # type: ignore[arg-type]  # parameters of one case
+    assert layout.job_task_counts(job) == expected
+
+
+def test_the_schedulers_layout_is_taken_as_it_is() -> None:
+    allocation = Allocation(partition="debug", nodes=(node_share("n1", 4), node_share("n2", 2)), tasks=(1, 2))
+    assert layout.job_task_counts(Job(id=1, spec=JobSpec(), allocation=allocation)) == (1, 2)
+    assert layout.job_task_counts(Job(id=1, spec=JobSpec())) == ()

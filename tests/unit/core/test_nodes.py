@@ -1,0 +1,176 @@
+"""Nodes come, go, shrink and are told what to be. Source: slurm.conf(5) ReturnToService, SlurmdTimeout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spritz.core.decide.registration import config_shortage
+from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateJobOn, TerminateStepOn
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.cluster import UpdateNode
+from spritz.model.reports import NodeTrouble
+from spritz.model.resources import GresCapacity, NodeCapacity
+from spritz.model.states import JobState, NodeFlag, NodeState
+from spritz.testing.builders import ALICE, World, capacity, kinds, only
+
+Make = Callable[..., World]
+
+
+@pytest.mark.parametrize(
+    ("service", "reason", "back"),
+    [
+        (0, "Not responding", False),
+        (1, "Not responding", True),
+        (1, "bad disk", False),
+        (2, "Not responding", True),
+        (2, "bad disk", True),
+    ],
+)
+def test_return_to_service_says_when_a_down_node_is_used_again(
+    make_world: Make, service: int, reason: str, back: bool
+) -> None:
+    world = make_world(settings=ClusterSettings(return_to_service=service))
+    if reason == "Not responding":
+        world.lose("n1")
+    else:
+        world.ok(UpdateNode(names=("n1",), state="DOWN", reason=reason))
+    world.register("n1")
+    node = world.state.nodes["n1"]
+    assert (node.state is NodeState.IDLE) is back
+    assert not node.flags & NodeFlag.NOT_RESPONDING
+    assert (node.reason == "") is back
+
+
+@pytest.mark.parametrize(
+    ("reported", "reason"),
+    [
+        (capacity(cpus=8, memory_mib=8000, gpus=2), ""),
+        (capacity(cpus=16, memory_mib=9000, gpus=4), ""),
+        (capacity(cpus=8, memory_mib=7999, gpus=2), "Low RealMemory (reported:7999 < 100.00% of configured:8000)"),
+        (capacity(cpus=4, memory_mib=8000, gpus=2), "Low socket*core*thread count, Low CPUs"),
+        (capacity(cpus=8, memory_mib=8000, gpus=1), "gres/gpu count reported lower than configured (1 < 2)"),
+    ],
+)
+def test_a_node_with_less_than_configured_says_so_in_slurms_words(reported: NodeCapacity, reason: str) -> None:
+    assert config_shortage(capacity(cpus=8, memory_mib=8000, gpus=2), reported) == reason
+
+
+def test_gres_of_several_lines_count_together() -> None:
+    two = NodeCapacity(gres=(GresCapacity(name="gpu", type="a", count=1), GresCapacity(name="gpu", type="b", count=1)))
+    assert config_shortage(two, NodeCapacity(gres=(GresCapacity(name="gpu", count=2),))) == ""
+
+
+def test_config_overrides_takes_the_nodes_word_for_nothing(make_world: Make) -> None:
+    world = make_world(settings=ClusterSettings(config_overrides=True))
+    world.register("n1", capacity=capacity(cpus=1, memory_mib=1))
+    assert world.state.nodes["n1"].flags == 0
+
+
+def test_a_daemon_that_restarts_keeps_what_it_knows_and_is_told_what_it_missed(world: World) -> None:
+    known, unknown, ending = world.submit(), world.submit(), world.submit()
+    for job_id in (known, unknown, ending):
+        world.start(job_id, "n1")
+    world.started(known)
+    step = world.step(known)
+    world.cancel(ending)
+    outcome = world.register("n1", [(known, 0, 0xFFFFFFFB), (known, 0, step.step_id)])
+    assert kinds(outcome) == ["NodeRegistered", "StepLaunched"]
+    assert [one.job_id for one in only(outcome.effects, LaunchBatchOn)] == [unknown]
+    assert [one.job_id for one in only(outcome.effects, TerminateJobOn)] == [ending]
+    assert not only(outcome.effects, LaunchStepOn)
+    assert not only(outcome.effects, TerminateStepOn)
+
+
+def test_a_batch_script_that_a_node_forgot_is_lost_and_queues_again(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id, "n1")
+    world.started(job_id)
+    world.register("n1")
+    job = world.job(job_id)
+    assert (job.state, job.restart_count, job.failed_node) == (JobState.PENDING, 1, "n1")
+    assert not world.state.uses["n1"].jobs
+
+
+def test_a_step_that_a_node_forgot_ends_and_its_job_goes_on(world: World) -> None:
+    job_id = world.submit(nodes_min=2, nodes_given=True)
+    world.start(job_id, "n1", "n2")
+    step = world.step(job_id, tasks=2)
+    world.started(job_id, "n2", step.step_id)
+    outcome = world.register("n2")
+    assert kinds(outcome) == ["NodeRegistered", "StepNodeEnded", "StepCancelled"]
+    assert [one.node for one in only(outcome.effects, TerminateStepOn)] == ["n1"]
+    assert world.job(job_id).state is JobState.RUNNING
+
+
+def test_steps_of_jobs_long_gone_are_ended(world: World) -> None:
+    outcome = world.register("n1", [(4711, 2, 0)])
+    assert [(one.job_id, one.restart_count) for one in only(outcome.effects, TerminateStepOn)] == [(4711, 2)]
+
+
+def test_a_lost_node_takes_completing_jobs_with_it(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id, "n1")
+    world.cancel(job_id)
+    world.lose("n1")
+    assert world.job(job_id).flags == 0
+    assert not world.state.uses["n1"].jobs
+    world.lose("n1")
+    world.gone(job_id, "n1", life=0)
+
+
+def test_no_kill_goes_on_without_the_node_unless_the_script_was_there(world: World) -> None:
+    """sbatch(1) --no-kill."""
+    first = world.submit(nodes_min=2, nodes_given=True, no_kill=True)
+    second = world.submit(nodes_min=2, nodes_given=True, no_kill=True, requeue=False)
+    world.start(first, "n1", "n2")
+    world.start(second, "n2", "n1")
+    world.lose("n2")
+    job = world.job(first)
+    assert job.allocation is not None
+    assert (job.state, job.allocation.names) == (JobState.RUNNING, ("n1",))
+    assert world.job(second).state is JobState.NODE_FAIL
+
+
+def test_a_node_set_down_loses_its_jobs_and_a_drained_one_keeps_them(world: World) -> None:
+    drained, downed = world.submit(), world.submit(requeue=False)
+    world.start(drained, "n1")
+    world.start(downed, "n2")
+    world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="x"))
+    world.ok(UpdateNode(names=("n2",), state="DOWN", reason="y"))
+    assert world.job(drained).state is JobState.RUNNING
+    assert world.job(downed).state is JobState.NODE_FAIL
+    assert world.state.nodes["n2"].reason == "y"
+
+
+def test_prolog_trouble_drains_but_does_not_hide_an_older_reason(world: World) -> None:
+    world.ok(NodeTrouble(name="n1", reason="Prolog error"))
+    world.ok(NodeTrouble(name="n1", reason="Epilog error"))
+    node = world.state.nodes["n1"]
+    assert (node.flags, node.reason) == (NodeFlag.DRAIN, "Prolog error")
+    assert world.refused(NodeTrouble(name="nope", reason="x")) == "ESLURM_INVALID_NODE_NAME"
+
+
+def test_a_bad_request_for_one_of_several_nodes_changes_none(world: World) -> None:
+    version = world.state.version
+    assert world.refused(UpdateNode(names=("n1", "nope"), state="DRAIN")) == "ESLURM_INVALID_NODE_NAME"
+    assert world.refused(UpdateNode(names=("n1",), changes={"nonsense": 1})) == "ESLURM_NOT_SUPPORTED"
+    assert world.refused(UpdateNode(names=("n1",), changes={"weight": "heavy"})) == "ESLURM_NOT_SUPPORTED"
+    assert world.refused(UpdateNode(names=("n1",), state="POWER_DOWN")) == "ESLURM_INVALID_NODE_STATE"
+    assert world.refused(UpdateNode(names=("n1",), state="DRAIN"), ALICE) == "ESLURM_USER_ID_MISSING"
+    assert world.state.version == version
+
+
+def test_other_fields_of_nodes_change(world: World) -> None:
+    world.ok(
+        UpdateNode(names=("n1",), changes={"features": ["a", "b"], "weight": 7, "comment": "new", "extra": "rack 3"})
+    )
+    world.ok(UpdateNode(names=("n1",), changes={"active_features": ["b"]}))
+    node = world.state.nodes["n1"]
+    assert (node.config.features, node.features_active) == (("a", "b"), ("b",))
+    assert (node.config.weight, node.comment, node.extra) == (7, "new", "rack 3")
+    refused = world.refused(UpdateNode(names=("n1",), changes={"active_features": ["c"]}))
+    assert refused == "ESLURM_ACTIVE_FEATURE_NOT_SUBSET"
+    assert world.submit(features="a")
+    assert world.submit_refused(features="c") == "ESLURM_INVALID_FEATURE"

@@ -1,0 +1,174 @@
+"""What a plan proposes is checked against the state of the moment; stale starts are dropped, never forced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.cluster import ApplyPlan, UpdateNode
+from spritz.model.commands.job import Done, JobTarget, SuspendJob
+from spritz.model.job import Sharing
+from spritz.model.partition import Partition
+from spritz.model.plan import PendingNote, Plan, PlannedStart
+from spritz.model.reasons import Reason
+from spritz.model.resources import Allocation, GresAllocation, GresCapacity, NodeAllocation
+from spritz.model.states import JobState, PartitionState
+from spritz.testing.builders import ALICE, BOB, World, capacity, expect, kinds, node_share
+
+Make = Callable[..., World]
+
+
+def dropped(world: World, job_id: int, *shares: NodeAllocation, partition: str = "debug", whole: bool = False) -> str:
+    """Why the start was dropped; "" if it was not."""
+    allocation = Allocation(partition=partition, nodes=shares, whole_nodes=whole)
+    outcome = world.plan(PlannedStart(job_id=job_id, allocation=allocation))
+    messages = expect(outcome.reply, Done).messages
+    assert (not messages) == ("JobStarted" in kinds(outcome))
+    return messages[0].partition(": ")[2] if messages else ""
+
+
+def test_starts_of_one_plan_see_each_other(world: World) -> None:
+    first, second = world.submit(), world.submit()
+    allocation = Allocation(partition="debug", nodes=(node_share("n1", "f"),))
+    starts = tuple(PlannedStart(job_id=job_id, allocation=allocation) for job_id in (first, second))
+    outcome = world.plan(*starts)
+    assert expect(outcome.reply, Done).messages == (f"job {second}: node n1: CPUs in use",)
+    assert world.job(first).state is JobState.RUNNING
+    assert world.job(second).state is JobState.PENDING
+
+
+@pytest.mark.parametrize(
+    ("shares", "why"),
+    [
+        ((), "no nodes"),
+        ((node_share("nope"),), "node nope not in partition"),
+        ((node_share("n1"), node_share("n1", "2")), "node n1 twice"),
+        ((node_share("n1", "0"),), "node n1 has no such CPUs"),
+        ((node_share("n1", "100"),), "node n1 has no such CPUs"),
+        ((node_share("n1", "1", 8001),), "node n1: memory in use"),
+        ((node_share("n1", "1", gpus="4"),), "node n1: gpu in use"),
+    ],
+)
+def test_impossible_allocations_are_dropped(make_world: Make, shares: tuple[NodeAllocation, ...], why: str) -> None:
+    world = make_world(hardware=capacity(gpus=2))
+    assert dropped(world, world.submit(), *shares) == why
+
+
+def test_what_is_in_use_is_not_given_again(make_world: Make) -> None:
+    world = make_world(hardware=capacity(gpus=2))
+    assert dropped(world, world.submit(), node_share("n1", "3", 5000, "1")) == ""
+    job_id = world.submit()
+    assert dropped(world, job_id, node_share("n1", "2")) == "node n1: CPUs in use"
+    assert dropped(world, job_id, node_share("n1", "4", 3001)) == "node n1: memory in use"
+    assert dropped(world, job_id, node_share("n1", "4", 3000, "3")) == "node n1: gpu in use"
+    assert dropped(world, job_id, node_share("n1", "4"), whole=True) == "node n1 is not free"
+    assert dropped(world, job_id, node_share("n1", "4", 3000, "2")) == ""
+
+
+def test_shares_of_a_gpu_and_the_gpu_itself_exclude_each_other(make_world: Make) -> None:
+    gres = (GresCapacity(name="gpu", count=2), GresCapacity(name="shard", count=8, per_device=4))
+    world = make_world(hardware=capacity(gres=gres))
+
+    def shards(count: int, gpu: str) -> NodeAllocation:
+        return NodeAllocation(node="n1", cpus="1", gres=(GresAllocation(name="shard", count=count, indexes=gpu),))
+
+    first = world.submit()
+    assert dropped(world, first, shards(3, "1")) == ""
+    job_id = world.submit()
+    free = world.free_share("n1", 1)
+    two = NodeAllocation(node="n1", cpus=free.cpus, gres=shards(2, "1").gres)
+    assert dropped(world, job_id, two) == "node n1: shard in use"
+    assert dropped(world, job_id, NodeAllocation(node="n1", cpus=free.cpus, gres=node_share("n1", gpus="1").gres)) == (
+        "node n1: gpu in use"
+    )
+    assert dropped(world, job_id, NodeAllocation(node="n1", cpus=free.cpus, gres=shards(1, "1").gres)) == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "why"), [("DRAIN", "node n1 not available"), ("DOWN", "node n1 not available"), ("UNDRAIN", "")]
+)
+def test_nodes_that_may_not_be_used_are_left_alone(world: World, state: str, why: str) -> None:
+    job_id = world.submit()
+    world.ok(UpdateNode(names=("n1",), state=state, reason="x"))
+    assert dropped(world, job_id, node_share("n1")) == why
+
+
+def test_jobs_that_may_not_start_are_left_alone(make_world: Make) -> None:
+    world = make_world(
+        partitions=(
+            Partition(name="debug", nodes=("n1",), default=True),
+            Partition(name="off", nodes=("n1",), state=PartitionState.DOWN),
+        )
+    )
+    held, later, elsewhere = world.submit(hold=True), world.submit(begin_at=2000.0), world.submit(partitions=("off",))
+    assert dropped(world, held, node_share("n1")) == "not eligible (JobHeldUser)"
+    assert dropped(world, later, node_share("n1")) == "not eligible (BeginTime)"
+    assert dropped(world, elsewhere, node_share("n1"), partition="off") == "partition not available"
+    assert dropped(world, elsewhere, node_share("n1")) == "partition not asked for"
+    assert dropped(world, 99, node_share("n1")) == "not pending"
+
+
+def test_oversubscribed_partitions_share_cpus_and_nothing_else(make_world: Make) -> None:
+    parts = (Partition(name="debug", nodes=("n1",), default=True, oversubscribe="FORCE:4"),)
+    world = make_world(partitions=parts, hardware=capacity(gpus=1))
+    first, second, third = (world.submit() for _ in range(3))
+    assert dropped(world, first, node_share("n1", "f", 100, "1")) == ""
+    assert dropped(world, second, node_share("n1", "f", 100)) == ""
+    assert dropped(world, third, node_share("n1", "f", 0, "1")) == "node n1: gpu in use"
+    world.finished(first)
+    assert world.state.uses["n1"].cpus == 0xF
+    world.finished(second)
+    assert world.state.uses["n1"].cpus == 0
+
+
+def test_exclusive_jobs_keep_others_away_even_while_suspended(world: World) -> None:
+    first, second = world.submit(), world.submit()
+    assert dropped(world, first, node_share("n1", "ff"), whole=True) == ""
+    world.ok(SuspendJob(target=JobTarget(first)))
+    assert dropped(world, second, node_share("n1", "1")) == "node n1 is not free"
+
+
+def test_exclusive_user_keeps_other_users_away(world: World) -> None:
+    """sbatch(1) --exclusive=user."""
+    mine, also_mine = world.submit(ALICE, sharing=Sharing.USER), world.submit(ALICE)
+    other = world.submit(BOB)
+    assert dropped(world, mine, node_share("n1", "1")) == ""
+    assert dropped(world, other, node_share("n1", "2")) == "node n1 is not free"
+    assert dropped(world, also_mine, node_share("n1", "2")) == ""
+    assert dropped(world, other, node_share("n2", "1")) == ""
+    assert dropped(world, world.submit(ALICE, sharing=Sharing.USER), node_share("n2", "2")) == "node n2 is not free"
+
+
+def test_licenses_are_never_given_twice(make_world: Make) -> None:
+    settings = ClusterSettings(licenses=(("matlab", 2), ("idl", 1)))
+    world = make_world(settings=settings)
+    first, second, third = (world.submit(licenses=text) for text in ("matlab:2", "matlab,idl", "matlab|idl"))
+    assert dropped(world, first, node_share("n1", "1")) == ""
+    assert dropped(world, second, node_share("n1", "2")) == "licenses in use"
+    assert dropped(world, third, node_share("n1", "2")) == ""
+    assert world.job(third).licenses == (("idl", 1),)
+    world.finished(first)
+    assert dropped(world, second, node_share("n2", "1")) == "licenses in use"
+    world.cancel(third)
+    assert dropped(world, second, node_share("n2", "1")) == ""
+    assert world.submit_refused(licenses="matlab:3") == "ESLURM_INVALID_LICENSES"
+    assert world.submit_refused(licenses="matlab:x") == "ESLURM_INVALID_LICENSES"
+    assert world.submit_refused(licenses="a|b,c") == "ESLURM_INVALID_LICENSES"
+
+
+def test_only_changed_notes_are_recorded_and_never_over_the_cores_own_reasons(world: World) -> None:
+    job_id, held = world.submit(), world.submit(hold=True)
+    notes = tuple(PendingNote(job_id=number, reason=Reason.RESOURCES) for number in (job_id, held, 99))
+    outcome = world.ok(ApplyPlan(plan=Plan(notes=notes)))
+    assert kinds(outcome) == ["JobsNoted"]
+    assert (world.job(job_id).reason, world.job(held).reason) == (Reason.RESOURCES, Reason.HELD_USER)
+    assert kinds(world.ok(ApplyPlan(plan=Plan(notes=notes)))) == []
+
+
+def test_time_min_bends_the_limit_to_the_deadline(world: World) -> None:
+    """sbatch(1) --time-min with --deadline."""
+    job_id = world.submit(time_limit_minutes=60, time_min_minutes=5, deadline_at=world.now + 20 * 60)
+    world.start(job_id)
+    assert world.job(job_id).time_limit_minutes == 20

@@ -1,0 +1,203 @@
+"""Who may submit what where; limits that refuse and limits that make wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.commands.job import SubmitJob, WillRun
+from spritz.model.ids import INFINITE
+from spritz.model.partition import Partition
+from spritz.model.reasons import Reason
+from spritz.model.states import PartitionState
+from spritz.testing.builders import ALICE, BOB, ROOT, World, expect, job_spec
+
+Make = Callable[..., World]
+
+
+def part(**fields: Any) -> tuple[Partition, ...]:
+    """One partition of n1 and n2."""
+    return (replace(Partition(name="debug", nodes=("n1", "n2"), default=True), **fields),)
+
+
+def test_a_job_is_its_callers_whatever_it_says(world: World) -> None:
+    job = world.job(world.submit(ALICE, user="root", group="root", groups=(0,), admin_comment="x"))
+    spec = job.spec
+    assert (spec.uid, spec.gid, spec.user, spec.group, spec.groups) == (1001, 1001, "alice", "alice", (1001,))
+    assert spec.admin_comment == ""
+
+
+def test_an_administrator_may_submit_for_somebody_else(world: World) -> None:
+    job = world.job(world.submit(ROOT, uid=1002, gid=1002, user="bob", group="bob", nice=-100))
+    assert (job.spec.uid, job.spec.user, job.spec.nice) == (1002, "bob", -100)
+    assert world.submit_refused(BOB, uid=1001) == "ESLURM_USER_ID_MISSING"
+
+
+def test_only_administrators_raise_their_jobs_above_others(world: World) -> None:
+    assert world.submit_refused(ALICE, nice=-1) == "ESLURM_INVALID_NICE"
+
+
+def test_a_user_may_use_any_of_his_groups_and_no_other(world: World) -> None:
+    carol = Caller(uid=7, gid=7, user="carol", group="carol", groups=(7, 8), group_names=("carol", "lab"))
+    job = world.job(world.submit(carol, gid=8, group="lab"))
+    assert (job.spec.gid, job.spec.group) == (8, "lab")
+    assert world.job(world.submit(carol, gid=0, group="root")).spec.gid == 7
+
+
+def test_without_a_default_partition_one_must_be_named(make_world: Make) -> None:
+    world = make_world(partitions=part(default=False))
+    assert world.submit_refused() == "ESLURM_DEFAULT_PARTITION_NOT_SET"
+    assert world.submit(partitions=("debug",))
+
+
+def test_a_batch_job_needs_a_script(world: World) -> None:
+    outcome = world.do(SubmitJob(spec=job_spec()), ALICE)
+    assert outcome.rejection is not None
+    assert outcome.rejection.code == "ESLURM_JOB_SCRIPT_MISSING"
+    world.ok(SubmitJob(spec=job_spec(script_key="blob")), ALICE)
+
+
+def test_a_script_may_not_be_larger_than_configured(make_world: Make) -> None:
+    world = make_world(settings=ClusterSettings(max_script_bytes=10))
+    outcome = world.do(SubmitJob(spec=job_spec(), script=b"#!/bin/sh\n\n"), ALICE)
+    assert outcome.rejection is not None
+    assert outcome.rejection.code == "ESLURM_PATHNAME_TOO_LONG"
+
+
+def test_every_task_of_an_array_counts_for_max_job_count(make_world: Make) -> None:
+    """slurm.conf(5) MaxJobCount: each task of a job array counts as one job."""
+    world = make_world(settings=ClusterSettings(max_job_count=10))
+    array = world.submit(array="0-7")
+    world.submit()
+    assert world.submit_refused(array="0-1") == "ESLURM_MAX_JOB_COUNT"
+    world.submit()
+    assert world.submit_refused() == "ESLURM_MAX_JOB_COUNT"
+    world.cancel(array)
+    world.advance(400)
+    assert world.state.job_count == 2
+    world.submit(array="0-7")
+
+
+@pytest.mark.parametrize(
+    ("rule", "fields", "code"),
+    [
+        ({"root_only": True}, {}, "ESLURM_ACCESS_DENIED"),
+        ({"allow_groups": ("staff",)}, {}, "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP"),
+        ({"allow_accounts": ("physics",)}, {"account": "art"}, "ESLURM_INVALID_ACCOUNT"),
+        ({"allow_accounts": ("physics",)}, {}, "ESLURM_INVALID_ACCOUNT"),
+        ({"deny_accounts": ("art",)}, {"account": "art"}, "ESLURM_INVALID_ACCOUNT"),
+        ({"allow_qos": ("high",)}, {"qos": "low"}, "ESLURM_INVALID_QOS"),
+        ({"deny_qos": ("low",)}, {"qos": "low"}, "ESLURM_INVALID_QOS"),
+        ({"allow_alloc_nodes": ("login",)}, {"submit_host": "n1"}, "ESLURM_ACCESS_DENIED"),
+        ({"require_reservation": True}, {}, "ESLURM_ACCESS_DENIED"),
+        ({"state": PartitionState.DRAIN}, {}, "ESLURM_PARTITION_NOT_AVAIL"),
+        ({"state": PartitionState.INACTIVE}, {}, "ESLURM_PARTITION_NOT_AVAIL"),
+    ],
+)
+def test_partitions_keep_out_whom_they_do_not_allow(
+    make_world: Make, rule: dict[str, Any], fields: dict[str, Any], code: str
+) -> None:
+    world = make_world(partitions=part(**rule))
+    assert world.submit_refused(**fields) == code
+
+
+@pytest.mark.parametrize(
+    ("rule", "fields"),
+    [
+        ({"allow_groups": ("alice", "staff")}, {}),
+        ({"allow_accounts": ("physics",)}, {"account": "physics"}),
+        ({"deny_accounts": ("art",)}, {"account": "physics"}),
+        ({"allow_alloc_nodes": ("login",)}, {"submit_host": "login"}),
+        ({"state": PartitionState.DOWN}, {}),
+    ],
+)
+def test_partitions_let_in_whom_they_allow(make_world: Make, rule: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert make_world(partitions=part(**rule)).submit(**fields)
+
+
+def test_root_jobs_may_be_disabled(make_world: Make) -> None:
+    world = make_world(partitions=part(disable_root_jobs=True))
+    assert world.submit_refused(ROOT) == "ESLURM_ACCESS_DENIED"
+    assert world.submit(ROOT, uid=1001, gid=1001, user="alice", group="alice")
+
+
+TIME, NODES = "ESLURM_INVALID_TIME_LIMIT", "ESLURM_INVALID_NODE_COUNT"
+LIMITS: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
+    ({"max_time_minutes": 60}, {"time_limit_minutes": 61}, Reason.PARTITION_TIME_LIMIT, TIME),
+    ({"max_time_minutes": 60}, {"time_limit_minutes": INFINITE}, Reason.PARTITION_TIME_LIMIT, TIME),
+    ({"max_nodes": 1}, {"nodes_min": 2, "nodes_given": True}, Reason.PARTITION_NODE_LIMIT, NODES),
+    ({"min_nodes": 2}, {"nodes_min": 1, "nodes_given": True}, Reason.PARTITION_NODE_LIMIT, NODES),
+    (
+        {"max_memory_mib_per_node": 100},
+        {"memory_mib_per_node": 101},
+        Reason.MAX_MEMORY_PER_LIMIT,
+        "ESLURM_INVALID_TASK_MEMORY",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "fields", "reason", "code"), LIMITS)
+@pytest.mark.parametrize("enforce", ["NO", "ANY", "ALL"])
+def test_enforce_part_limits_says_whether_to_wait_or_refuse(
+    make_world: Make, rule: dict[str, Any], fields: dict[str, Any], reason: Reason, code: str, enforce: str
+) -> None:
+    """slurm.conf(5) EnforcePartLimits."""
+    world = make_world(partitions=part(**rule), settings=ClusterSettings(enforce_part_limits=enforce))
+    if enforce == "NO":
+        assert world.job(world.submit(**fields)).reason is reason
+    else:
+        assert world.submit_refused(**fields) == code
+
+
+def test_with_any_one_partition_that_fits_is_enough(make_world: Make) -> None:
+    parts = (*part(max_time_minutes=10), Partition(name="long", nodes=("n1",)))
+    fields: dict[str, Any] = {"partitions": ("debug", "long"), "time_limit_minutes": 60}
+    assert make_world(partitions=parts, settings=ClusterSettings(enforce_part_limits="ANY")).submit(**fields)
+    world = make_world(partitions=parts, settings=ClusterSettings(enforce_part_limits="ALL"))
+    assert world.submit_refused(**fields) == "ESLURM_INVALID_TIME_LIMIT"
+    assert make_world(partitions=parts).submit(**fields)
+
+
+def test_a_test_changes_nothing_and_names_the_partition(world: World) -> None:
+    version = world.state.version
+    outcome = world.ok(SubmitJob(spec=job_spec(), test_only=True), ALICE)
+    assert expect(outcome.reply, WillRun).partition == "debug"
+    assert world.state.version == version
+    refused = world.do(SubmitJob(spec=job_spec(nodes_min=99), test_only=True), ALICE)
+    assert refused.rejection is not None
+
+
+def test_an_immediate_job_is_cancelled_unless_it_starts_in_time(world: World) -> None:
+    outcome = world.ok(SubmitJob(spec=job_spec(batch=False), immediate_seconds=5), ALICE)
+    job_id = outcome.reply.job_id  # type: ignore[attr-defined]  # it was accepted
+    started = world.ok(SubmitJob(spec=job_spec(batch=False), immediate_seconds=5), ALICE).reply.job_id  # type: ignore[attr-defined]  # likewise
+    world.start(started)
+    world.advance(6)
+    assert world.job(job_id).state.ended
+    assert not world.job(started).state.ended
+
+
+def test_jobs_that_cannot_end_before_their_deadline_are_given_up(world: World) -> None:
+    job_id = world.submit(deadline_at=world.now + 600, time_limit_minutes=5)
+    world.advance(299)
+    assert not world.job(job_id).state.ended
+    world.advance(3)
+    assert world.job(job_id).state.value == "DEADLINE"
+
+
+def test_a_refusal_has_neither_events_nor_effects(world: World) -> None:
+    outcome = world.submit_outcome(partitions=("nope",))
+    assert outcome.rejection is not None
+    assert (outcome.events, outcome.effects) == ((), ())
+    assert outcome.rejection.number == 2000
+
+
+def test_an_array_has_no_more_tasks_than_max_array_tasks(make_world: Make) -> None:
+    """slurm.conf(5) SchedulerParameters=max_array_tasks: how many tasks, whatever their indices."""
+    world = make_world(settings=ClusterSettings(scheduler_parameters=(("max_array_tasks", "3"),)))
+    assert world.submit_refused(array="0-3") == "ESLURM_INVALID_ARRAY"
+    assert world.submit(array="0,10,500")

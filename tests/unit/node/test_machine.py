@@ -1,0 +1,259 @@
+"""What a node decides: orders and events in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from spritz.model.errors import Rejection
+from spritz.model.ids import STEP_BATCH
+from spritz.model.job import Job, JobSpec
+from spritz.model.launch import LaunchBatch, LaunchStep, SignalTasks, TerminateJob, TerminateStep
+from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished
+from spritz.model.resources import Allocation, NodeAllocation
+from spritz.model.step import Step, StepNode, StepSpec
+from spritz.node import machine as actions
+from spritz.node.machine import Machine
+
+A = TypeVar("A")
+BATCH = RunningStep(5, 0, STEP_BATCH)
+SHARE = NodeAllocation(node="n1", cpus="1")
+JOB = Job(id=5, spec=JobSpec(uid=0), allocation=Allocation(partition="main", nodes=(SHARE,)))
+LAUNCH = LaunchBatch(
+    term=1, node="n1", job=JOB, script=b"#!/bin/sh\n", environment=(), task_counts=(1,), cluster_name="c"
+)
+
+
+def launch_step(step_id: int) -> LaunchStep:
+    """A step of the job."""
+    nodes = (StepNode(allocation=SHARE, task_ids=(0,)),)
+    step = Step(job_id=5, step_id=step_id, spec=StepSpec(), uid=0, nodes=nodes)
+    return LaunchStep(term=1, node="n1", job=JOB, step=step, task_counts=(1,), cluster_name="c")
+
+
+def terminate(term: int = 1, **fields: object) -> TerminateJob:
+    """The end of the job."""
+    return TerminateJob(term=term, node="n1", job=JOB, cause="CANCELLED", at=9.0, **fields)  # type: ignore[arg-type]
+
+
+def ended(key: RunningStep, **fields: object) -> StepFinished:
+    """What a supervisor reports."""
+    return StepFinished(
+        node="n1",
+        job_id=key.job_id,
+        restart_count=key.restart_count,
+        step_id=key.step_id,
+        ended_at=7.0,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def done(found: actions.Actions | Rejection) -> list[actions.Action]:
+    """Actions; a refusal fails the test."""
+    assert not isinstance(found, Rejection), found
+    return found
+
+
+def only(found: Sequence[object], kind: type[A]) -> A:
+    """The one action there is."""
+    assert [type(one) for one in found] == [kind], found
+    (one,) = found
+    assert isinstance(one, kind)
+    return one
+
+
+def reports(found: actions.Actions | Rejection) -> list[object]:
+    """What is sent to the controller."""
+    return [one.report for one in done(found) if isinstance(one, actions.Send)]
+
+
+def started(machine: Machine, *steps: int) -> Machine:
+    """The machine with the batch script and steps running."""
+    machine.handle(LAUNCH, 1)
+    for step in steps:
+        machine.handle(launch_step(step), 1)
+    return machine
+
+
+def test_a_launch_starts_its_supervisor_once() -> None:
+    machine = Machine("n1")
+    assert only(done(machine.handle(LAUNCH, 1)), actions.StartSupervisor).key == BATCH
+    assert machine.handle(LAUNCH, 1) == []
+    assert list(machine.running) == [BATCH]
+    machine.noticed_end(BATCH, ended(BATCH))
+    assert machine.handle(LAUNCH, 1) == []
+
+
+def test_an_end_is_remembered_until_it_is_acknowledged() -> None:
+    machine = started(Machine("n1"))
+    (report,) = reports(machine.noticed_end(BATCH, ended(BATCH)))
+    assert report == ended(BATCH, job_gone=True)
+    assert list(machine.running) == [BATCH]
+    assert isinstance(report, StepFinished)
+    assert only(machine.acknowledged(report), actions.RemoveSpool).key == BATCH
+    assert list(machine.running) == []
+    assert machine.noticed_end(BATCH, ended(BATCH)) == []
+
+
+def test_nothing_starts_in_a_job_that_is_over() -> None:
+    machine = started(Machine("n1"), 0)
+    machine.noticed_end(BATCH, ended(BATCH))
+    assert isinstance(machine.handle(launch_step(1), 1), Rejection)
+    machine.noticed_end(RunningStep(5, 0, 0), ended(RunningStep(5, 0, 0)))
+    assert isinstance(machine.handle(launch_step(2), 1), Rejection)
+
+
+def test_the_end_of_the_script_ends_its_steps_and_then_the_job() -> None:
+    machine = started(Machine("n1", kill_wait_seconds=3), 0)
+    found = done(machine.noticed_end(BATCH, ended(BATCH)))
+    assert reports(found) == [ended(BATCH)]
+    (ending,) = [one for one in found if isinstance(one, actions.EndStep)]
+    assert (ending.key.step_id, ending.kill_wait_seconds) == (0, 3.0)
+    key = RunningStep(5, 0, 0)
+    assert reports(machine.noticed_end(key, ended(key))) == [ended(key), JobGone(node="n1", job_id=5, restart_count=0)]
+
+
+def test_a_lower_term_is_refused_and_changes_nothing() -> None:
+    machine = started(Machine("n1"))
+    machine.handle(SignalTasks(term=4, node="n1", job_id=5, restart_count=0), 4)
+    assert isinstance(machine.handle(terminate(term=3), 3), Rejection)
+    assert list(machine.running) == [BATCH]
+
+
+def test_terminating_waits_for_every_step_then_says_gone_once() -> None:
+    machine = started(Machine("n1"), 0, 1)
+    found = done(machine.handle(terminate(kill_wait_seconds=9), 1))
+    assert [type(one) for one in found] == [actions.EndStep] * 3
+    for key in (BATCH, RunningStep(5, 0, 0)):
+        assert not any(isinstance(one, JobGone) for one in reports(machine.noticed_end(key, ended(key))))
+    last = RunningStep(5, 0, 1)
+    assert reports(machine.noticed_end(last, ended(last)))[-1] == JobGone(node="n1", job_id=5, restart_count=0)
+    assert reports(machine.handle(terminate(), 1)) == [JobGone(node="n1", job_id=5, restart_count=0)]
+
+
+def test_kill_now_gives_no_grace() -> None:
+    machine = started(Machine("n1"))
+    assert only(done(machine.handle(terminate(kill_now=True), 1)), actions.EndStep).kill_wait_seconds == 0
+
+
+def test_an_unknown_step_that_is_to_end_is_reported_as_never_run() -> None:
+    machine = Machine("n1")
+    message = TerminateStep(term=1, node="n1", job_id=5, restart_count=0, step_id=4)
+    (report,) = reports(machine.handle(message, 1))
+    assert isinstance(report, StepFinished)
+    assert report.launch_failed
+    started(machine)
+    machine.noticed_end(BATCH, ended(BATCH))
+    again = TerminateStep(term=1, node="n1", job_id=5, restart_count=0, step_id=STEP_BATCH)
+    assert machine.handle(again, 1) == []  # its own report is under way
+
+
+def test_steps_wait_for_the_prolog_which_runs_once() -> None:
+    machine = Machine("n1", prolog=True)
+    assert only(done(machine.handle(LAUNCH, 1)), actions.RunProlog).job == JOB
+    assert machine.handle(launch_step(0), 1) == []
+    assert machine.handle(LAUNCH, 1) == []
+    assert set(machine.running) == {BATCH, RunningStep(5, 0, 0)}
+    found = machine.prolog_ended(JOB, True, "", 1.0)
+    assert [type(one) for one in found] == [actions.StartSupervisor] * 2
+    assert only(done(machine.handle(launch_step(1), 1)), actions.StartSupervisor).key.step_id == 1
+
+
+def test_a_failed_prolog_gives_back_what_waited_and_drains() -> None:
+    machine = Machine("n1", prolog=True)
+    machine.handle(LAUNCH, 1)
+    sent = reports(machine.prolog_ended(JOB, False, "Prolog error: 3", 1.0))
+    assert [type(one) for one in sent] == [NodeTrouble, StepFinished, JobGone]
+    assert isinstance(sent[1], StepFinished)
+    assert (sent[1].launch_failed, sent[1].error_kind) == (True, "prolog")
+
+
+def test_a_job_that_is_cancelled_in_its_prolog_is_gone_after_it() -> None:
+    machine = Machine("n1", prolog=True)
+    machine.handle(LAUNCH, 1)
+    sent = reports(machine.handle(terminate(), 1))
+    assert [type(one) for one in sent] == [StepFinished]
+    assert reports(machine.prolog_ended(JOB, True, "", 1.0)) == [JobGone(node="n1", job_id=5, restart_count=0)]
+
+
+def test_the_epilog_runs_when_nothing_is_left_and_before_gone() -> None:
+    machine = started(Machine("n1", epilog=True))
+    found = done(machine.noticed_end(BATCH, ended(BATCH)))
+    assert [type(one) for one in found] == [actions.Send, actions.RunEpilog]
+    assert machine.handle(terminate(), 1) == []
+    assert reports(machine.epilog_ended(JOB, True)) == [JobGone(node="n1", job_id=5, restart_count=0)]
+
+
+def test_the_epilog_runs_on_nodes_that_never_ran_a_step() -> None:
+    machine = Machine("n1", epilog=True)
+    assert only(done(machine.handle(terminate(), 1)), actions.RunEpilog).job == JOB
+    sent = reports(machine.epilog_ended(JOB, False))
+    assert [type(one) for one in sent] == [NodeTrouble, JobGone]
+
+
+def test_a_dead_supervisors_step_ends_by_signal_nine_or_never_began() -> None:
+    machine = started(Machine("n1"))
+    assert only(machine.noticed_death(BATCH), actions.CleanUp).key == BATCH
+    (report,) = reports(machine.leftovers_gone(BATCH, 3.0, began=True, tasks=(0,), error="killed"))
+    assert isinstance(report, StepFinished)
+    assert ([one.status for one in report.tasks], report.launch_failed, report.job_gone) == ([9], False, True)
+    assert machine.noticed_death(BATCH) == []
+    machine = started(Machine("n1"))
+    (report,) = reports(machine.leftovers_gone(BATCH, 3.0, began=False, tasks=(0,), error="no"))
+    assert isinstance(report, StepFinished)
+    assert (report.tasks, report.launch_failed) == ((), True)
+
+
+def test_an_adopted_step_needs_no_prolog_and_is_not_started_again() -> None:
+    machine = Machine("n1", prolog=True)
+    machine.adopt(BATCH, JOB)
+    assert machine.handle(LAUNCH, 1) == []
+    assert only(done(machine.handle(launch_step(0), 1)), actions.StartSupervisor).key.step_id == 0
+
+
+def test_processes_that_cannot_be_killed_drain_the_node() -> None:
+    machine = started(Machine("n1"))
+    sent = reports(machine.noticed_end(BATCH, ended(BATCH, error_kind="unkillable")))
+    assert isinstance(sent[0], NodeTrouble)
+    assert "Kill task failed" in sent[0].reason
+
+
+@pytest.mark.parametrize(
+    ("flags", "reached"),
+    [({}, [(0, False)]), ({"batch": True}, [(STEP_BATCH, True)]), ({"full": True}, [(STEP_BATCH, False), (0, False)])],
+)
+def test_signals_without_a_step_go_where_scancel_says(flags: dict[str, bool], reached: list[tuple[int, bool]]) -> None:
+    machine = started(Machine("n1"), 0)
+    found = done(machine.handle(SignalTasks(term=1, node="n1", job_id=5, restart_count=0, signal=10, **flags), 1))
+    assert [(one.key.step_id, one.first_only) for one in found if isinstance(one, actions.SignalStep)] == reached
+
+
+def test_two_lives_of_a_job_are_two_jobs() -> None:
+    machine = started(Machine("n1"))
+    again = Job(id=5, spec=JSPEC, allocation=JOB.allocation, restart_count=1)
+    second = LaunchBatch(term=1, node="n1", job=again, script=b"", environment=(), task_counts=(1,), cluster_name="c")
+    assert only(done(machine.handle(second, 1)), actions.StartSupervisor).key == RunningStep(5, 1, STEP_BATCH)
+    assert len(machine.running) == 2
+
+
+JSPEC = JobSpec(uid=0)
+
+
+def test_old_ends_are_forgotten_but_never_before_they_are_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "REMEMBERED_MAX", 20)
+    machine = Machine("n1")
+    kept = RunningStep(0, 0, STEP_BATCH)
+    for number in range(60):
+        job = Job(id=number, spec=JSPEC, allocation=JOB.allocation)
+        message = LaunchBatch(
+            term=1, node="n1", job=job, script=b"", environment=(), task_counts=(1,), cluster_name="c"
+        )
+        key = RunningStep(number, 0, STEP_BATCH)
+        machine.handle(message, 1)
+        (report,) = reports(machine.noticed_end(key, ended(key)))
+        assert isinstance(report, StepFinished)
+        if key != kept:
+            machine.acknowledged(report)
+    assert machine.running == (kept,)

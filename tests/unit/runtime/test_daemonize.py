@@ -1,0 +1,97 @@
+"""Who starts a daemon gets the prompt back when it serves, or an error and exit status 1. Source: slurmctld(8)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spritz.runtime.privilege import UnknownUser, become, current_user, lookup_user
+
+START = "import os, sys, time\nfrom spritz.runtime.daemonize import daemonize, foreground\n"
+
+
+def started(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", START + program, *arguments], capture_output=True, text=True, timeout=20, check=False
+    )
+
+
+def test_the_starting_command_returns_when_the_daemon_serves(tmp_path: Path) -> None:
+    program = """
+startup = daemonize()
+open(sys.argv[1] + "/serving", "w").write(f"{os.getpid()} {os.getsid(0)} {os.getcwd()}")
+startup.serves()
+print("nobody must see this")
+deadline = time.monotonic() + 10
+while not os.path.exists(sys.argv[1] + "/stop") and time.monotonic() < deadline:
+    time.sleep(0.01)
+open(sys.argv[1] + "/stopped", "w").close()
+"""
+    result = started(program, str(tmp_path))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    pid, session, directory = (tmp_path / "serving").read_text().split()
+    assert pid != session  # in a session of its own, and not its leader: it can get no terminal
+    assert directory == "/"
+    assert not (tmp_path / "stopped").exists()
+    (tmp_path / "stop").touch()
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "stopped").exists():
+        assert time.monotonic() < deadline, "the daemon did not end within 10 s"
+        time.sleep(0.01)
+
+
+def test_a_daemon_that_cannot_serve_is_reported() -> None:
+    result = started("startup = daemonize(); startup.failed('slurmctld: fatal: port in use')")
+    assert (result.returncode, result.stderr) == (1, "slurmctld: fatal: port in use\n")
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit('broken')", "os._exit(3)", "os.kill(os.getpid(), 9)"])
+def test_a_daemon_that_dies_before_it_serves_is_a_failure(end: str) -> None:
+    result = started(f"daemonize(); {end}")
+    assert result.returncode == 1
+    assert ("broken" in result.stderr) == ("broken" in end)
+
+
+def test_in_the_foreground_nothing_is_detached() -> None:
+    result = started("startup = foreground(); startup.serves(); print('seen', os.getpid() == int(os.getpid()))")
+    assert (result.returncode, result.stdout) == (0, "seen True\n")
+
+
+def test_users_are_found_by_name_and_by_number() -> None:
+    me = current_user()
+    assert lookup_user(me.name) == lookup_user(me.uid) == me
+    for unknown in ("no-such-user", 4_000_000_000, 10**30):
+        with pytest.raises(UnknownUser, match="no user"):
+            lookup_user(unknown)
+
+
+def test_becoming_oneself_changes_nothing() -> None:
+    become(current_user())
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give up")
+def test_root_is_given_up_for_good() -> None:
+    program = """
+from spritz.runtime.privilege import become, lookup_user
+become(lookup_user("nobody"))
+print(os.getresuid(), os.getresgid()[0] == lookup_user("nobody").gid, 0 in os.getgroups())
+try:
+    os.setuid(0)
+except PermissionError:
+    print("for good")
+try:
+    become(lookup_user("root"))
+except PermissionError as error:
+    print(error)
+"""
+    result = started(program)
+    nobody = lookup_user("nobody").uid
+    assert result.stdout.splitlines()[0] == f"({nobody}, {nobody}, {nobody}) True False"
+    assert result.stdout.splitlines()[1] == "for good"
+    assert "only root can become root" in result.stdout

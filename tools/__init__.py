@@ -1,0 +1,1 @@
+"""Programs for the developers of Spritz; not part of what is installed."""

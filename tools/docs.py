@@ -1,0 +1,56 @@
+"""Writes the generated pages of `docs/` from the code (`--check`: fails if one is not current)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def _configuration() -> str:
+    from spritz.config import reference
+
+    return reference.markdown()
+
+
+def _compatibility() -> str:
+    from tools import compatibility
+
+    return compatibility.markdown()
+
+
+#: page -> what writes it
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/slurm.conf.md": _configuration,
+    "compatibility.md": _compatibility,
+}
+
+
+def stale() -> list[str]:
+    """Pages that are not what the code says."""
+    return [
+        name
+        for name, make in PAGES.items()
+        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != make()
+    ]
+
+
+def main(argv: list[str]) -> int:
+    """0; 1 with --check if a page is not current."""
+    if argv == ["--check"]:
+        old = stale()
+        for name in old:
+            print(f"docs/{name} is not current: run `make docs`")
+        return 1 if old else 0
+    for name, make in PAGES.items():
+        path = DOCS / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(make(), encoding="utf-8")
+        print(f"docs/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
