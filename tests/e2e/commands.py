@@ -39,9 +39,13 @@ def run(
 
 
 def start(cluster: Cluster, *argv: str, **env: str) -> subprocess.Popen[bytes]:
-    """One command left running, in a session of its own."""
+    """One command left running, in a session of its own.
+
+    Its pipes are unbuffered: what readline() has read ahead, communicate() would never return.
+    """
     return subprocess.Popen(
         [program(argv[0]), *argv[1:]],
+        bufsize=0,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

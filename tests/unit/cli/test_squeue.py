@@ -191,7 +191,7 @@ def test_notme_leaves_out_the_callers_jobs(site: Site, monkeypatch: pytest.Monke
 def test_only_job_state_takes_no_other_filter(site: Site) -> None:
     job = site.submit(hold=True)
     assert site.run(main, "-h", "--only-job-state", "-o", "%i=%T", "-j", str(job)).lines == [f"{job}=PENDING"]
-    ran = site.run(main, "--only-job-state", "-u", "alice")
+    ran = site.run(main, "--only-job-state", "-u", "root")
     assert (ran.status, ran.err) == (1, "squeue: error: --only-job-state cannot be used with --user\n")
 
 
