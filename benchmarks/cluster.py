@@ -99,6 +99,10 @@ class Cluster:
         children = Path(f"/proc/{root}/task/{root}/children").read_text(encoding="ascii").split()
         return [root, *map(int, children)]
 
+    def daemon_pids(self) -> dict[str, int]:
+        """Process ids of the daemons: slurmctld, and node daemons by the node's name."""
+        return {name: daemon.pid for name, daemon in self._daemons.items()}
+
     def stop(self) -> None:
         """Stop every daemon and remove what they wrote."""
         for daemon in reversed(self._daemons.values()):

@@ -72,7 +72,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
     """One step, and further ones that the daemon sends while we are idle: a fork is paid once for them all."""
     connection: socket.socket | None = daemon
     groups: dict[str, MemoryGroup] = {}
-    for _ in range(STEPS_MAX):
+    for left in reversed(range(STEPS_MAX)):
         os.chdir(directory)
         descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         known = record.parse(os.read(descriptor, os.fstat(descriptor).st_size))
@@ -81,7 +81,8 @@ def supervise(directory: str, daemon: socket.socket) -> None:
         memory = _memory_group(known.spec, groups)
         connection = Supervisor(known.spec, descriptor, connection, memory).run()
         os.chdir("/")
-        directory = _next_directory(connection) if connection is not None else ""
+        # Who says that it is idle must take what it is given: the last step ends without that word.
+        directory = _next_directory(connection) if connection is not None and left else ""
         if not directory:
             return
 

@@ -11,6 +11,7 @@ import pytest
 from spritz.model.reports import TaskEnd
 from spritz.node.cgroup import prepare_memory, remove
 from spritz.stepd import control
+from spritz.stepd.zygote import STEPS_MAX
 
 from .conftest import Running, Zygote, result_on_disk, wait_until
 
@@ -52,6 +53,20 @@ def test_an_idle_supervisor_does_another_step(zygote: Zygote, tmp_path: Path) ->
     assert second.result().tasks[0].status == 2 << 8
     assert second.pid == first.pid
     assert (tmp_path / "two").read_text() == f"{tmp_path}\n0022\n"
+
+
+def test_the_last_step_of_a_supervisor_ends_without_a_promise(zygote: Zygote, tmp_path: Path) -> None:
+    """Who says Idle must take the next step; one that ends after so many steps must not say so."""
+    running = zygote.batch("#!/bin/sh\n", tmp_path / "out")
+    for step in range(1, STEPS_MAX):
+        running.result()
+        running.order(control.Forget())
+        assert isinstance(running.report(), control.Idle), step
+        running = zygote.batch("#!/bin/sh\n", tmp_path / "out", through=running)
+    running.result()
+    running.order(control.Forget())
+    running.connection.settimeout(20)
+    assert running.connection.recv(65536) == b""
 
 
 def test_truncate_and_append_are_kept_apart(zygote: Zygote, tmp_path: Path) -> None:
