@@ -17,6 +17,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "status": ("spritz.cli.local.status", "daemons, nodes, CPUs, GPUs and jobs at a glance"),
     "doctor": ("spritz.cli.local.doctor", "say what is wrong and what to do"),
     "config": ("spritz.cli.local.config", "check FILE: every mistake in a slurm.conf, with file, line and hint"),
+    # By name alone: the simulator stands above the commands (docs/decisions/0020).
+    "simulate": ("spritz.sim.command", "replay a trace of jobs under a policy or a slurm.conf, on virtual time"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),
 }

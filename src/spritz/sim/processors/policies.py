@@ -1,0 +1,90 @@
+"""Policies by name: the order of the queue, and what may overtake.
+
+    ORDER         jobs start in this order; the first that does not fit holds up the rest
+    ORDER-easy    the first that does not fit has a reservation, later jobs may overtake it that leave it alone
+    easy          fcfs-easy; `easy-sjbf` tries the shortest candidate first
+    conservative  every job has a reservation
+
+Orders: fcfs (submission), sjf and ljf (shortest, longest estimate), saf (smallest estimate x processors), smallest and
+largest (processors), f1 (a learned function).
+
+Source: slurm.conf(5) SchedulerType; Carastan-Santos and de Camargo, SC'17 (saf, f1); Tsafrir et al., TPDS 18(6), 2007
+(shortest job backfilled first).
+"""
+
+from __future__ import annotations
+
+from math import log10
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.notation.names import nearest
+from spritz.sim.processors.engine import ranks, replay
+from spritz.sim.trace.workload import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spritz.sim.trace.workload import Workload
+
+#: An order: (submission, estimate, processors) -> key, smallest first
+ORDERS: dict[str, Callable[[float, float, int], float]] = {
+    "fcfs": lambda submit, estimate, size: submit,
+    "sjf": lambda submit, estimate, size: estimate,
+    "ljf": lambda submit, estimate, size: -estimate,
+    "saf": lambda submit, estimate, size: estimate * size,
+    "smallest": lambda submit, estimate, size: size,
+    "largest": lambda submit, estimate, size: -size,
+    "f1": lambda submit, estimate, size: log10(max(estimate, 0.1)) * size + 870 * log10(max(submit, 0.1)),
+}
+
+POLICIES: tuple[str, ...] = (
+    *ORDERS,
+    "easy",
+    "easy-sjbf",
+    *(f"{order}-easy" for order in ORDERS if order != "fcfs"),
+)
+
+RUNTIMES = ("requested", "actual")
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """Start time of each job of the workload, and what the policy counted."""
+
+    start: list[float]
+    events: int
+    counts: dict[str, int]
+
+
+def run_policy(
+    workload: Workload, processors: int, policy: str, runtimes: str, tick: Callable[[int], None] | None = None
+) -> Replayed:
+    """Replay under the policy of this name.
+
+    `runtimes`: what jobs are planned with, their `requested` or their `actual` run times. Raises TraceError for an
+    unknown policy.
+    """
+    if policy not in POLICIES:
+        near = nearest(policy, POLICIES)
+        raise TraceError(
+            f"no such policy: {policy}" + (f" (did you mean {near}?)" if near else ""), f"known: {', '.join(POLICIES)}"
+        )
+    estimates = workload.run if runtimes == "actual" else workload.limit
+    order_name = "fcfs" if policy in ("easy", "easy-sjbf") else policy.removesuffix("-easy")
+    order = _ranked(workload, estimates, order_name)
+    candidates: Sequence[int] | None = None
+    if policy == "easy-sjbf":
+        candidates = _ranked(workload, estimates, "sjf")
+    elif policy.endswith("easy"):
+        candidates = order
+    start = replay(workload, processors, estimates, order=order, candidates=candidates, tick=tick)
+    return Replayed(start=start, events=2 * len(workload), counts={})
+
+
+def _ranked(workload: Workload, estimates: Sequence[float], order: str) -> Sequence[int]:
+    if order == "fcfs":
+        return range(len(workload))
+    key = ORDERS[order]
+    columns = zip(workload.submit, estimates, workload.processors, strict=True)
+    return ranks([(key(submit, estimate, size),) for submit, estimate, size in columns])

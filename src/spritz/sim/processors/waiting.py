@@ -1,0 +1,71 @@
+"""Waiting jobs in a fixed order, and the first of them that could be backfilled, found without looking at all.
+
+A binary tree over the ranks of all jobs of a trace: every inner node knows the smallest request and the shortest
+estimate below it, so whole stretches of a deep queue are passed over in one step.
+"""
+
+from __future__ import annotations
+
+_NEVER = float("inf")
+
+
+class WaitingTree:
+    """Ranks 0 … count-1, present or not."""
+
+    __slots__ = ("_estimates", "_first_leaf", "_sizes")
+
+    def __init__(self, count: int) -> None:
+        leaf = 1
+        while leaf < max(1, count):
+            leaf *= 2
+        self._first_leaf = leaf
+        #: smallest request below each inner node, and shortest estimate; leaves are the ranks themselves
+        self._sizes: list[float] = [_NEVER] * (2 * leaf)
+        self._estimates: list[float] = [_NEVER] * (2 * leaf)
+
+    def add(self, rank: int, processors: int, estimate: float) -> None:
+        """A job begins to wait."""
+        sizes, estimates = self._sizes, self._estimates
+        node = rank + self._first_leaf
+        while node and (processors < sizes[node] or estimate < estimates[node]):
+            if processors < sizes[node]:
+                sizes[node] = processors
+            if estimate < estimates[node]:
+                estimates[node] = estimate
+            node >>= 1
+
+    def remove(self, rank: int) -> None:
+        """A job waits no longer."""
+        sizes, estimates = self._sizes, self._estimates
+        node = rank + self._first_leaf
+        sizes[node] = estimates[node] = _NEVER
+        node >>= 1
+        while node:
+            left = 2 * node
+            size = sizes[left] if sizes[left] < sizes[left + 1] else sizes[left + 1]
+            estimate = estimates[left] if estimates[left] < estimates[left + 1] else estimates[left + 1]
+            if size == sizes[node] and estimate == estimates[node]:
+                return
+            sizes[node], estimates[node] = size, estimate
+            node >>= 1
+
+    def first(self, rank: int, free: int, extra: int, window: float) -> int:
+        """The first job at or after `rank` that fits into `free` processors and either needs no more than `extra` of
+        them or ends within `window` seconds; -1 if there is none.
+        """
+        sizes, estimates, leaf = self._sizes, self._estimates, self._first_leaf
+        if rank >= leaf:
+            return -1
+        node = rank + leaf
+        while True:
+            size = sizes[node]
+            if size <= free and (size <= extra or estimates[node] <= window):
+                if node >= leaf:
+                    return node - leaf
+                node *= 2
+                continue
+            while node & 1:
+                node >>= 1
+            if not node:
+                return -1
+            node += 1

@@ -1,0 +1,26 @@
+"""A progress bar on a terminal; nothing elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spritz.cli.context import Context
+
+
+@contextmanager
+def progress(context: Context, what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """Gives a function that takes how many of `total` are done; None where nobody looks."""
+    if not context.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=context.stderr), transient=True) as bar:
+        line = bar.add_task(what, total=total)
+        yield lambda done: bar.update(line, completed=done)

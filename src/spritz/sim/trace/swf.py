@@ -1,0 +1,110 @@
+"""Standard Workload Format: 18 fields a row, `;` starts a remark, -1 stands for "not known".
+
+Used: 1 job, 2 submit, 4 run time, 5 allocated processors, 8 requested processors, 9 requested time, 12 user, 13 group,
+14 executable, 15 queue. Requested processors count, allocated ones where the request is not known. A job without a
+requested time is planned with its run time; one that ran past its request is cut there, as a time limit would. Jobs
+that ran for less than a second are left out: they have no slowdown. Dependencies (fields 17, 18) are not replayed.
+
+Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.sim.trace.files import lines
+from spritz.sim.trace.workload import SECONDS_MAX, Reading, TraceError, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+FIELDS = 18
+
+
+def read_swf(path: str, processors: int | None = None, tick: Callable[[int], None] | None = None) -> Reading:
+    """Read a trace file, plain or gzip. `processors`: jobs that ask for more are skipped. `tick` hears of progress."""
+    reading = parse_swf(lines(path), processors, tick)
+    if not len(reading.workload):
+        raise TraceError(f"{path}: no job that can be replayed", "; ".join(reading.remarks()))
+    return reading
+
+
+def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable[[int], None] | None = None) -> Reading:
+    """Parse lines. Never fails: what is wrong is counted in the reading."""
+    workload = Workload()
+    reading = Reading(workload=workload)
+    seen: set[int] = set()
+    latest = 0.0
+    ordered = True
+    for number, line in enumerate(rows, 1):
+        words = line.split()
+        if not words:
+            continue
+        if words[0][0] == ";":
+            _remark(reading, line)
+            continue
+        reading.rows += 1
+        if tick is not None and reading.rows % 20_000 == 0:
+            tick(reading.rows)
+        if len(words) < FIELDS:
+            reading.skip(f"fewer than {FIELDS} fields", number)
+            continue
+        try:
+            job, submit, run = int(words[0]), float(words[1]), float(words[3])
+            allocated, requested, limit = int(float(words[4])), int(float(words[7])), float(words[8])
+        except (ValueError, OverflowError):
+            reading.skip("a field that is no number", number)
+            continue
+        size = requested if requested > 0 else allocated
+        why = _unusable(submit, run, limit, size, processors)
+        if why:
+            reading.skip(why, number)
+            continue
+        if job in seen:
+            reading.adjust("the number of an earlier job once more", number)
+        seen.add(job)
+        if submit < latest:
+            ordered = False
+            reading.adjust("not in order of submission; sorted", number)
+        latest = max(latest, submit)
+        if limit <= 0:
+            limit = run
+            reading.adjust("no requested time; the run time stands for it", number)
+        elif run > limit:
+            run = limit
+            reading.adjust("ran past the requested time; cut there", number)
+        workload.job.append(job)
+        workload.submit.append(submit)
+        workload.run.append(run)
+        workload.limit.append(limit)
+        workload.processors.append(size)
+        workload.user.append(words[11])
+        workload.group.append(words[12])
+        workload.name.append(words[13])
+        workload.queue.append(words[14])
+    if not ordered:
+        reading.workload = workload.in_order()
+    return reading
+
+
+def _unusable(submit: float, run: float, limit: float, size: int, processors: int | None) -> str:
+    """Why the row cannot be replayed; "" if it can."""
+    if not (-SECONDS_MAX < submit < SECONDS_MAX and -SECONDS_MAX < run < SECONDS_MAX and limit < SECONDS_MAX):
+        return "a time beyond all bounds"
+    if submit < 0:
+        return "submitted at a negative time"
+    if run < 0:
+        return "no run time"
+    if run < 1:
+        return "ran for less than a second"
+    if size <= 0:
+        return "no number of processors"
+    if processors is not None and size > processors:
+        return f"asks for more than {processors} processors"
+    return ""
+
+
+def _remark(reading: Reading, line: str) -> None:
+    name, colon, value = line.lstrip("; \t").partition(":")
+    if colon and name and " " not in name:
+        reading.header.setdefault(name, value.strip())

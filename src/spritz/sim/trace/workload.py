@@ -1,0 +1,112 @@
+"""A workload: what was submitted, column by column, ready to be replayed; and what of a trace could not be used.
+
+Columns are plain lists of one length, in order of submission; a job is its index in them. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Times beyond this many seconds (some 30 million years) are no times.
+SECONDS_MAX = 1e15
+
+
+class TraceError(SpritzError):
+    """A trace that cannot be replayed at all; the command ends with 1."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=1)
+
+
+class Workload(Struct, kw_only=True):
+    """Jobs in order of submission.
+
+    `limit` is the run time that the user asked for, `run` the one that was used, never above the limit. Users, groups
+    and names are text as the trace has them ("-1" where it does not say).
+    """
+
+    job: list[int] = field(default_factory=list)
+    submit: list[float] = field(default_factory=list)
+    run: list[float] = field(default_factory=list)
+    limit: list[float] = field(default_factory=list)
+    processors: list[int] = field(default_factory=list)
+    user: list[str] = field(default_factory=list)
+    group: list[str] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    queue: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    def take(self, indices: Iterable[int]) -> Workload:
+        """These jobs, in the order given."""
+        chosen = list(indices)
+        return Workload(
+            job=[self.job[i] for i in chosen],
+            submit=[self.submit[i] for i in chosen],
+            run=[self.run[i] for i in chosen],
+            limit=[self.limit[i] for i in chosen],
+            processors=[self.processors[i] for i in chosen],
+            user=[self.user[i] for i in chosen],
+            group=[self.group[i] for i in chosen],
+            name=[self.name[i] for i in chosen],
+            queue=[self.queue[i] for i in chosen],
+        )
+
+    def in_order(self) -> Workload:
+        """By time of submission; jobs of one instant stay as they stood."""
+        order = sorted(range(len(self)), key=self.submit.__getitem__)
+        return self.take(order)
+
+
+class Reading(Struct, kw_only=True):
+    """What came of reading a trace.
+
+    `skipped` counts rows that were left out, by reason, with the first line of each; `adjusted` counts rows that were
+    changed or need a word. `header` holds the trace's own remarks (`MaxProcs`).
+    """
+
+    workload: Workload
+    rows: int = 0
+    skipped: dict[str, Counted] = field(default_factory=dict)
+    adjusted: dict[str, Counted] = field(default_factory=dict)
+    header: dict[str, str] = field(default_factory=dict)
+
+    def skip(self, why: str, line: int) -> None:
+        """Leave a row out."""
+        _count(self.skipped, why, line)
+
+    def adjust(self, what: str, line: int) -> None:
+        """Take a row, changed."""
+        _count(self.adjusted, what, line)
+
+    def remarks(self) -> list[str]:
+        """One line for people per reason."""
+        told = [f"skipped {_rows(one)}: {why} (first at line {one.line})" for why, one in self.skipped.items()]
+        return told + [f"{_rows(one)}: {what} (first at line {one.line})" for what, one in self.adjusted.items()]
+
+
+class Counted(Struct):
+    """How often, and the first line."""
+
+    count: int
+    line: int
+
+
+def _count(counts: dict[str, Counted], what: str, line: int) -> None:
+    found = counts.get(what)
+    if found is None:
+        counts[what] = Counted(1, line)
+    else:
+        found.count += 1
+
+
+def _rows(one: Counted) -> str:
+    return "1 row" if one.count == 1 else f"{one.count:,} rows"

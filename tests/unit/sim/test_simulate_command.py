@@ -1,0 +1,80 @@
+"""`spritz simulate` as people and programs call it."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spritz.cli.context import Context
+from spritz.cli.entry import call
+from spritz.cli.spritz import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACE = """\
+; MaxProcs: 10
+1 0 -1 100 6 -1 -1 6 100 -1 1 7 1 -1 0 -1 -1 -1
+2 1 -1 50 6 -1 -1 6 50 -1 1 7 1 -1 0 -1 -1 -1
+3 2 -1 10 2 -1 -1 2 10 -1 1 8 1 -1 0 -1 -1 -1
+4 -9 -1 10 2 -1 -1 2 10 -1 1 8 1 -1 0 -1 -1 -1
+"""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "small.swf"
+    path.write_text(TRACE)
+    return str(path)
+
+
+def simulate(*words: str) -> tuple[int, str, str]:
+    out, err = StringIO(), StringIO()
+    context = Context("spritz", {}, "/", StringIO(), out, err)
+    status = call(main, ["simulate", *words], context)
+    return status, out.getvalue(), err.getvalue()
+
+
+def test_json_has_what_programs_rely_on(trace: str, tmp_path: Path) -> None:
+    starts = tmp_path / "starts.csv"
+    status, out, err = simulate(trace, "--processors", "10", "--policy", "fcfs", "--json", "--starts", str(starts))
+    assert status == 0
+    figures = json.loads(out)
+    assert figures["jobs"] == 3
+    assert figures["mean_wait_seconds"] == pytest.approx((0 + 99 + 98) / 3)
+    assert figures["mean_bounded_slowdown"] == pytest.approx((1 + 149 / 50 + 108 / 10) / 3)
+    assert figures["makespan_seconds"] == 150
+    assert figures["utilization"] == pytest.approx((600 + 300 + 20) / 1500)
+    assert figures["events"] == 6
+    assert figures["elapsed_seconds"] >= 0
+    assert starts.read_text() == "job,start_seconds\n1,0\n2,100\n3,100\n"
+    assert "skipped 1 row: submitted at a negative time" in err
+
+
+def test_people_get_a_table(trace: str) -> None:
+    status, out, _ = simulate(trace, "--by", "user")
+    assert status == 0
+    assert out.startswith("easy on 10 processors\n")
+    assert "mean_bounded_slowdown" in out
+    assert "CPU hours" in out
+
+
+@pytest.mark.parametrize("word", ["0", "-3", "ten", "1.5"])
+def test_a_wrong_number_of_processors_is_refused(trace: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(trace, f"--processors={word}")[0] == 2
+    assert "--processors" in capsys.readouterr().err
+
+
+def test_errors_are_one_line(tmp_path: Path) -> None:
+    status, out, err = simulate(str(tmp_path / "absent.swf"), "--processors", "4")
+    assert (status, out) == (1, "")
+    assert err.splitlines() == [f"spritz: error: {tmp_path}/absent.swf: No such file or directory"]
+
+
+def test_starts_that_cannot_be_written_are_an_error(trace: str, tmp_path: Path) -> None:
+    status, _, err = simulate(trace, "--starts", str(tmp_path / "no" / "where.csv"))
+    assert status == 1
+    assert "No such file or directory" in err
