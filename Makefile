@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Two workers suit a laptop and CI alike; PYTEST_WORKERS=0 runs in one process.
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
@@ -16,14 +16,14 @@ help:
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt
-	@test -x $(BIN)/python || { echo 'creating $(VENV)'; $(PYTHON) -m venv $(VENV); }
-	@echo 'installing Spritz and what its tests need'
+	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
+	@echo 'installing Spritz and what its tests need (a minute or two)'
 	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 # torch and scikit-learn are large, and only the demonstration trains a model.
 $(VENV)/.stamp-demo: $(VENV)/.stamp
-	@echo 'installing what the demonstration trains with'
+	@echo 'installing what the demonstration trains with (PyTorch: a few minutes)'
 	@$(PIP) install --constraint constraints.txt torch scikit-learn
 	@touch $@
 

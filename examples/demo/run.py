@@ -1,19 +1,22 @@
 """The demonstration: a cluster of four virtual nodes, and on it a training job, an array, a dependent job and one that
 is cancelled.
 
-Everything is done with the commands that a user would type; each is shown before it runs. Ctrl-C stops the cluster and
-removes its directory.
+Everything is done with the commands that a user would type; each is shown before it runs. Ctrl-C (or SIGTERM, or the
+terminal closing) stops the cluster and removes its directory.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from types import FrameType
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
@@ -41,13 +44,30 @@ class Demo:
 
     def show(self, *words: str) -> str:
         """Type a command, show what it prints, and return that. A failing command ends the demonstration."""
-        print(f"\033[32m$\033[0m {' '.join(words)}" if self.colour else f"$ {' '.join(words)}", flush=True)
-        done = subprocess.run(words, cwd=self.work, env=self.environ, capture_output=True, text=True, check=False)
-        sys.stdout.write(done.stdout + done.stderr)
+        self.prompt(words)
+        status, output = self.typed(words)
+        sys.stdout.write(output)
         sys.stdout.flush()
-        if done.returncode != 0:
-            raise SystemExit(f"demo: {words[0]} ended with status {done.returncode}")
-        return done.stdout
+        if status != 0:
+            raise SystemExit(f"demo: {words[0]} ended with status {status}")
+        return output
+
+    def prompt(self, words: tuple[str, ...]) -> None:
+        """The command as one would type it."""
+        print(f"\033[32m$\033[0m {shlex.join(words)}" if self.colour else f"$ {shlex.join(words)}", flush=True)
+
+    def typed(self, words: tuple[str, ...], errors: int = subprocess.STDOUT) -> tuple[int, str]:
+        """Status and output of a command. An interrupted one is waited for: it puts in order what it has begun."""
+        with subprocess.Popen(
+            words, cwd=self.work, env=self.environ, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
+        ) as command:
+            try:
+                output, _ = command.communicate()
+            except KeyboardInterrupt:
+                command.send_signal(signal.SIGINT)  # the terminal may not have sent it one
+                command.communicate()
+                raise
+            return command.returncode, output
 
     def submit(self, *words: str) -> str:
         """sbatch; returns the job's number."""
@@ -55,13 +75,12 @@ class Demo:
 
     def quietly(self, *words: str) -> str:
         """A command whose output only the demonstration looks at."""
-        done = subprocess.run(words, cwd=self.work, env=self.environ, capture_output=True, text=True, check=False)
-        return done.stdout
+        return self.typed(words, subprocess.DEVNULL)[1]
 
     def follow(self, job: str) -> None:
         """Print the job's output as it grows, until the job has ended."""
         path = self.work / f"train-{job}.out"
-        print(f"\033[32m$\033[0m tail -f {path.name}" if self.colour else f"$ tail -f {path.name}", flush=True)
+        self.prompt(("tail", "-f", path.name))
         position = 0
         while True:
             ended = not self.quietly("squeue", "-h", "-j", job, "-t", "PD,R,CG,CF").strip()
@@ -141,31 +160,43 @@ class Demo:
             if states != {expected}:
                 raise SystemExit(f"demo: job {job} ended as {states or 'nothing'}, not {expected}")
 
-    def stop(self) -> None:
-        """End whatever runs."""
-        subprocess.run(
-            ["spritz", "down", "--quiet", "--dir", str(self.cluster), "--timeout", "20"], env=self.environ, check=False
-        )
+    def stop(self) -> bool:
+        """End whatever runs; False if that fails, and something still does."""
+        command = ["spritz", "down", "--quiet", "--dir", str(self.cluster), "--timeout", "60"]
+        return subprocess.run(command, env=self.environ, check=False).returncode == 0
 
 
 def main() -> int:
-    """0 when everything went as told."""
+    """0 when everything went as told, 130 when it was interrupted."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     root = Path(tempfile.mkdtemp(prefix="spritz-demo-"))
     demo = Demo(root)
+    status = 0
     try:
         demo.run()
     except KeyboardInterrupt:
-        print("\nstopping …", flush=True)
-        return 130
+        print("\nstopping the cluster …", flush=True)
+        status = 130
     finally:
-        demo.stop()
-        shutil.rmtree(root, ignore_errors=True)
-    demo.say("What to type next")
-    print("  source .venv/bin/activate")
-    print("  spritz up                        # this machine as a cluster; add `--nodes 4` for virtual nodes")
-    print("  sbatch examples/demo/train.sh    # or any script of yours")
-    print("  squeue, sinfo, scancel, srun …   # as on every Slurm; `spritz --help` for the rest", flush=True)
-    return 0
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if demo.stop():
+            shutil.rmtree(root, ignore_errors=True)
+        else:
+            print(f"demo: the cluster in {demo.cluster} could not be stopped", file=sys.stderr)
+            status = status or 1
+    if status == 0:
+        demo.say("What to type next")
+        print(f"  source {shlex.quote(os.path.relpath(BIN))}/activate")
+        print("  spritz up --nodes 4 --gpus 2     # a cluster like this one; without options, this machine as it is")
+        print(f"  cd {shlex.quote(os.path.relpath(HERE))} && sbatch train.sh")
+        print("  squeue, sinfo, scancel, srun …   # as on every Slurm; `spritz --help` for the rest", flush=True)
+    return status
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ def main(argv: list[str]) -> int:
         if error.hint:
             sys.stderr.write(f"slurmctld: {error.hint}\n")
         return error.exit_code
+    except KeyboardInterrupt:  # before it serves; from then on the signal is handled
+        return 130
 
 
 def _start(options: Options) -> int:

@@ -45,6 +45,8 @@ def main(argv: list[str]) -> int:
         if error.hint:
             sys.stderr.write(f"slurmd: {error.hint}\n")
         return error.exit_code
+    except KeyboardInterrupt:  # before it serves; from then on the signal is handled
+        return 130
 
 
 def _print_hardware() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,21 @@ def started(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", START + program, *arguments], capture_output=True, text=True, timeout=20, check=False
     )
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline, f"there is no {path.name} after 20 s"
+        time.sleep(0.01)
+
+
+def lives(pid: int) -> bool:
+    """Whether it is a process, and not one that only waits to be reaped."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_the_starting_command_returns_when_the_daemon_serves(tmp_path: Path) -> None:
@@ -39,10 +55,7 @@ open(sys.argv[1] + "/stopped", "w").close()
     assert directory == "/"
     assert not (tmp_path / "stopped").exists()
     (tmp_path / "stop").touch()
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "stopped").exists():
-        assert time.monotonic() < deadline, "the daemon did not end within 10 s"
-        time.sleep(0.01)
+    wait_for(tmp_path / "stopped")
 
 
 def test_a_daemon_that_cannot_serve_is_reported() -> None:
@@ -55,6 +68,46 @@ def test_a_daemon_that_dies_before_it_serves_is_a_failure(end: str) -> None:
     result = started(f"daemonize(); {end}")
     assert result.returncode == 1
     assert ("broken" in result.stderr) == ("broken" in end)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_the_starting_command_ends_the_daemon_too(tmp_path: Path, number: int) -> None:
+    """Ctrl-C while a daemon starts must not leave one behind that nobody knows of."""
+    program = """
+startup = daemonize()
+with open(sys.argv[1] + "/pid", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(sys.argv[1] + "/pid", sys.argv[1] + "/starting")
+time.sleep(60)
+"""
+    command = [sys.executable, "-c", START + program, str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as starter:
+        wait_for(tmp_path / "starting")
+        starter.send_signal(number)
+        assert starter.wait(20) == 130
+    pid = int((tmp_path / "starting").read_text())
+    deadline = time.monotonic() + 20
+    while lives(pid):
+        assert time.monotonic() < deadline, "the daemon still lives after 20 s"
+        time.sleep(0.01)
+
+
+def test_a_daemon_whose_starting_command_was_killed_stops_when_it_would_serve(tmp_path: Path) -> None:
+    program = """
+import signal
+startup = daemonize()
+signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1] + "/stopped", "w").close(), os._exit(0)))
+open(sys.argv[1] + "/starting", "w").close()
+deadline = time.monotonic() + 20
+while not os.path.exists(sys.argv[1] + "/go") and time.monotonic() < deadline:
+    time.sleep(0.01)
+startup.serves()
+"""
+    with subprocess.Popen([sys.executable, "-c", START + program, str(tmp_path)]) as starter:
+        wait_for(tmp_path / "starting")
+        starter.kill()
+    (tmp_path / "go").touch()
+    wait_for(tmp_path / "stopped")
 
 
 def test_in_the_foreground_nothing_is_detached() -> None:

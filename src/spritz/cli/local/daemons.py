@@ -62,7 +62,7 @@ def living(paths: ClusterPaths) -> dict[str, int | None]:
 
 def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: float = 30.0) -> None:
     """Start daemons side by side; each command returns when its daemon serves. Raises SpritzError with what the
-    failing one printed."""
+    failing one printed. One that has not served yet when that is raised, or at Ctrl-C, is ended."""
     children = [
         subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, cwd="/"
@@ -70,15 +70,31 @@ def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: f
         for command in commands
     ]
     deadline = time.monotonic() + timeout_seconds
-    for command, child in zip(commands, children, strict=True):
-        try:
-            output, _ = child.communicate(timeout=max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            raise SpritzError(f"{command[2]} did not start within {timeout_seconds:.0f} s") from None
-        if child.returncode != 0:
-            text = output.decode(errors="replace").strip()
-            raise SpritzError(text or f"{command[2]} ended with status {child.returncode}")
+    try:
+        for command, child in zip(commands, children, strict=True):
+            try:
+                output, _ = child.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise SpritzError(f"{command[2]} did not start within {timeout_seconds:.0f} s") from None
+            if child.returncode != 0:
+                text = output.decode(errors="replace").strip()
+                raise SpritzError(text or f"{command[2]} ended with status {child.returncode}")
+    except BaseException:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for child in children:
+            _end_start(child)
+        signal.signal(signal.SIGINT, before)
+        raise
+
+
+def _end_start(child: subprocess.Popen[bytes]) -> None:
+    """Interrupt a command that is still starting its daemon; it returns when that is gone."""
+    child.terminate()
+    try:
+        child.communicate(timeout=25.0)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
 
 
 def stop(pid: int, timeout_seconds: float = 10.0) -> bool:

@@ -7,6 +7,7 @@ share the machine and may declare more than it has.
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from spritz.cli.context import Context
@@ -67,14 +68,24 @@ def run(arguments: Namespace, context: Context) -> int:
         daemons.start(commands, _daemon_environment(context))
     except BaseException:
         # One that cannot start, or Ctrl-C: what was started beside it does not stay behind alone.
-        for name, pid in daemons.living(paths).items():
-            if pid is not None and alive[name] is None:
-                daemons.stop(pid)
+        _stop_again(paths, alive)
         raise
-    views = wait_for_nodes(paths)
+    try:
+        views = wait_for_nodes(paths)
+    except KeyboardInterrupt:
+        _stop_again(paths, alive)
+        raise
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
     return 0
+
+
+def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> None:
+    """Stop the daemons that did not live before. A second Ctrl-C does not interrupt this."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name, pid in daemons.living(paths).items():
+        if pid is not None and alive_before[name] is None:
+            daemons.stop(pid)
 
 
 def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context, *, quiet: bool) -> int:
