@@ -1,0 +1,159 @@
+/* Executing Python for this call, and starting a server for the next. */
+
+#define _GNU_SOURCE
+#include "launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Between two attempts: a server that cannot start must not cost every call. */
+#define AGAIN_SECONDS 3
+
+#define RUN_COMMAND "from spritz.cli.server.direct import entry; entry()"
+#define RUN_SERVER "from spritz.cli.server.main import entry; entry()"
+
+void run_directly(const struct call *call, const struct place *found)
+{
+    struct place place = *found;
+    char **words = calloc((size_t)call->argc + 8, sizeof *words);
+    int count = 0;
+
+    if (!words)
+        _exit(127);
+    find_interpreter(&place);
+    if (place.interpreter[0]) {
+        words[count++] = place.interpreter;
+        words[count++] = "-P"; /* the current directory is no place to look for modules */
+        words[count++] = "-c";
+        words[count++] = RUN_COMMAND;
+    } else {
+        words[count++] = place.script;
+    }
+    words[count++] = (char *)call->path;
+    for (int i = 1; i < call->argc; i++)
+        words[count++] = call->argv[i];
+    execve(words[0], words, call->environ);
+    dprintf(2, "%s: error: %s: %s\n", call->name, words[0], strerror(errno));
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* Nothing of this caller is to be in a process that serves others of the same user, or its next session. */
+static char **server_environment(const struct place *place)
+{
+    static const char *const KEPT[] = {"HOME", "PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUSERBASE", NULL};
+    static char *kept[16];
+    int count = 0;
+    for (const char *const *name = KEPT; *name; name++) {
+        const char *value = getenv(*name);
+        if (value && asprintf(&kept[count], "%s=%s", *name, value) >= 0)
+            count++;
+    }
+    if (place->python_path[0] && asprintf(&kept[count], "PYTHONPATH=%s", place->python_path) >= 0)
+        count++;
+    kept[count++] = "LC_ALL=C.UTF-8";
+    kept[count] = NULL;
+    return kept;
+}
+
+/* Held by whoever starts, and then by the server as long as it listens. -1: somebody does already, or just did. */
+static int take_lock(const struct place *place, int replace)
+{
+    char path[96];
+    struct stat info;
+    int lock;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d/%s.lock", place->directory, place->base);
+    if (replace) {
+        /* Its server is stuck: it finds its socket gone when it moves again, and ends. */
+        unlink(path);
+        path[strlen(path) - 5] = 0;
+        unlink(path);
+        strcat(path, ".lock");
+    }
+    lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock < 0)
+        return -1;
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &info) == 0 &&
+        (info.st_size == 0 || time(NULL) - info.st_mtime > AGAIN_SECONDS || time(NULL) < info.st_mtime) &&
+        pwrite(lock, "1", 1, 0) == 1)
+        return lock;
+    close(lock);
+    return -1;
+}
+
+static void become_server(const struct place *place, char **environment, int lock) __attribute__((noreturn));
+static void become_server(const struct place *place, char **environment, int lock)
+{
+    char directory[PATH_MAX], link[64];
+    char *words[] = {(char *)place->interpreter, "-P", "-c", RUN_SERVER, "--directory", directory, "--name",
+                     (char *)place->base, "--lock", "3", "--installed", (char *)place->script, NULL};
+    ssize_t got;
+    sigset_t none;
+    cpu_set_t everywhere;
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", place->directory);
+    got = readlink(link, directory, sizeof directory - 1);
+    if (got <= 0)
+        _exit(1);
+    directory[got] = 0;
+    for (int number = 1; number < 65; number++)
+        signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    memset(&everywhere, 0xff, sizeof everywhere);
+    sched_setaffinity(0, sizeof everywhere, &everywhere);
+    umask(077);
+    lock = fcntl(lock, F_DUPFD, 3);
+    if (lock < 0 || dup2(lock, 3) < 0 || chdir("/") < 0)
+        _exit(1);
+    for (int number = 0; number < 3; number++) {
+        int null = open("/dev/null", O_RDWR);
+        if (null < 0 || (null != number && (dup2(null, number) < 0 || close(null) < 0)))
+            _exit(1);
+    }
+    /* A caller's pipe that stays open here would keep `$(squeue)` waiting. */
+    if (syscall(SYS_close_range, 4U, ~0U, 0U) < 0)
+        for (int number = 4; number < 1024; number++)
+            close(number);
+    execve(words[0], words, environment);
+    _exit(1);
+}
+
+void start_server(const struct call *call, const struct place *found, int replace)
+{
+    struct place place = *found;
+    char **environment;
+    int lock, intermediate;
+
+    (void)call;
+    /* A server would end with the job, and its calls with it; and it would share the caller's low priority. */
+    if (getenv("SLURM_JOB_ID") || getpriority(PRIO_PROCESS, 0) > 0)
+        return;
+    find_interpreter(&place);
+    if (place.directory < 0 || !place.interpreter[0] || (lock = take_lock(&place, replace)) < 0)
+        return;
+    environment = server_environment(&place);
+    intermediate = fork();
+    if (intermediate == 0) {
+        setsid();
+        if (fork() == 0)
+            become_server(&place, environment, lock);
+        _exit(0);
+    }
+    close(lock);
+    if (intermediate > 0)
+        while (waitpid(intermediate, NULL, 0) < 0 && errno == EINTR)
+            ;
+}

@@ -1,0 +1,142 @@
+/* Everything that a process has around it, as one message: arguments, environment, directory, limits, descriptors.
+ *
+ * spritz/cli/server/request.py reads it. Numbers are in the machine's own order: both ends are on one machine.
+ */
+
+#define _GNU_SOURCE
+#include "launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LIMITS 16
+
+struct header {
+    char magic[8];
+    uint32_t size; /* of the whole message */
+    uint32_t argc;
+    uint32_t umask;
+    uint32_t opened; /* bit n: descriptor n was passed */
+    int32_t nice;
+    uint32_t pid;
+    uint64_t blocked; /* bit n-1: signal n */
+    uint64_t ignored;
+    uint64_t limits[LIMITS][2];
+};
+
+static void fill(struct header *header)
+{
+    struct sigaction action;
+    sigset_t blocked;
+
+    memcpy(header->magic, PROTOCOL, sizeof header->magic);
+    header->umask = umask(077);
+    umask(header->umask);
+    header->nice = getpriority(PRIO_PROCESS, 0);
+    header->pid = (uint32_t)getpid();
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    for (int number = 1; number < 32; number++) {
+        if (sigismember(&blocked, number) == 1)
+            header->blocked |= 1ULL << (number - 1);
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+            header->ignored |= 1ULL << (number - 1);
+    }
+    for (int which = 0; which < LIMITS; which++) {
+        struct rlimit limit;
+        if (getrlimit(which, &limit) == 0) {
+            header->limits[which][0] = limit.rlim_cur;
+            header->limits[which][1] = limit.rlim_max;
+        }
+    }
+}
+
+static char *append(char *at, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    memcpy(at, text, size);
+    return at + size;
+}
+
+/* The first piece carries the descriptors. Waits for room until `deadline`. */
+static int send_all(int connection, const char *data, size_t size, const int *passed, int count, long long deadline)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(5 * sizeof(int))];
+    } control;
+
+    while (size) {
+        struct iovec piece = {.iov_base = (void *)data, .iov_len = size};
+        struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+        ssize_t sent;
+        if (count) {
+            message.msg_control = &control;
+            message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+            control.header.cmsg_level = SOL_SOCKET;
+            control.header.cmsg_type = SCM_RIGHTS;
+            control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+            memcpy(CMSG_DATA(&control.header), passed, count * sizeof(int));
+        }
+        sent = sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EAGAIN) {
+            struct pollfd writable = {.fd = connection, .events = POLLOUT};
+            long long left = deadline - now_ms();
+            if (left <= 0 || (poll(&writable, 1, (int)left) < 0 && errno != EINTR))
+                return -1;
+            continue;
+        }
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return -1;
+        count = 0;
+        data += sent;
+        size -= (size_t)sent;
+    }
+    return 0;
+}
+
+int send_request(int connection, const struct call *call, int token, long long deadline)
+{
+    struct header header = {0};
+    size_t size = sizeof header + strlen(call->path) + 1;
+    int passed[5], count = 0, status;
+    char *data, *at;
+
+    for (int i = 1; i < call->argc; i++)
+        size += strlen(call->argv[i]) + 1;
+    for (char **entry = call->environ; *entry; entry++)
+        size += strlen(*entry) + 1;
+    data = size < 1U << 30 ? malloc(size) : NULL;
+    /* Works in a directory that was removed, or that may not be read. */
+    passed[count++] = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    passed[count++] = token;
+    if (!data || passed[0] < 0)
+        return -1;
+    for (int number = 0; number < 3; number++) {
+        if (call->opened & 1U << number)
+            passed[count++] = number;
+    }
+    fill(&header);
+    header.opened = call->opened;
+    header.size = (uint32_t)size;
+    header.argc = (uint32_t)call->argc;
+    memcpy(data, &header, sizeof header);
+    at = append(data + sizeof header, call->path);
+    for (int i = 1; i < call->argc; i++)
+        at = append(at, call->argv[i]);
+    for (char **entry = call->environ; *entry; entry++)
+        at = append(at, *entry);
+    status = send_all(connection, data, size, passed, count, deadline);
+    close(passed[0]);
+    free(data);
+    return status;
+}

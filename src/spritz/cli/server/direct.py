@@ -1,0 +1,45 @@
+"""A command in a process of its own: what the launcher executes where no server can do it.
+
+`spritz-command /where/ever/squeue -a` is `squeue -a`. `spritz-command --system` is the server of all users.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def entry() -> None:
+    """Console script."""
+    if sys.argv[1:] == ["--system"]:
+        from spritz.cli.server import main
+
+        main.entry_system()
+        return
+    del sys.argv[0]
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    found = find(name)
+    if found is None:
+        sys.exit(f"spritz-command: error: {name or 'nothing'} is no command of Spritz")
+    found.entry()
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def find(name: str) -> Any:  # a module: its attributes are not known to types
+    """The module of a command; None if there is no such command."""
+    if not name.isidentifier():
+        return None
+    from importlib import import_module
+
+    module_name = f"spritz.cli.{name}"
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        return None
+    return module if hasattr(module, "entry") and hasattr(module, "main") else None

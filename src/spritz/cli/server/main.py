@@ -1,0 +1,165 @@
+"""A server's own start. The launcher starts one behind the first call; root's is started by hand or by its unit.
+
+Source: docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+from socket import AF_UNIX, SOCK_STREAM, socket
+
+from spritz.cli.server.request import PROTOCOL
+from spritz.cli.server.sources import Sources
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BACKLOG = 4096
+#: where the server of all users listens
+SYSTEM_DIRECTORY = "/run/spritz"
+_KEPT = ("HOME", "PATH", "LC_ALL", "LANG", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")
+
+
+def entry() -> None:
+    """`--directory DIR --name NAME --lock DESCRIPTOR --installed FILE [--idle SECONDS]`, from the launcher alone."""
+    words = sys.argv[1:]
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    lock = int(given["--lock"])
+    os.set_inheritable(lock, False)
+    directory = open_directory(given["--directory"], others=False)
+    _serve(directory, given["--name"], lock, given["--installed"], system=False, idle=given.get("--idle", ""))
+
+
+def entry_system() -> None:
+    """The server of all users, in the foreground, until it is stopped or something else is installed."""
+    if os.geteuid() != 0:
+        sys.exit("spritz-command: error: only root can serve all users")
+    from fcntl import LOCK_EX, LOCK_NB, flock
+
+    os.makedirs(SYSTEM_DIRECTORY, 0o755, exist_ok=True)
+    directory = open_directory(SYSTEM_DIRECTORY, others=True)
+    script = os.path.abspath(sys.argv[0]) if "/" in sys.argv[0] else _installed_script()
+    name = socket_name(script)
+    lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"spritz-command: error: a server has {SYSTEM_DIRECTORY}/{name} already")
+    os.umask(0o077)
+    os.chdir("/")
+    # Its surroundings are nobody's: every call brings its own.
+    for variable in list(os.environ):
+        if variable not in _KEPT:
+            del os.environ[variable]
+    _serve(directory, name, lock, script, system=True, idle="inf")
+
+
+def _installed_script() -> str:
+    return os.path.join(os.path.dirname(sys.executable), "spritz-command")
+
+
+def _serve(directory: int, name: str, lock: int, installed: str, *, system: bool, idle: str) -> None:
+    # Before the first import of what it is to hold.
+    sources = Sources()
+    is_installed = installation_check(installed)
+
+    from spritz.cli.server import warm
+    from spritz.cli.server.keeper import IDLE_SECONDS, Keeper
+
+    commands = warm.commands()
+    sources.complete(warm.loaded_files())
+    _name_process()
+    listener = listen(directory, name, mode=0o666 if system else 0o600)
+    is_there = socket_check(directory, name)
+    Keeper(
+        listener,
+        lock,
+        commands,
+        sources,
+        system=system,
+        is_current=lambda: is_installed() and is_there(),
+        idle_seconds=float(idle or IDLE_SECONDS),
+    ).run()
+    os._exit(0)
+
+
+def socket_name(script: str, python_path: str = "") -> str:
+    """What the launcher beside that script calls its socket: `launcher/place.c` has the same."""
+    info = os.stat(script)
+    seconds, nanoseconds = divmod(info.st_mtime_ns, 10**9)
+    stamp = f"{info.st_dev:x}:{info.st_ino:x}:{seconds:x}.{nanoseconds:x}"
+    mixed = PROTOCOL + b"\0" + stamp.encode() + python_path.encode()
+    for path in ("/", *(f"/proc/self/ns/{kind}" for kind in ("mnt", "net", "pid", "user", "uts"))):
+        info = os.stat(path)
+        mixed += struct.pack("=QQ", info.st_dev, info.st_ino)
+    found = 0xCBF29CE484222325
+    for byte in mixed:
+        found = (found ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"commands-{found:016x}"
+
+
+def open_directory(path: str, *, others: bool) -> int:
+    """A descriptor of the directory for the socket. Raises PermissionError if it is not ours alone.
+
+    With `others` they may look into it.
+    """
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    info = os.fstat(directory)
+    if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & (0o022 if others else 0o077):
+        raise PermissionError(1, "not a directory of this user alone", path)
+    return directory
+
+
+def listen(directory: int, name: str, *, mode: int) -> socket:
+    """A listening socket under that name; whoever holds the lock may take the place of a dead one."""
+    path = f"/proc/self/fd/{directory}/{name}"
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    listener = socket(AF_UNIX, SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, mode)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def installation_check(path: str) -> Callable[[], bool]:
+    """Whether that file is still the one that it is now."""
+
+    def identity() -> tuple[int, int, int] | None:
+        try:
+            info = os.stat(path)
+        except OSError:
+            return None
+        return info.st_dev, info.st_ino, info.st_mtime_ns
+
+    first = identity()
+    return lambda: identity() == first
+
+
+def socket_check(directory: int, name: str) -> Callable[[], bool]:
+    """Whether the socket under that name is still the one that it is now: another server may have taken its place."""
+
+    def identity() -> tuple[int, int] | None:
+        try:
+            info = os.stat(name, dir_fd=directory)
+        except OSError:
+            return None
+        return info.st_dev, info.st_ino
+
+    first = identity()
+    return lambda: identity() == first
+
+
+def _name_process() -> None:
+    """What ps and top show."""
+    try:
+        with open("/proc/self/comm", "w", encoding="ascii") as file:
+            file.write("spritz-commands")
+    except OSError:
+        pass

@@ -1,0 +1,21 @@
+"""What a launcher is told: that its command has begun, stopped, ended. `launcher/serve.c` reads it."""
+
+from __future__ import annotations
+
+import struct
+
+#: the command has begun; the child's process id
+STARTED = b"S"
+#: exit status
+ENDED = b"E"
+#: the signal that killed the child
+KILLED = b"K"
+#: the signal that stopped it
+STOPPED = b"T"
+
+_REPLY = struct.Struct("=c3xi")
+
+
+def encode(kind: bytes, value: int) -> bytes:
+    """One message."""
+    return _REPLY.pack(kind, value)
