@@ -118,6 +118,47 @@ def test_a_node_with_a_running_job_that_is_taken_out_of_the_file_does_not_take_t
     busy.wait_state(busy.submit("true"), "COMPLETED")
 
 
+def test_what_ran_on_a_node_that_is_taken_out_ends_and_the_node_can_come_back(busy: Cluster) -> None:
+    """No second copy beside the first: n2 has every process killed, by the daemon that the controller sends away."""
+    lone = busy.submit("trap '' TERM; echo $SLURM_RESTART_COUNT >> lives; while :; do sleep 1; done", node_list=("n2",))
+    busy.cancel(2)
+    (busy.work / "go").touch()
+    busy.wait_state(lone, "RUNNING")
+    until((busy.work / "lives").exists, "the script runs")
+    whole = busy.node_lines
+    busy.node_lines = whole.splitlines()[0]
+    busy.write_conf()
+    busy.call(Reconfigure(), Done)
+    until(lambda: not busy.job_processes(lone), "nothing of the job is left on the removed node")
+    assert busy.job(lone).state is JobState.PENDING  # it waits for its node
+    busy.node_lines = whole
+    busy.write_conf()
+    busy.call(Reconfigure(), Done)
+    until(lambda: (busy.work / "lives").read_text() == "\n1\n", "it runs again, for the second time, where it asked to")
+    busy.cancel(lone)
+
+
+def test_one_daemon_of_several_nodes_goes_on_with_those_that_are_left(make_cluster: Callable[..., Cluster]) -> None:
+    lines = [f"NodeName=n{number} NodeAddr=127.0.0.1 CPUs=2 RealMemory=8000 State=UNKNOWN" for number in (1, 2)]
+    cluster = make_cluster(node_lines="\n".join(lines)).start()
+    kept = cluster.submit("while ! test -e go; do sleep 0.02; done", node_list=("n1",))
+    lost = cluster.submit("sleep 1000", node_list=("n2",))
+    for number in (kept, lost):
+        cluster.wait_state(number, "RUNNING")
+        cluster.supervisor(number)
+    cluster.node_lines = lines[0]
+    cluster.write_conf()
+    cluster.call(Reconfigure(), Done)
+    until(lambda: not cluster.job_processes(lost), "nothing is left of the job on the removed node")
+    (cluster.work / "go").touch()
+    assert cluster.wait_state(kept, "COMPLETED").restart_count == 0
+    cluster.node_lines = "\n".join(lines)
+    cluster.write_conf()
+    cluster.call(Reconfigure(), Done)
+    until(lambda: cluster.job(lost).state is JobState.RUNNING, "the node is back, and with it the job")
+    cluster.cancel(lost)
+
+
 def test_slurmd_follows_when_the_controller_rereads(busy: Cluster) -> None:
     busy.extra = f"TaskProlog={busy.root}/prolog"
     (busy.root / "prolog").write_text("#!/bin/sh\necho export FROM_PROLOG=yes\n")

@@ -198,6 +198,12 @@ class NodeLinks:
         """Have every daemon read the configuration again."""
         self.carry_out(core_effects.ReloadNode(node=next(iter(names))) for names in self._names.values() if names)
 
+    def dismiss(self, names: Iterable[str]) -> None:
+        """These nodes are configured no more. Their daemons must connect anew; they are refused, and end what runs."""
+        channels = {self._links[name]: None for name in names if name in self._links}
+        for channel in channels:
+            channel.pipe.abort()
+
     async def stop_daemons(self, timeout: float) -> None:
         """`scontrol shutdown`: tell every daemon to end. Jobs go on."""
         from asyncio import timeout as deadline

@@ -168,6 +168,13 @@ class Agent:
         machine = self._nodes[node].machine
         machine.term = max(machine.term, term)
 
+    def dismissed(self, node: str) -> None:
+        """The controller does not know the node: what runs there is nobody's, or runs a second time elsewhere."""
+        here = self._nodes[node]
+        if here.machine.busy:
+            self._log.error("node.dismissed", node=node, steps=len(here.machine.running))
+            self._carry_out(here, here.machine.dismissed())
+
     @property
     def busy_nodes(self) -> frozenset[str]:
         """Nodes with jobs."""

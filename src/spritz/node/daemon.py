@@ -80,6 +80,8 @@ class Daemon:
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
+        #: nodes of ours that the controller's configuration does not have
+        self._refused: set[str] = set()
 
     async def run(self, startup: Startup) -> int:
         """Serve until told to stop. Raises SpritzError if it cannot begin."""
@@ -110,6 +112,7 @@ class Daemon:
                         owners=self._owners,
                         ceiling_seconds=RECONNECT_SECONDS_MAX,
                     ) as link:
+                        self._link = link
                         tasks.spawn(self._beat(link), name="heartbeat")
                         tasks.spawn(self._check_health(), name="health")
                         await self._wait_for_controller()
@@ -153,7 +156,15 @@ class Daemon:
 
     async def _register(self, channel: Channel) -> None:
         """Every node, pipelined; those that the controller does not know are logged and left out."""
-        requests = [self._registration(name) for name in self._settings.nodes]
+        known = await self._register_nodes(channel, tuple(self._settings.nodes))
+        if not known:
+            raise SpritzError("the controller knows none of the nodes of this slurmd")
+        self._agent.connected(channel)
+        self._connected.set()
+
+    async def _register_nodes(self, channel: Channel, names: tuple[str, ...]) -> int:
+        """How many of them the controller knows."""
+        requests = [self._registration(name) for name in names]
         answers = await asyncio.gather(
             *(channel.call(request, Registered, timeout=60.0) for request in requests), return_exceptions=True
         )
@@ -161,17 +172,19 @@ class Daemon:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Registered):
                 known += 1
+                self._refused.discard(request.name)
                 self._agent.registered(request.name, answer.term)
                 for message in answer.messages:
                     self._log.info("node.registered", node=request.name, message=message)
             elif isinstance(answer, RemoteError):
-                self._log.error("node.refused", node=request.name, reason=answer.message)
+                if request.name not in self._refused:  # once, not on every attempt
+                    self._log.error("node.refused", node=request.name, reason=answer.message)
+                if answer.code == "ESLURM_INVALID_NODE_NAME":
+                    self._refused.add(request.name)
+                    self._agent.dismissed(request.name)
             else:
                 raise answer
-        if not known:
-            raise SpritzError("the controller knows none of the nodes of this slurmd")
-        self._agent.connected(channel)
-        self._connected.set()
+        return known
 
     def _registration(self, name: str) -> RegisterNode:
         config = self._settings.nodes[name].config
@@ -233,7 +246,14 @@ class Daemon:
 
     def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:
         self._reload()
+        if self._refused:
+            self._tasks.spawn_contained(self._register_again(), name="register")
         return Accepted()
+
+    async def _register_again(self) -> None:
+        """The controller's configuration has changed: it may know the nodes now that it refused."""
+        channel = await self._link.channel(timeout=FIRST_CONNECTION_SECONDS)
+        await self._register_nodes(channel, tuple(sorted(self._refused)))
 
     def _stop_order(self, request: StopDaemon, call: Call) -> Accepted:
         self._log.info("daemon.terminating", by="controller")
@@ -298,7 +318,8 @@ class Daemon:
         except SpritzError as error:
             self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
             return
-        self._settings = settings
+        # Only the controller takes a node out of service: one that has gone from the file is served until it says so.
+        self._settings = structs.replace(settings, nodes=self._settings.nodes | settings.nodes)
         self._write_hosts()
         self._agent.configure(settings.nodes, settings.hooks)
         self._log.info("config.read", path=settings.path)

@@ -301,6 +301,18 @@ class Machine:
         batch = [key for key in keys if key.step_id == STEP_BATCH]
         return [NotifyStep(key, message.message) for key in batch or keys if key.step_id != STEP_EXTERN]
 
+    def dismissed(self) -> Actions:
+        """The controller has no such node any more, and its jobs have failed or run elsewhere: end them, at once."""
+        actions: Actions = []
+        for life, entry in list(self._jobs.items()):
+            entry.over = True
+            entry.wants_gone = True
+            actions += [self._never_ran(_key(one), "the node was removed") for one in entry.queued]
+            entry.queued.clear()
+            actions += [EndStep(key, 0.0) for key in entry.steps.values()]
+            actions += self._go_on(life, entry)
+        return actions
+
     # -- what happens
 
     def adopt(self, key: StepKey, job: Job) -> None:

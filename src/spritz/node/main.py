@@ -103,8 +103,11 @@ def _hardware() -> Hardware:
     return detect(SystemClock().now(), gpus=False)
 
 
-def _read(path: str, options: Options, hardware: Hardware) -> DaemonSettings:
-    """The configuration for our nodes. Raises SpritzError with every fault in the files."""
+def _read(path: str, options: Options, hardware: Hardware, *, again: bool = False) -> DaemonSettings:
+    """The configuration for our nodes; `again`: for those that are still in it, if any is.
+
+    Raises SpritzError with every fault in the files.
+    """
     import socket
 
     from spritz.config.load import load
@@ -112,7 +115,7 @@ def _read(path: str, options: Options, hardware: Hardware) -> DaemonSettings:
     from spritz.node.settings import daemon_settings, own_nodes
 
     config = load(path)
-    nodes = own_nodes(config, options.nodes, socket.gethostname())
+    nodes = own_nodes(config, options.nodes, socket.gethostname(), some=again)
     memory = prepare_memory(f"spritz_{os.geteuid()}")
     sweep(memory)
     return daemon_settings(config, nodes, hardware.topology, memory)
@@ -164,7 +167,7 @@ def _serve(options: Options, settings: DaemonSettings, hardware: Hardware, start
             settings,
             hardware,
             log.get_logger("slurmd"),
-            lambda: _read(settings.path, options, hardware),
+            lambda: _read(settings.path, options, hardware, again=True),
             _owners(settings.slurm_user),
         )
         return await daemon.run(startup)

@@ -65,10 +65,10 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     addresses: dict[str, str]
 
 
-def own_nodes(config: LoadedConfig, wanted: str, hostname: str) -> list[NodeConfig]:
+def own_nodes(config: LoadedConfig, wanted: str, hostname: str, *, some: bool = False) -> list[NodeConfig]:
     """The nodes that this daemon stands for: those of -N, else the one whose NodeHostname or name is this host's.
 
-    Raises SpritzError if there is none, or a name is not configured.
+    Raises SpritzError if there is none, or a name is not configured (`some`: if none of the names is).
     """
     known = {node.name: node for node in config.nodes}
     if wanted:
@@ -77,7 +77,9 @@ def own_nodes(config: LoadedConfig, wanted: str, hostname: str) -> list[NodeConf
         except ValueError as error:
             raise SpritzError(f"-N {wanted}: {error}") from error
         missing = [name for name in names if name not in known]
-        if missing or not names:
+        if some and len(missing) < len(names):
+            names = [name for name in names if name in known]
+        elif missing or not names:
             unknown = ", ".join(missing) or wanted
             raise SpritzError(f"Unable to determine this slurmd's NodeName: {config.path} has no node {unknown}")
         return [known[name] for name in dict.fromkeys(names)]

@@ -86,12 +86,14 @@ class ClusterQueries:
                 code="ESLURM_DISABLED",
                 hint="change it back, or restart slurmctld",
             )
+        before = {node.name for node in context.configuration.nodes}
         reply = context.writer.handle_own(fresh.command())
         if isinstance(reply, Rejection):
             raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
         context.configuration = fresh
         context.identity.forget()
         context.nodes.reload()
+        context.nodes.dismiss(sorted(before - {node.name for node in fresh.nodes}))
         warnings = tuple(item.text for item in fresh.loaded.warnings)
         for text in warnings:
             context.log.warning("config.questionable", detail=text)
