@@ -45,12 +45,12 @@ class Context:
 
     def out(self, text: str) -> None:
         """Write to standard output as it is; the caller adds newlines."""
-        self.stdout.write(text)
+        self.stdout.write(text if text.isascii() else _restored(text))
 
     def err(self, text: str) -> None:
         """Write to standard error as it is, at once and after what went to standard output."""
         self.stdout.flush()
-        self.stderr.write(text)
+        self.stderr.write(text if text.isascii() else _restored(text))
         self.stderr.flush()
 
     def error(self, message: str) -> None:
@@ -69,6 +69,13 @@ class Context:
     def terminal(self) -> bool:
         """Standard output is a terminal: colour and progress are welcome (unless NO_COLOR)."""
         return self.stdout.isatty() and "NO_COLOR" not in self.environ
+
+
+def _restored(text: str) -> str:
+    """Records hold text that is not UTF-8 in another form."""
+    from spritz.notation.octets import restored
+
+    return restored(text)
 
 
 def _undo_coerced_locale() -> None:

@@ -53,9 +53,6 @@ def call(main: Main, argv: list[str], context: Context) -> int:
             # Text that some option's language does not have; its message is one line for people.
             context.error(str(error))
             status = 1
-        except UnicodeEncodeError as error:
-            context.error(f"{ascii(error.object)[:80]} is not UTF-8, and cannot be sent to the controller")
-            status = 1
         context.stdout.flush()
         context.stderr.flush()
     except BrokenPipeError:

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from spritz.controller.api.submit import environment_of
 from spritz.core import effects as core_effects
 from spritz.core.decide.ending import life_ended_at
+from spritz.core.layout import job_task_counts
 from spritz.model import launch
 from spritz.model.states import JobState
 
@@ -154,27 +155,3 @@ class Letters:
 
     def _reload(self, effect: core_effects.ReloadNode) -> Struct | None:
         return launch.ReloadNode(term=self._term)
-
-
-def job_task_counts(job: Job) -> tuple[int, ...]:
-    """Tasks a node, as SLURM_TASKS_PER_NODE shows them: as the scheduler laid them out, else by the request.
-
-    Without a layout every node gets --ntasks-per-node, or its CPUs' worth of tasks until all are placed.
-    Source: sbatch(1) SLURM_TASKS_PER_NODE.
-    """
-    allocation, spec = job.allocation, job.spec
-    if allocation is None:
-        return ()
-    if allocation.tasks:
-        return allocation.tasks
-    if spec.tasks_per_node:
-        return (spec.tasks_per_node,) * len(allocation.nodes)
-    left = spec.tasks
-    counts: list[int] = []
-    for place, node in enumerate(allocation.nodes):
-        others = len(allocation.nodes) - place - 1
-        room = max(1, node.cpu_count // (spec.cpus_per_task or 1))
-        count = max(1, min(room, left - others)) if others else max(1, left)
-        counts.append(count)
-        left -= count
-    return tuple(counts)

@@ -18,6 +18,7 @@ from spritz.controller.mail_text import TIME_LIMIT_PARTS, end_kind, environment,
 from spritz.model.events import job as job_events
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
+from spritz.notation.octets import restored
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
@@ -159,11 +160,11 @@ class Mailer:
         try:
             async with self._room:
                 process = await asyncio.create_subprocess_exec(
-                    *command,
+                    *map(restored, command),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.DEVNULL,
-                    env=variables,
+                    env={name: restored(value) for name, value in variables.items()},
                     start_new_session=True,
                 )
                 try:

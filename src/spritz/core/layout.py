@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.job import Job
+    from spritz.model.job import Job, JobSpec
     from spritz.model.step import Step
 
 #: stands for "as many as you like" (--overcommit)
@@ -28,11 +28,11 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
     allocation = job.allocation
     if allocation is None:
         return ()
-    if allocation.tasks:
-        return allocation.tasks
     spec = job.spec
     each = spec.cpus_per_task or 1
     capacities = [max(1, share.cpu_count // each) for share in allocation.nodes]
+    if allocation.tasks and not (allocation.whole_nodes and _leaves_tasks_open(spec)):
+        return allocation.tasks
     if spec.tasks_per_node and not spec.tasks_given:
         return (spec.tasks_per_node,) * len(capacities)
     if not spec.tasks_given:
@@ -43,6 +43,11 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
         capacities = [min(capacity, spec.tasks_per_node) for capacity in capacities]
     counts = block_counts(spec.tasks, capacities)
     return tuple(counts) if counts is not None else even_counts(spec.tasks, len(capacities))
+
+
+def _leaves_tasks_open(spec: JobSpec) -> bool:
+    """Nothing that was asked for says how many tasks there are."""
+    return not (spec.tasks_given or spec.tasks_per_node or spec.gpus_per_task)
 
 
 def step_task_counts(step: Step) -> tuple[int, ...]:

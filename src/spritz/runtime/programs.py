@@ -11,6 +11,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from spritz.notation.octets import restored
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -39,7 +41,7 @@ async def _run(program: str, variables: Mapping[str, str], timeout_seconds: floa
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            env=dict(variables),
+            env={name: restored(value) for name, value in variables.items()},
             cwd="/",
             start_new_session=True,
         )

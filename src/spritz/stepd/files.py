@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from spritz.notation.octets import octets
+
 
 class StreamError(Exception):
     """A file cannot be opened; the text is Slurm's, for the step's standard error or the log."""
@@ -33,7 +35,7 @@ class StreamFiles:
     def input(self, path: str) -> int:
         """Descriptor for reading, one per call: every task reads the whole file."""
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(octets(path), os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise StreamError(f"Could not open stdin file {path}: {_reason(error)}") from error
 
@@ -44,12 +46,13 @@ class StreamFiles:
         self._open.clear()
 
     def _create(self, path: str, stream: str) -> int:
+        name = octets(path)
         try:
             try:
-                return os.open(path, self._flags, 0o666)
+                return os.open(name, self._flags, 0o666)
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                return os.open(path, self._flags, 0o666)
+                os.makedirs(os.path.dirname(name), exist_ok=True)
+                return os.open(name, self._flags, 0o666)
         except (OSError, ValueError) as error:
             raise StreamError(f"Could not open {stream} file {path}: {_reason(error)}") from error
 

@@ -18,6 +18,7 @@ import socket
 import time
 
 from spritz.model.reports import StepFinished, TaskEnd
+from spritz.notation.octets import octets
 from spritz.stepd import control, processes, protocol, record
 from spritz.stepd.account import Account, MemoryGroup
 from spritz.stepd.audience import Audience
@@ -135,7 +136,7 @@ class Supervisor:
 
     def _change_directory(self) -> None:
         try:
-            os.chdir(self.spec.work_dir)
+            os.chdir(octets(self.spec.work_dir))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             os.chdir("/tmp")
@@ -300,7 +301,7 @@ class Supervisor:
                 nothing = os.open(NOTHING, os.O_RDWR)
                 for descriptor in (0, 1, 2):
                     os.dup2(nothing, descriptor)
-                os.execve(program, [program], environment)
+                os.execve(octets(program), [octets(program)], environment)
             finally:
                 os._exit(127)
 
@@ -418,7 +419,7 @@ class Supervisor:
 
     def say(self, text: str) -> None:
         """A line on the step's standard error, wherever that is."""
-        line = f"slurmstepd: {text}\n".encode("utf-8", "surrogateescape")
+        line = octets(f"slurmstepd: {text}\n")
         if self._stderr_file >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._stderr_file, line)

@@ -82,7 +82,12 @@ _decoder: Decoder[Envelope] = Decoder(Envelope)
 def encode(envelope: Envelope) -> bytes:
     """The whole frame of an envelope, prefix included. Raises FrameError if it is too long."""
     buffer = bytearray(256)
-    _encode_into(envelope, buffer, PREFIX_BYTES)
+    try:
+        _encode_into(envelope, buffer, PREFIX_BYTES)
+    except UnicodeEncodeError:
+        from spritz.wire.plain import plain
+
+        _encode_into(plain(envelope), buffer, PREFIX_BYTES)
     size = len(buffer) - PREFIX_BYTES
     if size > FRAME_BYTES_MAX:
         raise FrameError(f"message of {size} bytes is longer than the {FRAME_BYTES_MAX} that a frame may have")

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from spritz.cli import scontrol, sinfo, squeue
+from spritz.notation.octets import plain
 from tests.unit.cli.site import Site
 
 
@@ -80,6 +81,6 @@ def test_another_version_is_refused_and_they_can_be_listed(site: Site) -> None:
 
 
 def test_names_that_are_not_utf8_make_valid_json(site: Site) -> None:
-    from spritz.cli.jsonview.envelope import encoded
-
-    assert json.loads(encoded({"name": "a\udcff"})) == {"name": "a\udcff"}
+    site.submit(hold=True, name=plain("a\udcff"))
+    [job] = asked(site, squeue.main, "--json")["jobs"]
+    assert job["name"] == "a\udcff"

@@ -7,6 +7,7 @@ import pwd
 import pytest
 
 from spritz.cli.squeue import main
+from spritz.notation.octets import plain
 from spritz.testing.builders import ALICE, BOB
 from tests.unit.cli.site import Site
 
@@ -285,10 +286,14 @@ def test_a_listing_asks_only_for_what_it_shows(site: Site) -> None:
 
 
 @pytest.mark.parametrize("option", ["-n", "-p", "-A", "-q", "-R", "-L"])
-def test_words_that_are_not_utf8_are_refused_in_one_line(site: Site, option: str) -> None:
-    ran = site.run(main, option, "\udcff")
-    assert (ran.status, ran.out) == (1, "")
-    assert ran.err == "squeue: error: '\\udcff' is not UTF-8, and cannot be sent to the controller\n"
+def test_words_that_are_not_utf8_are_asked_for_as_they_are(site: Site, option: str) -> None:
+    ran = site.run(main, "-h", option, "\udcff")
+    assert (ran.status, ran.out, ran.err) == (0, "", "")
+
+
+def test_a_name_that_is_not_utf8_is_printed_as_it_was_given(site: Site) -> None:
+    site.submit(hold=True, name=plain("caf\udce9"))
+    assert site.run(main, "-h", "-o", "%.6j|").out == "  caf\udce9|\n"
 
 
 def test_absurd_widths_and_lists_end_quickly(site: Site) -> None:

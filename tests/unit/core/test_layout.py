@@ -82,3 +82,12 @@ def test_the_schedulers_layout_is_taken_as_it_is() -> None:
     allocation = Allocation(partition="debug", nodes=(node_share("n1", 4), node_share("n2", 2)), tasks=(1, 2))
     assert layout.job_task_counts(Job(id=1, spec=JobSpec(), allocation=allocation)) == (1, 2)
     assert layout.job_task_counts(Job(id=1, spec=JobSpec())) == ()
+
+
+def test_a_job_with_whole_nodes_and_no_number_of_tasks_has_a_task_for_every_cpu() -> None:
+    """As SLURM_TASKS_PER_NODE of `sbatch -N2 --exclusive` says, whatever the scheduler placed it by."""
+    nodes = (node_share("n1", 4), node_share("n2", 2))
+    allocation = Allocation(partition="debug", nodes=nodes, tasks=(1, 1), whole_nodes=True)
+    assert layout.job_task_counts(Job(id=1, spec=JobSpec(), allocation=allocation)) == (4, 2)
+    asked = JobSpec(tasks=2, tasks_given=True)
+    assert layout.job_task_counts(Job(id=1, spec=asked, allocation=allocation)) == (1, 1)

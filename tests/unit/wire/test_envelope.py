@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from spritz.model.errors import Rejection, SpritzError
+from spritz.notation.octets import plain
 from spritz.wire.envelope import (
     NO_BODY,
     Failure,
@@ -53,6 +54,14 @@ def test_a_request_arrives_as_it_was_asked(request_id: int, text: str, counts: l
     assert isinstance(request, Request)
     assert (request.id, request.kind, request.token) == (request_id, "Ask", None)
     assert RequestDecoder({Ask, Other}).decode(request) == ask
+
+
+@given(st.binary(max_size=30))
+def test_text_that_is_not_utf8_travels_in_plain_form(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    request = decode_envelope(payload(encode_request(1, Ask(text=text, counts=[1], blob=data))))
+    assert isinstance(request, Request)
+    assert RequestDecoder({Ask}).decode(request) == Ask(text=plain(text), counts=[1], blob=data)
 
 
 def test_a_response_carries_its_body_or_its_failure_or_nothing() -> None:

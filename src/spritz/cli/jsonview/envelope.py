@@ -32,20 +32,26 @@ def show(context: Context, asked: str, body: dict[str, Any]) -> None:
         return
     from msgspec import json
 
+    from spritz.notation.octets import restored
+
     whole = encoded({**body, "meta": meta(context, version_of(asked)), "errors": [], "warnings": []})
-    context.out(json.format(whole, indent=2).decode("utf-8") + "\n")
+    text = json.format(whole, indent=2).decode("utf-8")
+    if not text.isascii():
+        # Differs: Slurm prints bytes that are not UTF-8 as they are, which is no JSON; here each is escaped (\udce9).
+        text = restored(text).encode("utf-8", "backslashreplace").decode("utf-8")
+    context.out(text + "\n")
 
 
 def encoded(value: object) -> bytes:
-    """JSON without blanks. Names that are not UTF-8 are escaped, which only the slow encoder can do."""
+    """JSON without blanks."""
     from msgspec import json
 
     try:
         return json.encode(value)
     except UnicodeEncodeError:
-        from json import dumps
+        from spritz.wire.plain import plain
 
-        return dumps(value).encode("ascii")
+        return json.encode(plain(value))
 
 
 def meta(context: Context, version: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import os
 import signal
 
 from spritz.cli.launch.interrupts import restore_in_child
+from spritz.notation.octets import octets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ class Command:
             self._give_terminal(os.getpid())
             restore_in_child()
             try:
-                os.chdir(directory)
+                os.chdir(octets(directory))
             except OSError as error:
-                os.write(2, f"salloc: error: Unable to chdir to {directory}: {error.strerror}\n".encode())
-            os.execve(path, argv, environment)
+                os.write(2, octets(f"salloc: error: Unable to chdir to {directory}: {error.strerror}\n"))
+            os.execve(path, argv, {name: octets(value) for name, value in environment.items()})
         except OSError as error:
             os.write(writer, b"%d" % (error.errno or 1))
         finally:

@@ -81,7 +81,7 @@ class Holding:
     def _request(self) -> SubmitJob:
         context, given = self.context, self.given
         fields: dict[str, object] = {
-            "name": os.path.basename(self.command[0]) if self.command else "interactive",
+            "name": "interactive",
             # Without a shell nobody holds the allocation: it stays until somebody cancels it.
             "interactive": "no-shell" not in given,
             "command": self.command[0] if self.command else "",

@@ -34,6 +34,11 @@ class Listener:
         self._socket.bind("\0" + name)
         self._socket.listen(_BACKLOG)
         self._socket.settimeout(0)
+        #: A TCP port of this machine that is ours as long as the step runs. Differs: supervisors do not come by it, so
+        #: nobody listens there; programs take the number for one that no other step on the machine has.
+        self._reserved = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        self._reserved.bind(("", 0))
+        self.port: int = self._reserved.getsockname()[1]
 
     def fileno(self) -> int:
         """To be watched for connections."""
@@ -58,6 +63,7 @@ class Listener:
     def close(self) -> None:
         """No more connections."""
         self._socket.close()
+        self._reserved.close()
 
 
 class Link:

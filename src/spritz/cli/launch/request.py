@@ -140,11 +140,12 @@ def step_spec(
     )
 
 
-def step_environment(given: Values, context: Context) -> dict[str, str]:
+def step_environment(given: Values, context: Context, listener: Listener) -> dict[str, str]:
     """What the tasks inherit, and what only srun can say."""
     environment = surroundings.exported(context, given.get("export"))
     environment["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
     environment["SLURM_LAUNCH_NODE_IPADDR"] = environment["SLURM_SRUN_COMM_HOST"] = "127.0.0.1"
+    environment["SLURM_SRUN_COMM_PORT"] = environment["SLURM_STEP_LAUNCHER_PORT"] = str(listener.port)
     environment.setdefault("SLURM_SUBMIT_DIR", context.cwd)
     environment.setdefault("SLURM_SUBMIT_HOST", os.uname().nodename)
     if "preserve-env" not in given:

@@ -251,7 +251,7 @@ class Session:
         fields["multi_prog"] = self.multi_prog
         if self.terminal is not None:
             fields |= {"pty_rows": self.terminal.rows, "pty_columns": self.terminal.columns}
-        environment = request.step_environment(self.given, self.context)
+        environment = request.step_environment(self.given, self.context, listener)
         return request.step_spec(fields, self.streams, self.settings, listener, environment, self.argv)
 
     def _open_streams(self, run: StepRun, step: Step) -> None:

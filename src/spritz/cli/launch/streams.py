@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from spritz.model.errors import SpritzError
-from spritz.notation import filename
+from spritz.notation import filename, octets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _input(mode: str) -> tuple[str, str, int | None]:
 
 def open_output(pattern: str, values: Mapping[str, str | int], *, stream: str, append: bool, cwd: str) -> int:
     """Descriptor of a file of the client's own. Raises SpritzError in srun's words."""
-    path = os.path.join(cwd, filename.expand(pattern, values))
+    path = os.path.join(cwd, octets.restored(filename.expand(pattern, values)))
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | (0 if append else os.O_TRUNC)
     try:
         return os.open(path, flags, 0o666)
@@ -79,7 +79,7 @@ def open_output(pattern: str, values: Mapping[str, str | int], *, stream: str, a
 
 def open_input(pattern: str, values: Mapping[str, str | int], *, cwd: str) -> int:
     """Descriptor of the file that all tasks read. Raises SpritzError."""
-    path = os.path.join(cwd, filename.expand(pattern, values))
+    path = os.path.join(cwd, octets.restored(filename.expand(pattern, values)))
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:

@@ -34,6 +34,7 @@ def allocation_variables(granted: AllocationGranted, slurm_conf: str) -> Variabl
         "SLURM_JOB_USER": spec.user,
         "SLURM_JOB_UID": str(spec.uid),
         "SLURM_JOB_GID": str(spec.gid),
+        "SLURM_JOB_GROUP": spec.group,
         "SLURM_JOB_NODELIST": names,
         "SLURM_NODELIST": names,
         "SLURM_JOB_NUM_NODES": count,

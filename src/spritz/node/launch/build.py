@@ -12,7 +12,7 @@ import msgspec
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job import Job
 from spritz.model.launch import LaunchBatch, LaunchStep
-from spritz.model.resources import mask_of
+from spritz.model.resources import mask_ids, mask_of
 from spritz.model.step import Step
 from spritz.node.launch import environment, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
@@ -181,6 +181,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
     if gpus:
         if share.gpus_by_task:
             mask = mask_of(share.gpus_by_task[local_id]) & gpus
+            own["SLURM_STEP_GPUS"] = ",".join(map(str, mask_ids(mask)))
         else:
             mask = bound_gpus(_gpu_bind(job, step), gpus, local_id, len(share.task_ids))
         own |= visible(mask, setup.facts.gpu_kinds)

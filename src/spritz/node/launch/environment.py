@@ -16,6 +16,7 @@ from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpu
 from spritz.notation import hostlist, taskcounts
 from spritz.notation.dependency import Dependency
 from spritz.notation.dependency import format as format_dependencies
+from spritz.notation.octets import octets
 
 Variables = dict[str, str]
 
@@ -200,7 +201,7 @@ def _step_size_variables(step: Step, inherited: Variables) -> Variables:
     if spec.distribution:
         variables["SLURM_DISTRIBUTION"] = spec.distribution
     elif "SLURM_DISTRIBUTION" not in inherited:
-        variables["SLURM_DISTRIBUTION"] = "block" if len(step.nodes) <= step.tasks else "cyclic"
+        variables["SLURM_DISTRIBUTION"] = "cyclic" if step.tasks <= len(step.nodes) else "block"
     if spec.overcommit:
         variables["SLURM_OVERCOMMIT"] = "1"
     return variables
@@ -232,7 +233,7 @@ def merge(user: tuple[bytes, ...], variables: Variables) -> tuple[bytes, ...]:
 
     TMPDIR is /tmp unless the user says otherwise, as Slurm has it.
     """
-    ours = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in variables.items()}
+    ours = {name.encode(): octets(value) for name, value in variables.items()}
     kept = []
     named = set()
     for entry in user:
