@@ -18,6 +18,7 @@ from spritz.config.schema.status import HONOURED
 from spritz.model.cluster import ClusterSettings
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
+from spritz.model.preemption import PreemptionPolicy
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import PartitionState
 from spritz.notation import hostlist
@@ -83,6 +84,32 @@ def cluster_settings(have: Settings) -> ClusterSettings:
         max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),
         licenses=_licenses(words("Licenses")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
+        preemption=preemption_policy(have),
+    )
+
+
+def preemption_policy(have: Settings) -> PreemptionPolicy:
+    """PreemptType and what goes with it. Options of PreemptParameters may stand where older releases had them."""
+
+    def option(name: str, old_key: str = "", old_name: str = "") -> str | None:
+        found = have.option("PreemptParameters", name)
+        return have.option(old_key, old_name) if found is None and old_key else found
+
+    exempt = option("min_exempt_priority")
+    grace = option("suspend_grace_time")
+    reorder = option("reorder_count", "SchedulerParameters", "preempt_reorder_count")
+    return PreemptionPolicy(
+        type=have.text("PreemptType").partition("/")[2],
+        mode=have.words("PreemptMode"),
+        exempt_seconds=max(0, have.integer("PreemptExemptTime")),
+        min_exempt_priority=int(exempt) if exempt else None,
+        reclaim_licenses=option("reclaim_licenses") is not None,
+        reorder_count=max(1, int(reorder or 1)),
+        send_user_signal=option("send_user_signal", "SlurmctldParameters", "preempt_send_user_signal") is not None,
+        strict_order=option("strict_order", "SchedulerParameters", "preempt_strict_order") is not None,
+        youngest_first=option("youngest_first", "SchedulerParameters", "preempt_youngest_first") is not None,
+        suspend_grace_seconds=int(grace) if grace else 2,
+        slice_seconds=have.integer("SchedulerTimeSlice"),
     )
 
 
@@ -240,7 +267,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         exclusive_user=line["ExclusiveUser"] is True or line["Exclusive"] == "USER",
         priority_tier=_number(line["PriorityTier"]),
         priority_job_factor=_number(line["PriorityJobFactor"]),
-        preempt_mode=",".join(_words(line["PreemptMode"])),
+        preempt_mode=",".join(_words(line["PreemptMode"])) or ("OFF" if "PreemptMode" in line.values else ""),
         grace_seconds=_number(line["GraceTime"]),
         qos=str(line["QOS"]),
         hidden=line["Hidden"] is True,

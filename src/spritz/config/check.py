@@ -69,7 +69,30 @@ def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
         message = "PropagateResourceLimits and PropagateResourceLimitsExcept exclude each other"
         diagnostics.error(place, message, key="PropagateResourceLimitsExcept")
     _consumables(parsed, diagnostics)
+    _preemption(parsed, diagnostics)
     _ports(parsed, diagnostics)
+
+
+def _preemption(parsed: Parsed, diagnostics: Diagnostics) -> None:
+    """PreemptType and PreemptMode must go together; suspended jobs need somebody to resume them."""
+    settings = parsed.settings
+    words = settings.words("PreemptMode")
+    kind, place = settings.text("PreemptType"), settings.places.get("PreemptMode")
+    what = [word for word in words if word in ("CANCEL", "REQUEUE", "SUSPEND")]
+    if (kind == "preempt/none") == bool(what):
+        message = f"PreemptType={kind} and PreemptMode={','.join(words) or 'OFF'} are incompatible"
+        hint = (
+            "write PreemptType=preempt/partition_prio" if what else "write PreemptMode=REQUEUE, CANCEL or SUSPEND,GANG"
+        )
+        diagnostics.error(place or settings.places.get("PreemptType"), message, key="PreemptMode", hint=hint)
+    lines = [(line["PreemptMode"], line.place, f"Partition {shown(line.name)}: ") for line in parsed.partitions]
+    for given, where, label in [(words, place, ""), *lines]:
+        modes = given if isinstance(given, tuple) else ()
+        if len({"CANCEL", "REQUEUE", "SUSPEND", "OFF"} & set(modes)) > 1:
+            diagnostics.error(where, f"{label}PreemptMode={','.join(modes)}: only one of these", key="PreemptMode")
+        if "SUSPEND" in modes and "GANG" not in words:
+            message = f"{label}PreemptMode=SUSPEND requires PreemptMode=GANG of the cluster too"
+            diagnostics.error(where, message, key="PreemptMode", hint="write PreemptMode=SUSPEND,GANG")
 
 
 def _exclusive(

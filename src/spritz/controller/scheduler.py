@@ -216,7 +216,7 @@ class SchedulerDriver:
             self._apply(_decode_plan(result))
 
     def _apply(self, plan: Plan) -> None:
-        if plan.starts or plan.notes:
+        if plan.starts or plan.preemptions or plan.notes:
             self._context.writer.handle_own(ApplyPlan(plan=plan))
 
     def _interval(self) -> float:

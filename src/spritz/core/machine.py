@@ -63,10 +63,9 @@ class Machine:
 
     def next_deadline(self) -> float | None:
         """When to send `Tick` at the latest (seconds since the epoch); None: not before something else happens."""
-        jobs, steps = self.state.deadlines.next(), self.state.step_deadlines.next()
-        if jobs is None or steps is None:
-            return steps if jobs is None else jobs
-        return min(jobs, steps)
+        state = self.state
+        due = (state.deadlines.next(), state.step_deadlines.next(), state.next_slice_at or None)
+        return min((at for at in due if at is not None), default=None)
 
     def pending_effects(self, node: str | None = None) -> list[Effect]:
         """All effects that may be undelivered, from the state alone: after a restart, or (with `node`) when a node

@@ -73,6 +73,8 @@ def terminate(job: Job, node: str, *, kill_now: bool = False) -> TerminateJobOn:
 def termination_cause(job: Job) -> str:
     """The word for the line on the job's standard error."""
     if job.state is JobState.PENDING:
+        if job.preempted_at:
+            return "PREEMPTED"
         return "NODE_FAIL" if job.failed_node else "REQUEUED"
     return str(job.state.value)
 

@@ -38,6 +38,7 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: int = 1
     version: int = 0
     next_job_id: int = 0
+    next_slice_at: float = 0.0
     settings: ClusterSettings = ClusterSettings()
     jobs: list[Job] = []
     steps: list[Step] = []
@@ -62,6 +63,7 @@ class State:
         "live_by_name",
         "live_by_user",
         "next_job_id",
+        "next_slice_at",
         "node_partitions",
         "nodes",
         "partitions",
@@ -81,6 +83,8 @@ class State:
         self.settings = settings
         #: candidate for the next new job
         self.next_job_id = settings.first_job_id
+        #: when jobs that share CPUs take turns (0.0: none waits for its turn)
+        self.next_slice_at = 0.0
         self.jobs: dict[int, Job] = {}
         #: jobs with every task of every array counted, as MaxJobCount does
         self.job_count = 0
@@ -274,6 +278,7 @@ class State:
             Image(
                 version=self.version,
                 next_job_id=self.next_job_id,
+                next_slice_at=self.next_slice_at,
                 settings=self.settings,
                 jobs=list(self.jobs.values()),
                 steps=[step for steps in self.steps.values() for step in steps.values()],
@@ -289,6 +294,7 @@ class State:
         state = cls(image.settings)
         state.version = image.version
         state.next_job_id = image.next_job_id
+        state.next_slice_at = image.next_slice_at
         for node in image.nodes:
             state.put_node(node)
         state.put_partitions({partition.name: partition for partition in image.partitions})

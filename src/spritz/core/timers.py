@@ -4,7 +4,8 @@
 hand. What is to be done then is `decide.due`'s business; it looks at the same conditions, so every deadline that has
 passed must lead to an event that moves it.
 
-Source: slurm.conf(5) MinJobAge, OverTimeLimit, KillWait; sbatch(1) --begin, --deadline, --signal, --immediate.
+Source: slurm.conf(5) MinJobAge, OverTimeLimit, KillWait, GraceTime; sbatch(1) --begin, --deadline, --signal,
+--immediate.
 """
 
 from __future__ import annotations
@@ -112,11 +113,13 @@ def job_deadline(state: State, job: Job) -> float:
     if job.state is JobState.PENDING:
         return _waiting_deadline(job)
     if job.state is JobState.SUSPENDED:
-        return NEVER
+        return job.ends_at if job.preempt_action else NEVER
     return _purge_deadline(state, job)
 
 
 def _running_deadline(state: State, job: Job) -> float:
+    if job.preempt_action:
+        return job.ends_at
     at = job.spec.deadline_at or NEVER
     if job.ends_at:
         at = min(at, job.ends_at + over_time_seconds(state, job))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.preemption import PreemptionPolicy
+
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):
     """Who asks, by the kernel's word (or, later, a verified token). `admin`: root or SlurmUser."""
@@ -85,3 +87,4 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
     prolog_slurmctld: bool = False
+    preemption: PreemptionPolicy = PreemptionPolicy()

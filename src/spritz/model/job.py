@@ -240,6 +240,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expected_start_at: float = 0.0
     expected_nodes: tuple[str, ...] = ()
     preempted_at: float = 0.0
+    #: what becomes of it when its grace time is over: REQUEUE or CANCEL ("": it is not being preempted)
+    preempt_action: str = ""
+    #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)
+    suspended_by: str = ""
     #: minutes, as granted at start; None: not yet known
     time_limit_minutes: int | None = None
     allocation: Allocation | None = None

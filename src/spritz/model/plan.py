@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.preemption import PreemptMode
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
 
@@ -18,6 +19,26 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     task_id: int | None = None
     allocation: Allocation
     #: minutes, where --time-min let the scheduler lower the limit (None: as asked)
+    time_limit_minutes: int | None = None
+
+
+class PlannedVictim(Struct, frozen=True, gc=False):
+    """This running job makes room, and how."""
+
+    job_id: int
+    mode: PreemptMode
+
+
+class PlannedPreemption(Struct, frozen=True, kw_only=True):
+    """Have the victims make room for this job (or array task): with them gone it can start on `allocation`.
+
+    It starts at once if all of them are suspended; else it waits until they have left. All of it, or nothing.
+    """
+
+    job_id: int
+    task_id: int | None = None
+    allocation: Allocation
+    victims: tuple[PlannedVictim, ...]
     time_limit_minutes: int | None = None
 
 
@@ -35,6 +56,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Result of one cycle. `examined` counts jobs tested; `complete` says that none was left out for want of budget."""
 
     starts: tuple[PlannedStart, ...] = ()
+    preemptions: tuple[PlannedPreemption, ...] = ()
     notes: tuple[PendingNote, ...] = ()
     examined: int = 0
     complete: bool = True

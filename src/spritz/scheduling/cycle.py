@@ -1,8 +1,8 @@
 """One scheduling cycle: a pure function from a snapshot to a plan.
 
-order -> limits -> place -> backfill -> notes. Jobs are looked at from first to last; equal requests (`Shape`) are
-tested once. The first job of a partition that must wait gets a reservation (`backfill`); those behind it start only if
-they leave it alone.
+order -> limits -> place -> backfill -> preempt -> notes. Jobs are looked at from first to last; equal requests
+(`Shape`) are tested once. The first job of a partition that must wait gets a reservation (`backfill`); those behind it
+start only if they leave it alone.
 
 Source: slurm.conf(5) SchedulerType, PriorityTier; squeue(1) JOB REASON CODES.
 """
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spritz.model.plan import Plan, PlannedStart
+from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling.backfill import Release, Reservation, guarded, reserve, spares
 from spritz.scheduling.feasible import running_releases
 from spritz.scheduling.notes import Notes
 from spritz.scheduling.placement.place import could_serve, holders_of, place
+from spritz.scheduling.preemption import Preemptor, spares_reserved
 from spritz.scheduling.records import Failure, Verdict
 from spritz.scheduling.verdicts import partition_verdict, stuck_verdict
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.nodes import Holder, NodeRow, NodeTable
     from spritz.scheduling.records import JobRecord, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
@@ -88,6 +89,11 @@ class _Cycle:
         self._changed: dict[int, list[int]] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot)
+        self.preemptor = Preemptor(snapshot)
+        self.preemptions: list[PlannedPreemption] = []
+        self._taken = 0
+        #: array tasks that wait for others to make room, by the array's number
+        self._promised_tasks: dict[int, int] = {}
         self._check_memo()
 
     @property
@@ -113,17 +119,27 @@ class _Cycle:
             task_id = self._next_task(record)
             if task_id is _NO_TASK:
                 return True
-            found = self._find(shape)
+            found = self._find(shape) if self._licensed(request) else None
             if found is None:
-                self._blocked(record, shape)
+                if self._make_room(record, request, task_id):
+                    if record.tasks is None:
+                        return True
+                    continue
+                if self._licensed(request):
+                    self._blocked(record, shape)
+                else:
+                    self.notes.shape(shape, Verdict(Reason.LICENSES))
                 return False
             self._start(record, request, found, task_id)
             if record.tasks is None:
                 return True
-            if request.licenses and self.licenses.choose(request.licenses) is None:
+            if not self._licensed(request):
                 self.notes.shape(shape, Verdict(Reason.LICENSES))
                 return False
         return False
+
+    def _licensed(self, request: Request) -> bool:
+        return not request.licenses or self.licenses.choose(request.licenses) is not None
 
     def _gate(self, shape: Shape) -> Verdict | None:
         """What keeps every job of the shape back, whatever is free."""
@@ -131,7 +147,7 @@ class _Cycle:
         if shape.order not in self._gates:
             self._gates[shape.order] = partition_verdict(self.snapshot, request)
         verdict = self._gates[shape.order]
-        if verdict is None and request.licenses and self.licenses.choose(request.licenses) is None:
+        if verdict is None and not self._licensed(request) and not self.preemptor.reclaims:
             return Verdict(Reason.LICENSES)
         return verdict
 
@@ -147,7 +163,7 @@ class _Cycle:
             return _NO_TASK
         if record.tasks is None:
             return None
-        left = self.notes.tasks_left(record)
+        left = self.notes.tasks_left(record) & ~self._promised_tasks.get(record.id, 0)
         return (left & -left).bit_length() - 1 if left else _NO_TASK
 
     def _start(self, record: JobRecord, request: Request, found: Found, task_id: int | None) -> None:
@@ -155,21 +171,62 @@ class _Cycle:
         self.starts.append(
             PlannedStart(job_id=record.id, task_id=task_id, allocation=allocation, time_limit_minutes=minutes)
         )
+        self._take(record, request, found)
+        if self.notes.started(record, task_id):
+            self.started.add(record.id)
+
+    def _take(self, record: JobRecord, request: Request, found: Found) -> list[tuple[int, Holder]]:
+        """The job has these resources from now on."""
+        allocation, minutes = found
         # Every start gets a number that no job has; jobs before this cycle keep theirs.
-        alias = -(1 << 40) - len(self.starts)
+        self._taken += 1
+        alias = -(1 << 40) - self._taken
+        ends_at = self.snapshot.now + (request.seconds if minutes is None else minutes * 60.0)
         holders = holders_of(allocation, request, alias, record.spec.uid, self.table)
         for table in (self.table, *self._guards.values()):
             for index, holder in holders:
                 table.charge(index, holder)
-        seconds = request.seconds if minutes is None else minutes * 60.0
-        release = Release(self.snapshot.now + seconds, alias, tuple(index for index, _ in holders))
-        insort(self._releases, release, key=_release_order)
+        insort(self._releases, Release(ends_at, alias, tuple(index for index, _ in holders)), key=_release_order)
         if request.licenses:
             self.licenses.take(self.licenses.choose(request.licenses) or {})
         if record.array_job_id:
             self._array_starts[record.array_job_id] = self._array_starts.get(record.array_job_id, 0) + 1
-        if self.notes.started(record, task_id):
-            self.started.add(record.id)
+        return holders
+
+    # -- preempt
+
+    def _make_room(self, record: JobRecord, request: Request, task_id: int | None) -> bool:
+        """Others make room, or are doing so: the job starts, or has its place kept until they have left."""
+        if not self.preemptor.enabled:
+            return False
+        table = self.table
+        room = self.preemptor.find(
+            record,
+            request,
+            task_id,
+            table,
+            self.licenses,
+            lambda allocation: spares_reserved(table, self._reserved_before(request), allocation),
+        )
+        self.examined += self.preemptor.placements
+        self.preemptor.placements = 0
+        if room is None:
+            return False
+        if room.planned is not None:
+            self.preemptions.append(room.planned)
+        holders = self._take(record, request, (room.allocation, None))
+        if room.at_once:
+            if self.notes.started(record, task_id):
+                self.started.add(record.id)
+            return True
+        self.preemptor.promise(holders)
+        self.notes.job(record, Verdict(Reason.RESOURCES))
+        if task_id is not None and record.tasks is not None:
+            self._promised_tasks[record.id] = self._promised_tasks.get(record.id, 0) | 1 << task_id
+        return True
+
+    def _reserved_before(self, request: Request) -> list[dict[int, NodeRow]]:
+        return [reservation.rows for reservation in self.reservations[: self._reservations_before(request)]]
 
     # -- place and backfill
 
@@ -301,6 +358,7 @@ class _Cycle:
         memo.planned = [(start.job_id, start.task_id) for start in self.starts]
         return Plan(
             starts=tuple(self.starts),
+            preemptions=tuple(self.preemptions),
             notes=self.notes.collect(self.started, complete),
             examined=self.examined,
             complete=complete,

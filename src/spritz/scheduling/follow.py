@@ -105,12 +105,26 @@ def _started(projection: Projection, event: job_events.JobStarted) -> None:
 
 
 def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
-    projection.suspend(projection.records[event.job_id], True)
+    record = projection.records[event.job_id]
+    if event.by:
+        record.stopped = True
+    else:
+        projection.suspend(record, True)
+
+
+def _preempted(projection: Projection, event: job_events.JobPreempted) -> None:
+    record = projection.records[event.job_id]
+    record.preempting = True
+    projection.set_end(record, event.ends_at, event.at)
 
 
 def _resumed(projection: Projection, event: job_events.JobResumed) -> None:
     record = projection.records[event.job_id]
-    projection.suspend(record, False)
+    record.suspended_seconds = event.suspended_seconds
+    if record.stopped:
+        record.stopped = False
+    else:
+        projection.suspend(record, False)
     projection.set_end(record, event.ends_at, event.at)
 
 
@@ -201,6 +215,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.JobStarted: _started,
     job_events.JobSuspended: _suspended,
     job_events.JobResumed: _resumed,
+    job_events.JobPreempted: _preempted,
     job_events.JobNodeFailed: _node_failed,
     job_events.JobEnded: _ended,
     job_events.JobNodeGone: _node_gone,
@@ -221,6 +236,7 @@ IGNORED: frozenset[type[Event]] = frozenset(
         job_events.JobConfigured,
         job_events.EndSignalSent,
         job_events.KillRepeated,
+        cluster_events.TimeSliceEnded,
         step_events.StepOpened,
         step_events.StepLaunched,
         step_events.StepCancelled,

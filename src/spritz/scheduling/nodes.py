@@ -54,7 +54,18 @@ class Holder:
     `sharing` is the partition whose rows it lies in, or "".
     """
 
-    __slots__ = ("cpus", "gres", "job_id", "memory_mib", "partition", "sharing", "uid", "user_exclusive", "whole")
+    __slots__ = (
+        "cpus",
+        "gres",
+        "job_id",
+        "memory_mib",
+        "partition",
+        "sharing",
+        "stopped",
+        "uid",
+        "user_exclusive",
+        "whole",
+    )
 
     def __init__(
         self,
@@ -78,6 +89,22 @@ class Holder:
         self.whole = whole
         self.sharing = sharing
         self.user_exclusive = user_exclusive
+        #: it stands aside for a preemptor: no company to anyone
+        self.stopped = False
+
+    def aside(self) -> Holder:
+        """The same, standing aside: it keeps memory and devices, its CPUs are another's."""
+        other = Holder(
+            self.job_id,
+            uid=self.uid,
+            partition=self.partition,
+            cpus=0,
+            memory_mib=self.memory_mib,
+            gres=self.gres,
+            sharing=self.sharing,
+        )
+        other.stopped = True
+        return other
 
     def key(self) -> tuple[object, ...]:
         """Everything that matters, for comparing two tables."""
@@ -360,7 +387,7 @@ class NodeTable:
             cpus = hardware.core_cpus(hardware.whole_cores(cpus))
         self.core_cpus[index] = cpus.bit_count()
         self.memory[index] = row.free_memory_mib
-        self.idle[index] = not row.holders
+        self.idle[index] = not row.holders or all(holder.stopped for holder in row.holders.values())
         if self._own is None:
             self.up[index] = row.up
         for (name, kind), column in self.gres.items():

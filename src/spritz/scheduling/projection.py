@@ -243,6 +243,7 @@ class Projection:
         record.allocation = allocation
         record.request = self._request(record, allocation.partition)
         record.ends_at = ends_at or at + YEAR_SECONDS
+        record.started_at, record.suspended_seconds = at, 0.0
         insort(self.ends, (record.ends_at, record.id))
         self._charge(record)
         licenses = record.request.licenses
@@ -255,7 +256,7 @@ class Projection:
     def end(self, record: JobRecord, completing: Iterable[str], at: float) -> None:
         """The job runs no more; nodes of `completing` still hold their part, but not for long."""
         was_running = record.allocation is not None and not record.completing
-        record.pending = False
+        record.pending = record.preempting = record.stopped = False
         if was_running:
             if record.licenses:
                 self.licenses.give_back(record.licenses)
@@ -330,12 +331,15 @@ class Projection:
             return
         if not completing:
             self.start(record, job.allocation, job.ends_at, job.started_at)
-            if job.state is JobState.SUSPENDED:
+            record.preempting = bool(job.preempt_action)
+            record.suspended_seconds = job.suspended_seconds
+            record.stopped = bool(job.suspended_by)
+            if job.state is JobState.SUSPENDED and not record.stopped:
                 self.suspend(record, True)
             return
         record.completing = set(job.completing)
         # A job that was suspended when it ended has not taken its CPUs back.
-        record.suspended = bool(job.suspended_at)
+        record.suspended = bool(job.suspended_at) and not job.suspended_by
         record.allocation = Allocation(
             partition=job.allocation.partition,
             nodes=tuple(node for node in job.allocation.nodes if node.node in record.completing),

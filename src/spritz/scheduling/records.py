@@ -61,13 +61,17 @@ class JobRecord:
         "id",
         "licenses",
         "pending",
+        "preempting",
         "priority",
         "reason",
         "reason_detail",
         "request",
         "spec",
+        "started_at",
+        "stopped",
         "submitted_at",
         "suspended",
+        "suspended_seconds",
         "tasks",
     )
 
@@ -79,7 +83,14 @@ class JobRecord:
         self.tasks: int | None = None
         self.pending = False
         self.held = False
+        #: by an administrator: its CPUs are free
         self.suspended = False
+        #: by the scheduler: its CPUs wait for it, and only jobs that may preempt it use them
+        self.stopped = False
+        #: it is in its grace time and will soon be gone
+        self.preempting = False
+        self.started_at = 0.0
+        self.suspended_seconds = 0.0
         self.priority = 0
         self.submitted_at = 0.0
         self.eligible_at = 0.0

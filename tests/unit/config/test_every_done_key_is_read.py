@@ -31,8 +31,6 @@ _TELLING = ("config/schema/", "config/show.py", "config/reference.py", "config/r
 _SHOWN = {
     "Partition.nodes_text": "scontrol show partition",
     "Partition.alternate": "later: warned of",
-    "Partition.preempt_mode": "later: warned of",
-    "Partition.grace_seconds": "later: warned of",
     "NodeConfig.gres_text": "scontrol show node",
     "NodeCapacity.boards": "scontrol show node; CPUs follow from it in config.geometry",
     "GresCapacity.links": "later: warned of",
@@ -95,8 +93,8 @@ def test_what_the_configuration_fills_is_used(record: type[msgspec.Struct]) -> N
 
 def test_a_key_whose_fields_are_only_shown_is_not_called_done() -> None:
     later = {name for name, why in _SHOWN.items() if why == "later: warned of"}
-    assert later == {"Partition.alternate", "Partition.preempt_mode", "Partition.grace_seconds", "GresCapacity.links"}
-    for name in ("PartitionName.Alternate", "PartitionName.PreemptMode", "PartitionName.GraceTime", "gres.conf.Links"):
+    assert later == {"Partition.alternate", "GresCapacity.links"}
+    for name in ("PartitionName.Alternate", "gres.conf.Links"):
         assert not status.is_done(name)
 
 

@@ -147,7 +147,6 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ("PriorityWeightQOS=5", "PriorityWeightQOS is not implemented yet and has no effect"),
         ("PrologFlags=Alloc", "PrologFlags is not implemented yet and has no effect"),
         ("MpiDefault=pmi2", "MpiDefault=pmi2 is not implemented yet; Spritz acts as with none"),
-        ("PartitionName=q Nodes=n1 GraceTime=5", "GraceTime of PartitionName is not implemented yet"),
         ("PartitionName=q Nodes=n1 Alternate=p", "Alternate of PartitionName is not implemented yet"),
         ("SchedulerParameters=bf_windw=3", 'unknown option "bf_windw" has no effect (did you mean bf_window?)'),
         ("KillWait=3\nKillWait=4", "KillWait is given more than once; the last value is used"),
@@ -248,3 +247,16 @@ def test_a_thousand_errors_are_counted_and_two_hundred_printed(tmp_path: Path) -
 
 def test_a_good_file_has_nothing_to_report(tmp_path: Path) -> None:
     assert loaded(tmp_path).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("PreemptMode=CANCEL", "PreemptType=preempt/none and PreemptMode=CANCEL are incompatible"),
+        ("PreemptType=preempt/partition_prio", "PreemptMode=OFF are incompatible"),
+        ("PreemptType=preempt/partition_prio\nPreemptMode=SUSPEND", "PreemptMode=SUSPEND requires PreemptMode=GANG"),
+        ("PreemptType=preempt/partition_prio\nPreemptMode=CANCEL,REQUEUE", "only one of these"),
+    ],
+)
+def test_preempt_modes_that_cannot_work_are_errors(tmp_path: Path, text: str, message: str) -> None:
+    assert any(message in item for item in errors(tmp_path, text + "\n"))

@@ -39,7 +39,8 @@ from tests.unit.config.configs import BASE, loaded
         ("GresTypes=gpu,,shard,", "GresTypes", ("gpu", "shard")),
         ('MailDomain="a b"', "MailDomain", "a b"),
         ("PreemptMode=off", "PreemptMode", ()),
-        ("PreemptMode=suspend,gang", "PreemptMode", ("GANG", "SUSPEND")),
+        ("PreemptMode=gang", "PreemptMode", ("GANG",)),
+        ("PreemptType=partition_prio\nPreemptMode=suspend,gang", "PreemptMode", ("GANG", "SUSPEND")),
         ("PrologFlags=x11,alloc", "PrologFlags", ("Alloc", "X11")),
         ("HealthCheckNodeState=any", "HealthCheckNodeState", ()),
         (

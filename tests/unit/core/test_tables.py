@@ -62,7 +62,7 @@ def test_the_scheduler_follows_every_event_about_jobs_and_nodes() -> None:
     """Steps do not matter to it; nor do signals, and kills that are repeated."""
     unseen = {name for name, event in ALL_EVENTS.items() if event not in HANDLERS}
     steps = {"StepOpened", "StepLaunched", "StepNodeEnded", "StepEnded", "StepCancelled"}
-    assert unseen == steps | {"EndSignalSent", "JobConfigured", "KillRepeated"}
+    assert unseen == steps | {"EndSignalSent", "JobConfigured", "KillRepeated", "TimeSliceEnded"}
 
 
 def test_what_is_no_command_is_a_programming_error() -> None:

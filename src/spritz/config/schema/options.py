@@ -70,4 +70,8 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "max_array_tasks": (1, 4_000_001),
     "max_script_size": (1, 512 * 1024 * 1024),
     "max_depend_depth": (0, 2**31 - 1),
+    "min_exempt_priority": (0, 2**32 - 3),
+    "reorder_count": (0, 1000),
+    "preempt_reorder_count": (0, 1000),
+    "suspend_grace_time": (0, 3600),
 }

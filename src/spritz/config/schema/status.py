@@ -20,6 +20,7 @@ ReturnToService SlurmdTimeout MessageTimeout JobRequeue RequeueExit RequeueExitH
 JobAcctGatherFrequency Prolog Epilog TaskProlog TaskEpilog PrologEpilogTimeout PrologTimeout EpilogTimeout
 SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResourceLimits PropagateResourceLimitsExcept
 TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheckInterval Licenses
+PreemptExemptTime PreemptParameters SchedulerTimeSlice
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition
 """
 
@@ -30,7 +31,7 @@ RealMemory Reason Sockets SocketsPerBoard ThreadsPerCore TmpDisk Weight
 
 _PARTITION = """
 PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
-DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
+DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
 MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
 RootOnly State
 """
@@ -39,6 +40,12 @@ _OPTIONS = """
 SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerParameters.default_queue_depth
 SchedulerParameters.enable_user_top SchedulerParameters.nohold_on_prolog_fail
 SchedulerParameters.max_array_tasks SchedulerParameters.max_script_size
+SchedulerParameters.preempt_reorder_count SchedulerParameters.preempt_strict_order
+SchedulerParameters.preempt_youngest_first
+PreemptParameters.min_exempt_priority PreemptParameters.reclaim_licenses PreemptParameters.reorder_count
+PreemptParameters.send_user_signal PreemptParameters.strict_order PreemptParameters.suspend_grace_time
+PreemptParameters.youngest_first
+SlurmctldParameters.preempt_send_user_signal
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step
 SlurmdParameters.config_overrides SlurmdParameters.private_hosts
@@ -71,7 +78,9 @@ HONOURED: dict[str, frozenset[str]] = {
     "JobCompType": frozenset({"jobcomp/none"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
     "MpiDefault": frozenset({"none"}),
-    "PreemptType": frozenset({"preempt/none"}),
+    "PreemptType": frozenset({"preempt/none", "preempt/partition_prio"}),
+    "PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
+    "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
     "PriorityType": frozenset({"priority/basic", "priority/multifactor"}),
     "ProctrackType": frozenset({"proctrack/cgroup", "proctrack/linuxproc", "proctrack/pgid"}),
     "SchedulerType": frozenset({"sched/backfill"}),

@@ -117,6 +117,10 @@ def _partition_deleted(state: State, event: events.PartitionDeleted) -> None:
     state.put_partitions({name: item for name, item in state.partitions.items() if name != event.name})
 
 
+def _slice_ended(state: State, event: events.TimeSliceEnded) -> None:
+    state.next_slice_at = event.next_at
+
+
 # Any: each function takes its own kind of event.
 APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.ClusterConfigured: _configured,
@@ -126,4 +130,5 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.PartitionCreated: _partition_put,
     events.PartitionUpdated: _partition_put,
     events.PartitionDeleted: _partition_deleted,
+    events.TimeSliceEnded: _slice_ended,
 }

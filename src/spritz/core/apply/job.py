@@ -155,6 +155,8 @@ def _started(state: State, event: events.JobStarted) -> None:
         job = replace(job, flags=int(job.flags & ~_PENDING_FLAGS))
     if job.expected_start_at or job.start_by_at:
         job = replace(job, expected_start_at=0.0, expected_nodes=(), start_by_at=0.0)
+    if job.preempted_at:
+        job = replace(job, preempted_at=0.0)
     if event.configuring:
         job = replace(job, flags=job.flags | CONFIGURING)
     state.put_job(job)
@@ -188,9 +190,16 @@ def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
 
 def _suspended(state: State, event: events.JobSuspended) -> None:
     job = state.jobs[event.job_id]
-    state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=event.at))
+    state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=event.at, suspended_by=event.by))
     for share in state.held_shares(job):
         state.uses[share.node].suspend(job.id)
+    if event.by == "gang" and not state.next_slice_at:
+        state.next_slice_at = event.at + state.settings.preemption.slice_seconds
+
+
+def _preempted(state: State, event: events.JobPreempted) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(replace(job, preempted_at=event.at, preempt_action=event.mode, ends_at=event.ends_at))
 
 
 def _resumed(state: State, event: events.JobResumed) -> None:
@@ -200,6 +209,7 @@ def _resumed(state: State, event: events.JobResumed) -> None:
             job,
             state=JobState.RUNNING,
             suspended_at=0.0,
+            suspended_by="",
             suspended_seconds=event.suspended_seconds,
             ends_at=event.ends_at,
         )
@@ -240,12 +250,16 @@ def _ended(state: State, event: events.JobEnded) -> None:
     )
     if old.flags & CONFIGURING:
         job = replace(job, flags=job.flags & ~CONFIGURING)
+    if old.preempt_action:
+        job = replace(job, preempt_action="")
     if old.state is JobState.PENDING:
         job = replace(job, started_at=event.at)  # as Slurm has it: it ran for no time
     if old.state is JobState.SUSPENDED:
         seconds = old.suspended_seconds + event.at - old.suspended_at
         # `suspended_at` stays while nodes hold processes: their CPUs were given back when they stopped.
         job = replace(job, suspended_at=old.suspended_at if completing else 0.0, suspended_seconds=seconds)
+        if not completing:
+            job = replace(job, suspended_by="")
     # A job cancelled while it waits for the nodes of an earlier life keeps waiting for them.
     waiting = old.state is JobState.PENDING and old.flags & COMPLETING
     if waiting:
@@ -295,6 +309,8 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
         state.put_job(replace(job, completing=completing))
         return
     job = replace(job, completing=(), flags=int(job.flags & ~COMPLETING), repeat_kill_at=0.0, suspended_at=0.0)
+    if job.suspended_by:
+        job = replace(job, suspended_by="")
     if job.state is JobState.PENDING:
         job = replace(job, allocation=None, flags=job.flags & ~_CLEARED_FLAGS)
     state.put_job(job)
@@ -361,6 +377,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.EndSignalSent: _end_signal_sent,
     events.JobSuspended: _suspended,
     events.JobResumed: _resumed,
+    events.JobPreempted: _preempted,
     events.JobNodeFailed: _node_failed,
     events.JobEnded: _ended,
     events.KillRepeated: _kill_repeated,

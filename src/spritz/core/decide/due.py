@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.cancel import signal_step
 from spritz.core.decide.dependency import cancel_if_hopeless, job_is_over, look_again
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
+from spritz.core.decide.gang import end_slice
+from spritz.core.decide.preempt import finish
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
@@ -33,7 +35,7 @@ def tick(turn: Turn, command: Tick) -> Done:
         job = turn.state.jobs.get(job_id)
         if job is None:
             continue
-        if job.state is JobState.RUNNING:
+        if job.state.active:
             _running(turn, job)
         elif job.flags & COMPLETING and 0.0 < job.repeat_kill_at <= turn.now:
             _silent_nodes(turn, job)
@@ -45,6 +47,8 @@ def tick(turn: Turn, command: Tick) -> Done:
         step = turn.state.steps.get(key >> 32, {}).get(key & 0xFFFFFFFF)
         if step is not None:
             signal_step(turn, step, 0, terminate=True, cause="TIMEOUT")
+    if 0.0 < turn.state.next_slice_at <= turn.now:
+        end_slice(turn)
     if purge:
         turn.record(JobsPurged(at=turn.now, job_ids=tuple(purge)))
     return Done()
@@ -52,7 +56,11 @@ def tick(turn: Turn, command: Tick) -> Done:
 
 def _running(turn: Turn, job: Job) -> None:
     deadline_at = job.spec.deadline_at
-    if deadline_at and deadline_at <= turn.now:
+    if job.preempt_action and job.ends_at <= turn.now:
+        finish(turn, job)
+    elif job.state is not JobState.RUNNING or job.preempt_action:
+        return
+    elif deadline_at and deadline_at <= turn.now:
         end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE)
     elif job.ends_at and job.ends_at + over_time_seconds(turn.state, job) <= turn.now:
         end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)

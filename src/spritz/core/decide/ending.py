@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.dependency import job_is_over
+from spritz.core.decide.gang import resume_on
 from spritz.core.eligibility import HELD_REASONS
 from spritz.core.exit_status import worse
 from spritz.core.flags import COMPLETING
@@ -76,6 +77,7 @@ def end_job(
     for node in _held_nodes(job):
         if node not in completing:
             _close_steps(turn, job.id, job.restart_count, node)
+    resume_on(turn, (node for node in _held_nodes(job) if node not in completing))
     ended = turn.state.jobs[job.id]
     if not requeued:
         for node in completing:
@@ -105,6 +107,7 @@ def node_gone(turn: Turn, job: Job, node: str, *, lost: bool = False) -> None:
     """An ended job has left one of its `completing` nodes."""
     turn.record(JobNodeGone(at=turn.now, job_id=job.id, node=node, lost=lost))
     _close_steps(turn, job.id, job.completing_life, node)
+    resume_on(turn, (node,))
     after = turn.state.jobs[job.id]
     if not after.flags & COMPLETING and after.state.ended:
         job_is_over(turn, after)

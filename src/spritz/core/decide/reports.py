@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.ending import end_job, may_requeue, node_gone, requeue_job
+from spritz.core.decide.preempt import finish
 from spritz.core.exit_status import exit_code_of, signal_of, worse
 from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import launch
@@ -167,7 +168,10 @@ def _script_failed(turn: Turn, job: Job, status: int, gone: tuple[str, ...]) -> 
     signal, code = signal_of(status), exit_code_of(status)
     reason = Reason.RAISED_SIGNAL if signal else Reason.NON_ZERO_EXIT_CODE
     detail = f"RaisedSignal:{signal}({signal_description(signal)})" if signal else ""
-    if not signal and job.spec.batch and code in settings.requeue_exit_hold:
+    if job.preempt_action:
+        # It has heard the warning: that is no failure of its own.
+        finish(turn, job, status, gone)
+    elif not signal and job.spec.batch and code in settings.requeue_exit_hold:
         requeue_job(
             turn,
             job,

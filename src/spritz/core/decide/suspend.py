@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.arrays import select
-from spritz.core.effects import SuspendOn
+from spritz.core.decide.gang import cpus_are_free, go_on, stop
 from spritz.core.flags import CONFIGURING
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
-from spritz.model.events.job import JobResumed, JobSuspended
-from spritz.model.resources import mask_of
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -34,8 +32,7 @@ def suspend(turn: Turn, command: SuspendJob) -> Done:
     if any(job.flags & CONFIGURING for job in running):
         raise Refused("ESLURM_PROLOG_RUNNING")
     for job in running:
-        turn.record(JobSuspended(at=turn.now, job_id=job.id))
-        _ask(turn, job, resume=False)
+        stop(turn, job, "")
     return Done()
 
 
@@ -47,21 +44,11 @@ def resume(turn: Turn, command: ResumeJob) -> Done:
     if not stopped:
         raise Refused(_why_not(jobs, "ESLURM_JOB_NOT_SUSPENDED"))
     for job in stopped:
-        if not _cpus_are_free(turn, job):
+        if not cpus_are_free(turn.state, job):
             raise Refused("ESLURM_NODES_BUSY")
     for job in stopped:
-        if not _cpus_are_free(turn, job):
-            continue  # one of this same array took them
-        seconds = turn.now - job.suspended_at
-        turn.record(
-            JobResumed(
-                at=turn.now,
-                job_id=job.id,
-                ends_at=job.ends_at + seconds if job.ends_at else 0.0,
-                suspended_seconds=job.suspended_seconds + seconds,
-            )
-        )
-        _ask(turn, job, resume=True)
+        if cpus_are_free(turn.state, job):  # else one of this same array took them
+            go_on(turn, job)
     return Done()
 
 
@@ -71,13 +58,3 @@ def _why_not(jobs: list[Job], otherwise: str) -> str:
     if all(job.state.ended for job in jobs):
         return "ESLURM_ALREADY_DONE"
     return otherwise
-
-
-def _cpus_are_free(turn: Turn, job: Job) -> bool:
-    return all(not mask_of(share.cpus) & turn.state.uses[share.node].cpus for share in turn.state.held_shares(job))
-
-
-def _ask(turn: Turn, job: Job, *, resume: bool) -> None:
-    assert job.allocation is not None, f"job {job.id} runs nowhere"
-    for node in job.allocation.names:
-        turn.ask(SuspendOn(node=node, job_id=job.id, restart_count=job.restart_count, resume=resume))

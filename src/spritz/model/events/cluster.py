@@ -72,3 +72,9 @@ class PartitionDeleted(Event, frozen=True, kw_only=True):
     """A partition is gone."""
 
     name: str
+
+
+class TimeSliceEnded(Event, frozen=True, kw_only=True):
+    """Jobs that share CPUs have taken turns; the next turn is at `next_at` (0.0: nobody waits for one)."""
+
+    next_at: float

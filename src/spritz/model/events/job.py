@@ -116,9 +116,13 @@ class EndSignalSent(Event, frozen=True, kw_only=True):
 
 
 class JobSuspended(Event, frozen=True, kw_only=True):
-    """All processes were told to stop; CPUs count as free, memory and GRES do not."""
+    """All processes were told to stop; CPUs count as free, memory and GRES do not.
+
+    `by`: "preempt", "gang", or "" for an administrator.
+    """
 
     job_id: int
+    by: str = ""
 
 
 class JobResumed(Event, frozen=True, kw_only=True):
@@ -127,6 +131,15 @@ class JobResumed(Event, frozen=True, kw_only=True):
     job_id: int
     ends_at: float
     suspended_seconds: float
+
+
+class JobPreempted(Event, frozen=True, kw_only=True):
+    """The job must make room for `by_job_id`: it has until `ends_at`, then it is requeued or cancelled (`mode`)."""
+
+    job_id: int
+    mode: str
+    ends_at: float
+    by_job_id: int = 0
 
 
 class JobNodeFailed(Event, frozen=True, kw_only=True):

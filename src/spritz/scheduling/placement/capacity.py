@@ -65,10 +65,12 @@ def open_to(row: NodeRow, request: Request) -> bool:
     """Do the jobs that are on the node let this one in?"""
     if not row.holders:
         return True
-    if request.whole:
-        return False
     for holder in row.holders.values():
-        if holder.whole or ((request.user_exclusive or holder.user_exclusive) and holder.uid != request.uid):
+        if holder.stopped:
+            continue
+        if request.whole or holder.whole:
+            return False
+        if (request.user_exclusive or holder.user_exclusive) and holder.uid != request.uid:
             return False
     return True
 

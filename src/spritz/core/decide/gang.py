@@ -1,0 +1,150 @@
+"""Jobs that stand still so that others can use their CPUs, and go on afterwards: suspended for a preemptor, or between
+two time slices.
+
+A job stops and goes on as a whole, on all its nodes at once. Its memory and GRES stay its own. In a time-sliced
+partition (PreemptMode=GANG and OverSubscribe) whoever has waited longest is first in the next slice; whoever fits
+beside those before it runs too.
+
+Source: slurm.conf(5) SchedulerTimeSlice, PreemptMode=GANG; https://slurm.schedmd.com/gang_scheduling.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.effects import SuspendOn
+from spritz.core.flags import CONFIGURING
+from spritz.model.events.cluster import TimeSliceEnded
+from spritz.model.events.job import JobResumed, JobSuspended
+from spritz.model.preemption import time_sliced
+from spritz.model.resources import mask_of
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.core.state import State
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+
+#: CPU masks by node
+Busy = dict[str, int]
+
+
+def stop(turn: Turn, job: Job, by: str) -> None:
+    """Suspend a running job on all its nodes."""
+    turn.record(JobSuspended(at=turn.now, job_id=job.id, by=by))
+    ask(turn, job, resume=False)
+
+
+def go_on(turn: Turn, job: Job) -> None:
+    """Resume it; the time limit moves by the time it stood still."""
+    seconds = turn.now - job.suspended_at
+    turn.record(
+        JobResumed(
+            at=turn.now,
+            job_id=job.id,
+            ends_at=job.ends_at + seconds if job.ends_at else 0.0,
+            suspended_seconds=job.suspended_seconds + seconds,
+        )
+    )
+    ask(turn, job, resume=True)
+
+
+def ask(turn: Turn, job: Job, *, resume: bool) -> None:
+    """Tell every node of the job."""
+    assert job.allocation is not None, f"job {job.id} runs nowhere"
+    for node in job.allocation.names:
+        turn.ask(SuspendOn(node=node, job_id=job.id, restart_count=job.restart_count, resume=resume))
+
+
+def cpus_are_free(state: State, job: Job) -> bool:
+    """Nobody who runs uses any CPU of the suspended job."""
+    return all(not mask_of(share.cpus) & state.uses[share.node].cpus for share in state.held_shares(job))
+
+
+def resume_on(turn: Turn, nodes: Iterable[str]) -> None:
+    """CPUs have become free on these nodes: what stood still for them goes on, if all its CPUs are free."""
+    state = turn.state
+    waiting: dict[int, Job] = {}
+    for name in nodes:
+        use = state.uses.get(name)
+        for job_id in use.suspended if use is not None else ():
+            job = state.jobs[job_id]
+            if job.state is JobState.SUSPENDED and job.suspended_by:
+                waiting[job_id] = job
+    for job in sorted(waiting.values(), key=lambda job: _turn_order(state, job)):
+        if cpus_are_free(state, job):
+            go_on(turn, job)
+
+
+def _turn_order(state: State, job: Job) -> tuple[int, float, int]:
+    home = state.partitions.get(job.partition)
+    return (-home.priority_tier if home is not None else 0, job.suspended_at, job.id)
+
+
+def wait_for_slice(turn: Turn, job: Job) -> None:
+    """A job that has just started beside a running one on the same CPUs stands still until its turn comes."""
+    state = turn.state
+    home = state.partitions.get(job.partition)
+    if home is None or job.flags & CONFIGURING or not time_sliced(state.settings.preemption, home):
+        return
+    for share in state.held_shares(job):
+        use, mask = state.uses[share.node], mask_of(share.cpus)
+        for other_id, other in use.jobs.items():
+            running = other_id != job.id and other_id not in use.suspended
+            if running and state.jobs[other_id].partition == job.partition and mask & mask_of(other.cpus):
+                stop(turn, job, "gang")
+                return
+
+
+def end_slice(turn: Turn) -> None:
+    """The time slice is over: in each time-sliced partition those who have waited longest run next."""
+    state = turn.state
+    by_partition: dict[str, list[Job]] = {}
+    for job_id in state.running:
+        job = state.jobs[job_id]
+        if job.flags & CONFIGURING or (job.state is JobState.SUSPENDED and job.suspended_by != "gang"):
+            continue
+        by_partition.setdefault(job.partition, []).append(job)
+    for name in sorted(by_partition):
+        if any(job.suspended_by == "gang" for job in by_partition[name]):
+            _take_turns(turn, by_partition[name])
+    waiting = any(state.jobs[job_id].suspended_by == "gang" for job_id in state.running)
+    turn.record(
+        TimeSliceEnded(at=turn.now, next_at=turn.now + state.settings.preemption.slice_seconds if waiting else 0.0)
+    )
+
+
+def _take_turns(turn: Turn, jobs: list[Job]) -> None:
+    """Whoever fits, those that stand still first; the others stop."""
+    state = turn.state
+    mine = {job.id for job in jobs}
+    busy: Busy = {}
+    chosen: set[int] = set()
+    for job in sorted(jobs, key=lambda job: (job.state is not JobState.SUSPENDED, job.suspended_at, job.id)):
+        shares = state.held_shares(job)
+        for share in shares:
+            if share.node not in busy:
+                busy[share.node] = _others(state, share.node, mine)
+        if any(mask_of(share.cpus) & busy[share.node] for share in shares):
+            continue
+        chosen.add(job.id)
+        for share in shares:
+            busy[share.node] |= mask_of(share.cpus)
+    for job in jobs:
+        if job.id not in chosen and job.state is JobState.RUNNING:
+            stop(turn, job, "gang")
+    for job in jobs:
+        if job.id in chosen and job.state is JobState.SUSPENDED:
+            go_on(turn, job)
+
+
+def _others(state: State, node: str, mine: set[int]) -> int:
+    """CPUs in use by running jobs that take no part in these turns."""
+    use = state.uses[node]
+    mask = 0
+    for job_id, share in use.jobs.items():
+        if job_id not in mine and job_id not in use.suspended:
+            mask |= mask_of(share.cpus)
+    return mask

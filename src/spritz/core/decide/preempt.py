@@ -1,0 +1,140 @@
+"""Preemption: the plan names victims; here each is looked at again, and made room of in the way its partition says.
+
+Nothing is preempted unless its preemptor can start, in the state of this moment, once the victims are gone. A victim
+with GraceTime is warned and ends when that is over (`finish`); others end at once, or stop (SUSPEND) and go on when
+nobody uses their CPUs any more (`gang`).
+
+Source: slurm.conf(5) PreemptMode, GraceTime, PreemptParameters; https://slurm.schedmd.com/preempt.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.ending import end_job, may_requeue, requeue_job
+from spritz.core.decide.gang import stop
+from spritz.core.decide.room import Room
+from spritz.core.decide.start import start_job, start_refusal
+from spritz.core.effects import SignalOn
+from spritz.core.flags import CONFIGURING
+from spritz.model.events.job import EndSignalSent, JobPreempted
+from spritz.model.plan import PlannedStart
+from spritz.model.preemption import Party, PreemptMode, exempt, may_preempt, preempt_mode
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+    from spritz.model.plan import PlannedPreemption, PlannedVictim
+
+SIGTERM = 15
+SIGCONT = 18
+
+
+def apply_preemption(turn: Turn, planned: PlannedPreemption) -> str:
+    """Have the victims make room, and start the preemptor if that is all it needs.
+
+    Returns why it cannot be, in words for the log; then nothing has changed. "" if it was done.
+    """
+    state = turn.state
+    start = PlannedStart(
+        job_id=planned.job_id,
+        task_id=planned.task_id,
+        allocation=planned.allocation,
+        time_limit_minutes=planned.time_limit_minutes,
+    )
+    for victim in planned.victims:
+        refusal = victim_refusal(state, planned, victim, turn.now)
+        if refusal:
+            return f"victim {victim.job_id}: {refusal}"
+    ending = frozenset(victim.job_id for victim in planned.victims if victim.mode is not PreemptMode.SUSPEND)
+    stopping = frozenset(victim.job_id for victim in planned.victims if victim.mode is PreemptMode.SUSPEND)
+    refusal = start_refusal(state, start, turn.now, Room(state, gone=ending, stopped=stopping, leaving=True))
+    if refusal:
+        return refusal
+    if ending:
+        # What is to be suspended goes on until these have left: it would stand still for nothing.
+        for job_id in sorted(ending):
+            preempt(turn, state.jobs[job_id], planned.job_id)
+        return ""
+    refusal = start_refusal(state, start, turn.now, Room(state, stopped=stopping))
+    if refusal:
+        return refusal
+    for job_id in sorted(stopping):
+        stop(turn, state.jobs[job_id], "preempt")
+    start_job(turn, start)
+    return ""
+
+
+def victim_refusal(state: State, planned: PlannedPreemption, victim: PlannedVictim, now: float) -> str:
+    """Why this job may not be preempted now; "" if it may."""
+    job, preemptor = state.jobs.get(victim.job_id), state.jobs.get(planned.job_id)
+    if job is None or preemptor is None or not job.state.active:
+        return "not running"
+    if job.state is JobState.SUSPENDED and victim.mode is PreemptMode.SUSPEND:
+        return "suspended already"
+    if job.preempt_action or job.flags & CONFIGURING:
+        return "not to be preempted now"
+    home, goal = state.partitions.get(job.partition), state.partitions.get(planned.allocation.partition)
+    if home is None or goal is None:
+        return "partition not available"
+    policy = state.settings.preemption
+    who = Party(partition=goal, qos=preemptor.spec.qos, priority=preemptor.priority)
+    whom = Party(partition=home, qos=job.spec.qos, priority=job.priority)
+    mode = preempt_mode(policy, home)
+    if mode is not victim.mode or not may_preempt(policy, who, whom):
+        return "not preemptable"
+    spared = exempt(
+        policy,
+        mode,
+        priority=job.priority,
+        started_at=job.started_at,
+        suspended=job.suspended_seconds,
+        now=now,
+    )
+    return "exempt from preemption" if spared else ""
+
+
+def preempt(turn: Turn, job: Job, by_job_id: int) -> None:
+    """Warn the job if it has a grace time, else end it."""
+    state = turn.state
+    home = state.partitions[job.partition]
+    mode = preempt_mode(state.settings.preemption, home)
+    if mode is PreemptMode.REQUEUE and not may_requeue(state, job):
+        mode = PreemptMode.CANCEL
+    ends_at = turn.now + home.grace_seconds
+    if job.ends_at:
+        ends_at = min(ends_at, job.ends_at)
+    event = JobPreempted(at=turn.now, job_id=job.id, mode=mode.value, ends_at=ends_at, by_job_id=by_job_id)
+    turn.record(event)
+    if ends_at <= turn.now:
+        finish(turn, state.jobs[job.id])
+    else:
+        _warn(turn, state.jobs[job.id])
+
+
+def finish(turn: Turn, job: Job, exit_status: int | None = None, gone: tuple[str, ...] = ()) -> None:
+    """The grace is over, or the job has heard its warning and ended (with `exit_status`, having left `gone`)."""
+    if job.preempt_action == PreemptMode.REQUEUE.value:
+        requeue_job(turn, job, JobState.PREEMPTED, exit_status=exit_status, gone=gone)
+    else:
+        end_job(turn, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else exit_status, gone=gone)
+
+
+def _warn(turn: Turn, job: Job) -> None:
+    """SIGCONT and SIGTERM to the steps; with send_user_signal the job's own --signal, if it has one to come."""
+    signal = job.spec.end_signal
+    if turn.state.settings.preemption.send_user_signal and signal is not None and not job.end_signal_sent:
+        turn.record(EndSignalSent(at=turn.now, job_id=job.id))
+        _signal(turn, job, signal.signal, batch=signal.batch)
+        return
+    _signal(turn, job, SIGCONT)
+    _signal(turn, job, SIGTERM)
+
+
+def _signal(turn: Turn, job: Job, signal: int, *, batch: bool = False) -> None:
+    assert job.allocation is not None, f"job {job.id} runs nowhere"
+    names = job.allocation.names
+    for node in names[:1] if batch else names:
+        turn.ask(SignalOn(node=node, job_id=job.id, restart_count=job.restart_count, signal=signal, batch=batch))

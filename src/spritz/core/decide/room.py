@@ -1,0 +1,82 @@
+"""What a node would hold if some jobs were gone or stood still: the state as it is, seen without them.
+
+Owns nothing; `start_refusal` asks it instead of the state, so that a start and a preemption pass the same checks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.flags import COMPLETING
+from spritz.core.holdings import NodeUse
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.job import Job
+
+
+class Room:
+    """`gone` jobs hold nothing, `stopped` ones have given back their CPUs.
+
+    `leaving`: jobs that have ended or are being preempted count as gone too.
+    """
+
+    __slots__ = ("_leaving", "gone", "state", "stopped")
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        gone: frozenset[int] = frozenset(),
+        stopped: frozenset[int] = frozenset(),
+        leaving: bool = False,
+    ) -> None:
+        self.state = state
+        self.gone = gone
+        self.stopped = stopped
+        self._leaving = leaving
+
+    def use(self, name: str) -> NodeUse:
+        """What is in use on the node."""
+        use = self.state.uses[name]
+        absent = self._absent(use)
+        if not absent and not self.stopped & use.jobs.keys():
+            return use
+        seen = NodeUse()
+        for job_id, share in use.jobs.items():
+            if job_id in absent:
+                continue
+            seen.take(job_id, share)
+            if job_id in use.suspended or job_id in self.stopped:
+                seen.suspend(job_id)
+        return seen
+
+    def _absent(self, use: NodeUse) -> set[int]:
+        absent = {job_id for job_id in use.jobs if job_id in self.gone}
+        if self._leaving:
+            for job_id in use.jobs:
+                job = self.state.jobs[job_id]
+                if job.flags & COMPLETING or job.preempt_action:
+                    absent.add(job_id)
+        return absent
+
+    def licenses(self) -> dict[str, int]:
+        """What those who are gone have given back."""
+        returned: dict[str, int] = {}
+        absent = set(self.gone)
+        if self._leaving:
+            absent.update(job_id for job_id in self.state.running if self.state.jobs[job_id].preempt_action)
+        for job_id in absent:
+            for name, count in self.state.jobs[job_id].licenses:
+                returned[name] = returned.get(name, 0) + count
+        return returned
+
+    def company(self, name: str) -> list[Job]:
+        """Jobs beside which a new one would be: all that hold the node but those that stand still to make room."""
+        jobs = (self.state.jobs[job_id] for job_id in self.use(name).jobs)
+        return [job for job in jobs if job.id not in self.stopped and not _stands_aside(job)]
+
+
+def _stands_aside(job: Job) -> bool:
+    return job.state is JobState.SUSPENDED and job.suspended_by == "preempt"

@@ -1,0 +1,189 @@
+"""A start that the scheduler proposes: checked against the state of this moment, then carried out.
+
+Source: DESIGN "snapshot, plan, check, apply"; slurm.conf(5) OverSubscribe for CPUs that may be shared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.arrays import split
+from spritz.core.decide.dependency import job_started
+from spritz.core.decide.gang import wait_for_slice
+from spritz.core.decide.room import Room
+from spritz.core.eligibility import eligible
+from spritz.core.flags import COMPLETING
+from spritz.core.holdings import cpu_mask, gres_misfit, usable_memory_mib
+from spritz.core.licenses import choose
+from spritz.core.pending import launch
+from spritz.model.events.job import JobStarted
+from spritz.model.ids import INFINITE, STEP_BATCH
+from spritz.model.job import Sharing
+from spritz.model.resources import mask_of
+from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
+
+if TYPE_CHECKING:
+    from spritz.core.holdings import NodeUse
+    from spritz.core.state import State
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+    from spritz.model.partition import Partition
+    from spritz.model.plan import PlannedStart
+    from spritz.model.resources import Allocation, NodeAllocation
+
+#: node flags with which no job may start
+UNUSABLE: int = (
+    NodeFlag.DRAIN
+    | NodeFlag.FAIL
+    | NodeFlag.NOT_RESPONDING
+    | NodeFlag.INVALID_REG
+    | NodeFlag.POWERED_DOWN
+    | NodeFlag.POWERING_DOWN
+    | NodeFlag.MAINTENANCE
+    | NodeFlag.REBOOT_ISSUED
+    | NodeFlag.BLOCKED
+).value
+
+
+def start_refusal(state: State, start: PlannedStart, now: float, room: Room | None = None) -> str:
+    """Why this start cannot be, in words for the log; "" if it can. `room`: judged as if some jobs made room."""
+    job = state.jobs.get(start.job_id)
+    if job is None or job.state is not JobState.PENDING:
+        return "not pending"
+    if job.flags & COMPLETING:
+        return "completing"
+    if not eligible(job.reason, job.eligible_at, now):
+        return f"not eligible ({job.reason.value})"
+    refusal = _array_refusal(state, job, start.task_id)
+    if refusal:
+        return refusal
+    allocation = start.allocation
+    partition = state.partitions.get(allocation.partition)
+    if partition is None or partition.state not in (PartitionState.UP, PartitionState.DRAIN):
+        return "partition not available"
+    if job.spec.partitions and allocation.partition not in job.spec.partitions:
+        return "partition not asked for"
+    if not allocation.nodes:
+        return "no nodes"
+    if job.spec.licenses and choose(state, job.spec.licenses, room.licenses() if room else None) is None:
+        return "licenses in use"
+    return _allocation_refusal(room or Room(state), job, allocation, partition)
+
+
+def _array_refusal(state: State, job: Job, task_id: int | None) -> str:
+    if job.array is not None:
+        if task_id is None or not mask_of(job.array.pending) >> task_id & 1:
+            return "no such pending array task"
+        if job.array.limit and state.arrays_running.get(job.id, 0) >= job.array.limit:
+            return "array task limit"
+        return ""
+    if task_id is not None and task_id != job.array_task_id:
+        return "no such array task"
+    limit = job.array_of.limit if job.array_of is not None else 0
+    if limit and state.arrays_running.get(job.array_job_id, 0) >= limit:
+        return "array task limit"
+    return ""
+
+
+def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition) -> str:
+    state, seen = room.state, set()
+    sharing = partition.oversubscribe.startswith(("YES", "FORCE"))
+    for share in allocation.nodes:
+        name = share.node
+        if name in seen:
+            return f"node {name} twice"
+        seen.add(name)
+        node = state.nodes.get(name)
+        if node is None or partition.name not in state.node_partitions.get(name, ()):
+            return f"node {name} not in partition"
+        if not is_usable(node):
+            return f"node {name} not available"
+        refusal = share_refusal(node, share, room.use(name), sharing=sharing)
+        if refusal:
+            return refusal
+        if state.uses[name].jobs and not _good_company(room, job, allocation, partition, name):
+            return f"node {name} is not free"
+    return ""
+
+
+def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:
+    """May the job be on a node together with those that are there: --exclusive, --exclusive=user, ExclusiveUser."""
+    company = room.company(name)
+    if allocation.whole_nodes:
+        return not company
+    strict = partition.exclusive_user or job.spec.sharing is Sharing.USER
+    for other in company:
+        if other.allocation is not None and other.allocation.whole_nodes:
+            return False  # it may be suspended, so that its CPUs look free
+        if other.spec.uid != job.spec.uid and (strict or _is_user_exclusive(room.state, other)):
+            return False
+    return True
+
+
+def _is_user_exclusive(state: State, job: Job) -> bool:
+    partition = state.partitions.get(job.partition)
+    return job.spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
+
+
+def is_usable(node: Node) -> bool:
+    """A job may start here."""
+    return node.state in (NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED) and not node.flags & UNUSABLE
+
+
+def share_refusal(node: Node, share: NodeAllocation, use: NodeUse, *, sharing: bool = False) -> str:
+    """Why `share` does not fit on the node beside what is there (`use`); "" if it does."""
+    name, capacity = share.node, node.config.capacity
+    cpus = mask_of(share.cpus)
+    if not cpus or cpus & ~cpu_mask(capacity):
+        return f"node {name} has no such CPUs"
+    if cpus & use.cpus and not sharing:
+        return f"node {name}: CPUs in use"
+    if share.memory_mib and use.memory_mib + share.memory_mib > usable_memory_mib(capacity):
+        return f"node {name}: memory in use"
+    if share.gres:
+        misfit = gres_misfit(use, capacity, share)
+        if misfit:
+            return f"node {name}: {misfit} in use"
+    return ""
+
+
+def start_job(turn: Turn, start: PlannedStart) -> None:
+    """Give the job its allocation and launch its script."""
+    job = turn.state.jobs[start.job_id]
+    if job.array is not None and start.task_id is not None:
+        job = turn.state.jobs[split(turn, job.id, start.task_id)]
+    minutes = granted_minutes(turn.state, job, start.allocation.partition, turn.now)
+    if start.time_limit_minutes is not None and job.spec.time_min_minutes:
+        minutes = min(minutes, max(start.time_limit_minutes, job.spec.time_min_minutes))
+    turn.record(
+        JobStarted(
+            at=turn.now,
+            job_id=job.id,
+            allocation=start.allocation,
+            time_limit_minutes=minutes,
+            licenses=(choose(turn.state, job.spec.licenses) or ()) if job.spec.licenses else (),
+            ends_at=0.0 if minutes >= INFINITE else turn.now + minutes * 60.0,
+            configuring=turn.state.settings.prolog_slurmctld,
+        )
+    )
+    if job.spec.batch and not turn.state.settings.prolog_slurmctld:
+        turn.ask(launch(turn.state.steps[job.id][STEP_BATCH], start.allocation.nodes[0].node))
+    wait_for_slice(turn, turn.state.jobs[job.id])
+    job_started(turn, job)
+
+
+def granted_minutes(state: State, job: Job, partition_name: str, now: float) -> int:
+    """The time limit a start gives: as asked, or the partition's default or maximum; --time-min bends it to
+    --deadline.
+    """
+    asked = job.spec.time_limit_minutes
+    partition = state.partitions.get(partition_name)
+    if asked is None and partition is not None:
+        default = partition.default_time_minutes
+        asked = partition.max_time_minutes if default is None else default
+    minutes = INFINITE if asked is None or asked == 0 else asked
+    deadline_at = job.spec.deadline_at
+    if deadline_at and job.spec.time_min_minutes:
+        minutes = min(minutes, max(job.spec.time_min_minutes, int((deadline_at - now) // 60)))
+    return minutes
