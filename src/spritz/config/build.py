@@ -73,6 +73,7 @@ def cluster_settings(have: Settings) -> ClusterSettings:
         least_loaded="CR_LLN" in select,
         select_linear=text("SelectType") == "select/linear",
         scheduler_parameters=_pairs(words("SchedulerParameters")),
+        scheduler_builtin=text("SchedulerType") == "sched/builtin",
         priority_multifactor=text("PriorityType") == "priority/multifactor",
         priority_weight_age=number("PriorityWeightAge"),
         priority_max_age_seconds=number("PriorityMaxAge"),

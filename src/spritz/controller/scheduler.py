@@ -218,6 +218,7 @@ class SchedulerDriver:
     def _apply(self, plan: Plan) -> None:
         if plan.starts or plan.preemptions or plan.notes:
             self._context.writer.handle_own(ApplyPlan(plan=plan))
+        self._projection.adopt(plan)
 
     def _interval(self) -> float:
         return self._number("bf_interval") or FULL_INTERVAL_SECONDS

@@ -75,6 +75,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     least_loaded: bool = False
     select_linear: bool = False
     scheduler_parameters: tuple[tuple[str, str], ...] = ()
+    #: sched/builtin: strict order within a partition
+    scheduler_builtin: bool = False
     priority_multifactor: bool = True
     priority_weight_age: int = 0
     priority_max_age_seconds: int = 7 * 86_400

@@ -52,11 +52,44 @@ class PendingNote(Struct, frozen=True, kw_only=True):
     expected_nodes: tuple[str, ...] = ()
 
 
+class PlannedPromise(Struct, frozen=True, kw_only=True):
+    """A waiting job will start at `start_at` (seconds since the epoch) with `allocation`, or earlier.
+
+    Jobs that ask for the same share their promises, the earliest to the first of them: `job_id` is some job of these.
+    `provisional`: made by a quick cycle, to be made again by a full one.
+    """
+
+    job_id: int
+    start_at: float
+    end_at: float
+    allocation: Allocation
+    provisional: bool = False
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """When and where waiting jobs are expected to start: arrays as bytes, in the machine's own order, since there may
+    be a hundred thousand.
+
+    `job_ids` int64[job], ascending; `start_at` float64[job]; the nodes of job `i` are `nodes[ends[i-1]:ends[i]]`, int32
+    positions in the configuration's order; `ends` int64[job].
+    """
+
+    job_ids: bytes
+    start_at: bytes
+    ends: bytes
+    nodes: bytes
+
+
 class Plan(Struct, frozen=True, kw_only=True):
-    """Result of one cycle. `examined` counts jobs tested; `complete` says that none was left out for want of budget."""
+    """Result of one cycle. `examined` counts jobs tested; `complete` says that none was left out for want of budget.
+
+    `promises` are all that hold after it (None: as before); `forecast` comes with a full cycle.
+    """
 
     starts: tuple[PlannedStart, ...] = ()
     preemptions: tuple[PlannedPreemption, ...] = ()
     notes: tuple[PendingNote, ...] = ()
+    promises: tuple[PlannedPromise, ...] | None = None
+    forecast: Forecast | None = None
     examined: int = 0
     complete: bool = True

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.resources import Allocation
-from spritz.scheduling.backfill import Release, reserve
+from spritz.scheduling.backfill import earliest
 from spritz.scheduling.placement.place import place
+from spritz.scheduling.profile import Profile
 from spritz.scheduling.request import resolve
 from spritz.scheduling.snapshot import Snapshot
 
@@ -50,7 +51,7 @@ def will_run(spec: JobSpec, snapshot: Snapshot) -> Expected | None:
     """
     best: Expected | None = None
     for request in _requests(spec, snapshot):
-        found = _expected(request, snapshot, spec.uid)
+        found = _expected(request, snapshot)
         if found is not None and (best is None or found.start_at < best.start_at):
             best = found
     return best
@@ -72,26 +73,9 @@ def _refusal(request: Request, snapshot: Snapshot) -> Refusal | None:
     return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")
 
 
-def _expected(request: Request, snapshot: Snapshot, uid: int) -> Expected | None:
+def _expected(request: Request, snapshot: Snapshot) -> Expected | None:
     allocation = place(snapshot.table, request, snapshot.eligibility)
     if allocation is not None:
         return Expected(snapshot.now, allocation)
-    reservation = reserve(
-        snapshot.table,
-        request,
-        snapshot.eligibility,
-        running_releases(snapshot),
-        job_id=1 << 40,
-        uid=uid,
-        now=snapshot.now,
-    )
-    return None if reservation is None else Expected(reservation.start_at, reservation.allocation)
-
-
-def running_releases(snapshot: Snapshot) -> list[Release]:
-    """Ends of all that holds resources, by time limits."""
-    index_of = snapshot.table.index_of
-    return [
-        Release(ends_at, job_id, tuple(index_of[name] for name in snapshot.records[job_id].names if name in index_of))
-        for ends_at, job_id in snapshot.ends
-    ]
+    found = earliest(Profile(snapshot.table.fork()), request, snapshot.eligibility, snapshot.now)
+    return None if found is None else Expected(*found)

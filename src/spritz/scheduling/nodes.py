@@ -51,11 +51,13 @@ def is_open(node: Node) -> bool:
 class Holder:
     """What one job holds on one node. `cpus` is 0 while the job is suspended.
 
-    `sharing` is the partition whose rows it lies in, or "".
+    `sharing` is the partition whose rows it lies in, or "". It gives everything back at `ends_at` (seconds since the
+    epoch) at the latest.
     """
 
     __slots__ = (
         "cpus",
+        "ends_at",
         "gres",
         "job_id",
         "memory_mib",
@@ -79,8 +81,10 @@ class Holder:
         whole: bool = False,
         sharing: str = "",
         user_exclusive: bool = False,
+        ends_at: float = 0.0,
     ) -> None:
         self.job_id = job_id
+        self.ends_at = ends_at
         self.uid = uid
         self.partition = partition
         self.cpus = cpus
@@ -102,13 +106,32 @@ class Holder:
             memory_mib=self.memory_mib,
             gres=self.gres,
             sharing=self.sharing,
+            ends_at=self.ends_at,
         )
         other.stopped = True
         return other
 
     def key(self) -> tuple[object, ...]:
         """Everything that matters, for comparing two tables."""
-        return (self.job_id, self.uid, self.partition, self.cpus, self.memory_mib, self.gres, self.whole, self.sharing)
+        return (
+            self.job_id,
+            self.uid,
+            self.partition,
+            self.cpus,
+            self.memory_mib,
+            self.gres,
+            self.whole,
+            self.sharing,
+            self.ends_at,
+        )
+
+    def until(self, ends_at: float) -> Holder:
+        """The same with another end."""
+        other = Holder.__new__(Holder)
+        for name in Holder.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.ends_at = ends_at
+        return other
 
 
 class NodeRow:
@@ -267,6 +290,16 @@ class NodeRow:
             if whole is None or whole >> device & 1
         }
 
+    def counts(self, kinds: Iterable[tuple[str, str]]) -> list[int]:
+        """Free CPUs, CPUs in wholly free cores, memory, whether nobody is here, and free GRES of each of `kinds`."""
+        cpus = cores = self.free_cpus
+        if self.hardware.threads > 1:
+            cores = self.hardware.core_cpus(self.hardware.whole_cores(cpus))
+        idle = not self.holders or all(holder.stopped for holder in self.holders.values())
+        found = [cpus.bit_count(), cores.bit_count(), self.free_memory_mib, idle]
+        found += [self.count_free(name, kind) for name, kind in kinds]
+        return found
+
     def key(self) -> tuple[object, ...]:
         """Everything that matters, for comparing two tables."""
         return (
@@ -289,7 +322,8 @@ class NodeTable:
     Columns are int64[node] (bool where they say yes or no): `cpus` free CPUs, `core_cpus` those in wholly free cores,
     `memory`, `idle` nobody holds anything, `up`, and one per (GRES name, type) in `gres`. `threads`, `weight`,
     `cpus_total`, `memory_total`, `tmp` never change.
-    `freed` is the projection's count at which something on the node was last freed.
+    `freed` is the projection's count at which something on the node was last freed. `stale` are the nodes that have
+    changed since somebody emptied it.
     """
 
     __slots__ = (
@@ -304,6 +338,7 @@ class NodeTable:
         "memory",
         "memory_total",
         "rows",
+        "stale",
         "threads",
         "tmp",
         "up",
@@ -316,6 +351,7 @@ class NodeTable:
     def __init__(self, rows: Iterable[NodeRow]) -> None:
         self.rows = list(rows)
         self._own: set[int] | None = None
+        self.stale: set[int] = set()
         count = len(self.rows)
         self.index_of = {row.name: index for index, row in enumerate(self.rows)}
         self.core_cpus, self.cpus, self.memory = (np.zeros(count, np.int64) for _ in range(3))
@@ -338,6 +374,7 @@ class NodeTable:
         other = NodeTable.__new__(NodeTable)
         other.rows = list(self.rows)
         other._own = set()
+        other.stale = set()
         other.index_of = self.index_of
         other.core_cpus, other.cpus, other.memory = self.core_cpus.copy(), self.cpus.copy(), self.memory.copy()
         other.idle, other.up, other.freed = self.idle.copy(), self.up, self.freed
@@ -380,15 +417,17 @@ class NodeTable:
     def refresh(self, index: int) -> None:
         """Bring the columns of one node up to date with its row."""
         row = self.rows[index]
-        hardware = row.hardware
-        cpus = row.free_cpus
-        self.cpus[index] = cpus.bit_count()
-        if hardware.threads > 1:
-            cpus = hardware.core_cpus(hardware.whole_cores(cpus))
-        self.core_cpus[index] = cpus.bit_count()
-        self.memory[index] = row.free_memory_mib
-        self.idle[index] = not row.holders or all(holder.stopped for holder in row.holders.values())
+        self.stale.add(index)
+        counts = row.counts(self.gres)
+        self.cpus[index], self.core_cpus[index], self.memory[index], self.idle[index] = counts[:4]
         if self._own is None:
             self.up[index] = row.up
-        for (name, kind), column in self.gres.items():
-            column[index] = row.count_free(name, kind)
+        for column, count in zip(self.gres.values(), counts[4:], strict=True):
+            column[index] = count
+
+    def set_end(self, index: int, job_id: int, ends_at: float) -> None:
+        """The job will give its part of a node back at another time."""
+        holder = self.rows[index].holders.get(job_id)
+        if holder is not None and holder.ends_at != ends_at:
+            self.row(index).holders[job_id] = holder.until(ends_at)
+            self.stale.add(index)

@@ -15,22 +15,20 @@ from spritz.model.reasons import Reason
 from spritz.scheduling.records import Verdict
 
 if TYPE_CHECKING:
-    from spritz.scheduling.backfill import Reservation
     from spritz.scheduling.records import JobRecord, Shape
     from spritz.scheduling.snapshot import Snapshot
-
-#: An expected start is news when it moved by as much (seconds), as Slurm's bf_resolution.
-RESOLUTION_SECONDS = 60.0
 
 
 class Notes:
     """Verdicts of one cycle, by job and by shape."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, resolution_seconds: float) -> None:
         self._snapshot = snapshot
+        #: an expected start is news when it moved by as much
+        self._resolution_seconds = resolution_seconds
         self._jobs: dict[int, tuple[JobRecord, Verdict]] = {}
         self._shapes: dict[int, tuple[Shape, Verdict]] = {}
-        self._expected: dict[int, Reservation] = {}
+        self._expected: dict[int, tuple[float, tuple[str, ...]]] = {}
         self._tasks: dict[int, int] = {}
 
     def job(self, record: JobRecord, verdict: Verdict) -> None:
@@ -41,9 +39,11 @@ class Notes:
         """Every waiting job of the shape."""
         self._shapes[shape.order] = (shape, verdict)
 
-    def expected(self, record: JobRecord, reservation: Reservation) -> None:
-        """When and where the job will start."""
-        self._expected[record.id] = reservation
+    def expected(self, record: JobRecord, start_at: float, names: tuple[str, ...]) -> None:
+        """When and where the job will start. Only of the first jobs, which wait for resources, records keep it; the
+        forecast has it for all.
+        """
+        self._expected.setdefault(record.id, (start_at, names))
 
     def tasks_left(self, record: JobRecord) -> int:
         """Pending tasks of an array that this cycle has not started, as a mask."""
@@ -89,12 +89,14 @@ class Notes:
     def _note(self, record: JobRecord, verdict: Verdict) -> PendingNote | None:
         start_at = 0.0
         nodes: tuple[str, ...] = ()
-        reservation = self._expected.get(record.id)
-        if reservation is not None:
-            start_at, nodes = reservation.start_at, reservation.allocation.names
-        elif verdict.reason is Reason.RESOURCES and record.reason is Reason.RESOURCES:
-            start_at, nodes = record.expected_start_at, record.expected_nodes
-        moved = abs(start_at - record.expected_start_at) >= RESOLUTION_SECONDS or nodes != record.expected_nodes
+        if verdict.reason is Reason.RESOURCES:
+            expected = self._expected.get(record.id)
+            if expected is not None:
+                start_at, nodes = expected
+            elif record.reason is Reason.RESOURCES:
+                start_at, nodes = record.expected_start_at, record.expected_nodes
+        shift = abs(start_at - record.expected_start_at)
+        moved = shift >= self._resolution_seconds or nodes != record.expected_nodes
         if record.reason is verdict.reason and record.reason_detail == verdict.detail and not moved:
             return None
         return PendingNote(

@@ -19,12 +19,14 @@ from spritz.model.partition import Partition
 from spritz.model.resources import Allocation, mask_of
 from spritz.model.states import JobFlag, JobState
 from spritz.scheduling import follow
+from spritz.scheduling.backfill import Ledger, is_same
 from spritz.scheduling.hardware import Hardware
 from spritz.scheduling.licenses import LicensePool, license_choices
 from spritz.scheduling.nodes import NodeRow, NodeTable, is_open
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.place import holders_of
 from spritz.scheduling.priority import CALC_PERIOD_SECONDS, has_factors, priority
+from spritz.scheduling.profile import Profile
 from spritz.scheduling.records import JobRecord, Queue
 from spritz.scheduling.request import YEAR_SECONDS, Request, resolve
 from spritz.scheduling.snapshot import Memo, Snapshot
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from spritz.model.events import Event
     from spritz.model.job import Job
     from spritz.model.node import Node
+    from spritz.model.plan import Plan, PlannedPromise
     from spritz.model.resources import NodeCapacity
 
 
@@ -63,6 +66,9 @@ class Projection:
         self.freed = 0
         self.partition_freed: dict[str, int] = {}
         self.memo = Memo()
+        #: starts promised to waiting jobs, and what every node will have free
+        self.ledger = Ledger()
+        self.profile = Profile(self.table)
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
         #: when the priorities of all jobs were last worked out
@@ -95,6 +101,7 @@ class Projection:
         a view, to be used before the next `apply`.
         """
         self.settle(now)
+        self._check_promises()
         return Snapshot(
             now=now,
             settings=self.settings,
@@ -107,9 +114,56 @@ class Projection:
             array_limits=self.array_limits,
             array_running=self.array_running,
             licenses=self.licenses,
+            ledger=self.ledger,
+            profile=self.profile,
             partition_freed=self.partition_freed,
             memo=self.memo,
         )
+
+    # -- promises
+
+    def adopt(self, plan: Plan) -> None:
+        """Take over the promises of a plan, once its starts have been applied; those that have become void since are
+        left out.
+        """
+        if plan.promises is None:
+            return
+        wanted: dict[Request, list[PlannedPromise]] = {}
+        for item in plan.promises:
+            record = self.records.get(item.job_id)
+            for _key, shape in record.entries if record is not None else ():
+                if shape.request.partition == item.allocation.partition:
+                    wanted.setdefault(shape.request, []).append(item)
+        for request, items in list(self.ledger.promises.items()):
+            new = wanted.get(request, [])
+            for promise in list(items):
+                same = next((item for item in new if is_same(promise, item)), None)
+                if same is None:
+                    self.ledger.drop(self.profile, promise)
+                else:
+                    new.remove(same)
+        for request, new in wanted.items():
+            for item in new:
+                uid = self.records[item.job_id].spec.uid
+                promise = self.ledger.make(self.profile, request, item.start_at, item.allocation, uid=uid)
+                promise.provisional = item.provisional
+                self.ledger.keep(self.profile, promise)
+
+    def _check_promises(self) -> None:
+        """No more promises than jobs that wait, and none on nodes that are down."""
+        down = self.ledger.up_version != self.memo.up_version
+        self.ledger.up_version = self.memo.up_version
+        for request, promises in list(self.ledger.promises.items()):
+            shape = self.queue.shapes.get(request)
+            count = len(shape.keys) if shape is not None else 0
+            if shape is not None and len(promises) > count:
+                count = sum(record.tasks.bit_count() if record.tasks else 1 for record in shape.jobs.values())
+            void = promises[count:]
+            if down:
+                rows = self.table.rows
+                void += [item for item in promises[:count] if not all(rows[index].up for index, _ in item.parts)]
+            for promise in void:
+                self.ledger.drop(self.profile, promise)
 
     # -- nodes and partitions
 
@@ -137,6 +191,8 @@ class Projection:
                 self._charge(record)
             self.place(record)
         self.memo = Memo()
+        self.ledger = Ledger()
+        self.profile = Profile(self.table)
         self.free_all()
 
     def put_node(self, node: Node) -> None:
@@ -263,9 +319,7 @@ class Projection:
                 record.licenses = {}
                 self.free_all()
             self._count_array(record, -1)
-            self._forget_end(record)
-            record.ends_at = at
-            insort(self.ends, (at, record.id))
+            self._move_end(record, at)
             record.completing = set(completing)
             self.let_go(record, set(record.names) - record.completing)
         self.place(record)
@@ -304,9 +358,7 @@ class Projection:
 
     def set_end(self, record: JobRecord, ends_at: float, at: float) -> None:
         """The end of a running job's time limit moved; what was promised for then must be reckoned again."""
-        self._forget_end(record)
-        record.ends_at = ends_at or at + YEAR_SECONDS
-        insort(self.ends, (record.ends_at, record.id))
+        self._move_end(record, ends_at or at + YEAR_SECONDS)
         for name in record.names:
             index = self.table.index_of.get(name)
             if index is not None:
@@ -353,7 +405,7 @@ class Projection:
     def _charge(self, record: JobRecord) -> None:
         assert record.allocation is not None
         assert record.request is not None
-        holders = holders_of(record.allocation, record.request, record.id, record.spec.uid, self.table)
+        holders = holders_of(record.allocation, record.request, record.id, record.spec.uid, self.table, record.ends_at)
         for index, holder in holders:
             if record.suspended:
                 holder.cpus = 0
@@ -363,6 +415,15 @@ class Projection:
         position = bisect_left(self.ends, (record.ends_at, record.id))
         if position < len(self.ends) and self.ends[position] == (record.ends_at, record.id):
             del self.ends[position]
+
+    def _move_end(self, record: JobRecord, ends_at: float) -> None:
+        self._forget_end(record)
+        record.ends_at = ends_at
+        insort(self.ends, (ends_at, record.id))
+        for name in record.names:
+            index = self.table.index_of.get(name)
+            if index is not None:
+                self.table.set_end(index, record.id, ends_at)
 
     def _count_array(self, record: JobRecord, change: int) -> None:
         array_id = record.array_job_id

@@ -154,12 +154,12 @@ class Verdict(Struct, frozen=True, gc=False):
 class Failure(Struct, frozen=True):
     """A request did not fit when `freed` was the projection's count.
 
-    It fits no better unless a node was freed since; where it fitted but for reservations of jobs before it, they must
-    be the same as well (`guard`; None: it did not fit at all).
+    It fits no better unless a node was freed since, or, where it fitted but for promises to others, one of them was
+    dropped since the ledger's `version` (None: it did not fit at all).
     """
 
     freed: int
-    guard: object = None
+    version: int | None = None
 
 
 class Shape:

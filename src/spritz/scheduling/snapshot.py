@@ -17,9 +17,11 @@ ANSWERS_MAX = 4096
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
     from spritz.model.partition import Partition
+    from spritz.scheduling.backfill import Ledger
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
+    from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import JobRecord, Queue
     from spritz.scheduling.request import Request
 
@@ -69,11 +71,13 @@ class Snapshot:
         "array_running",
         "eligibility",
         "ends",
+        "ledger",
         "licenses",
         "memo",
         "now",
         "partition_freed",
         "partitions",
+        "profile",
         "queue",
         "records",
         "settings",
@@ -94,6 +98,8 @@ class Snapshot:
         array_limits: dict[int, int],
         array_running: dict[int, int],
         licenses: LicensePool,
+        ledger: Ledger,
+        profile: Profile,
         partition_freed: dict[str, int],
         memo: Memo,
     ) -> None:
@@ -108,6 +114,8 @@ class Snapshot:
         self.array_limits = array_limits
         self.array_running = array_running
         self.licenses = licenses
+        self.ledger = ledger
+        self.profile = profile
         self.partition_freed = partition_freed
         self.memo = memo
 

@@ -141,7 +141,8 @@ class Site:
 
         Returns allocations by the numbers of the jobs (or array tasks) that started.
         """
-        outcome = self.machine.handle(ApplyPlan(plan=self.plan(budget)), self.now)
+        plan = self.plan(budget)
+        outcome = self.machine.handle(ApplyPlan(plan=plan), self.now)
         assert isinstance(outcome.reply, Done), outcome.reply
         assert outcome.reply.messages == (), "the core dropped starts"
         started = {}
@@ -149,6 +150,7 @@ class Site:
             self.projection.apply(event)
             if isinstance(event, JobStarted):
                 started[event.job_id] = event.allocation
+        self.projection.adopt(plan)
         return started
 
     def end(self, job_id: int, completing: tuple[str, ...] = ()) -> None:

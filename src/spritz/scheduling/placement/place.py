@@ -187,9 +187,9 @@ def could_serve(table: NodeTable, request: Request, nodes: Ints) -> bool:
 
 
 def holders_of(
-    allocation: Allocation, request: Request, job_id: int, uid: int, table: NodeTable
+    allocation: Allocation, request: Request, job_id: int, uid: int, table: NodeTable, ends_at: float
 ) -> list[tuple[int, Holder]]:
-    """(node index, holder) for each node of an allocation that still exists."""
+    """(node index, holder) for each node of an allocation that still exists; all of them hold until `ends_at`."""
     found = []
     for node in allocation.nodes:
         index = table.index_of.get(node.node)
@@ -205,6 +205,7 @@ def holders_of(
             whole=request.whole,
             sharing=allocation.partition if request.share_rows else "",
             user_exclusive=request.user_exclusive,
+            ends_at=ends_at,
         )
         found.append((index, holder))
     return found

@@ -1,0 +1,112 @@
+"""SchedulerParameters and SchedulerType as the scheduler reads them: one frozen value, made once per configuration.
+
+Bad values are refused when the configuration is read (`config.check`); here they count as not given.
+
+Source: slurm.conf(5) SchedulerParameters, SchedulerType. `bf_policy` is ours: see docs/decisions.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """Times in seconds; limits on counts are None where there is none."""
+
+    #: SchedulerType=sched/builtin: strict order, nobody overtakes within a partition
+    builtin: bool = False
+    #: bf_policy=easy: only the first blocked job of each partition is promised its start
+    easy: bool = False
+    #: how far ahead starts are promised (bf_window)
+    window_seconds: float = 1440 * 60.0
+    #: an expected start is news when it moved by as much (bf_resolution)
+    resolution_seconds: float = 60.0
+    #: most jobs whose start is promised (bf_max_job_test)
+    promises_max: int = 500
+    promises_per_user: int | None = None
+    promises_per_partition: int | None = None
+    promises_per_user_partition: int | None = None
+    promises_per_account: int | None = None
+    #: of one array (bf_max_job_array_resv)
+    promises_per_array: int = 20
+    #: backfilled starts of one cycle (bf_max_job_start)
+    starts_max: int | None = None
+    #: a job is promised a start only after it has waited so long (bf_min_age_reserve)
+    promise_age_seconds: float = 0.0
+    #: and only with at least this priority (bf_min_prio_reserve)
+    promise_priority_min: int = 0
+    #: in its best partition alone (bf_one_resv_per_job)
+    promise_once: bool = False
+    #: among equal nodes, those already in use first (bf_busy_nodes)
+    busy_nodes: bool = False
+    #: serial jobs to the end of the node list (pack_serial_at_end)
+    serial_at_end: bool = False
+
+    # -- rhythm, for the controller
+    #: seconds between full cycles while jobs wait (bf_interval)
+    full_interval_seconds: float = 30.0
+    #: a quick cycle at least so often (sched_interval)
+    quick_interval_seconds: float = 60.0
+    #: and no oftener (sched_min_interval)
+    quick_pause_seconds: float = 0.0
+    #: placements tried in a quick cycle (default_queue_depth)
+    quick_depth: int | None = None
+    #: no cycle because of a submission alone (defer), or of a batch submission (defer_batch)
+    defer: bool = False
+    defer_batch: bool = False
+    #: how long a batch submission waits for a quick cycle (batch_sched_delay)
+    batch_delay_seconds: float = 0.0
+
+
+def policy_of(settings: ClusterSettings) -> Policy:
+    """What the configuration asks for."""
+    return _policy(settings.scheduler_parameters, settings.scheduler_builtin)
+
+
+@lru_cache(maxsize=16)
+def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
+    given = {key.lower(): value for key, value in parameters}
+
+    def number(name: str) -> int | None:
+        value = given.get(name, "")
+        return int(value) if value.isascii() and value.isdigit() else None
+
+    def limit(name: str) -> int | None:
+        """0 means none."""
+        return number(name) or None
+
+    return Policy(
+        builtin=builtin,
+        easy=given.get("bf_policy", "").lower() == "easy",
+        window_seconds=_or(number("bf_window"), 1440) * 60.0,
+        resolution_seconds=float(number("bf_resolution") or 60),
+        promises_max=_or(number("bf_max_job_test"), 500),
+        promises_per_user=limit("bf_max_job_user"),
+        promises_per_partition=limit("bf_max_job_part"),
+        promises_per_user_partition=limit("bf_max_job_user_part"),
+        promises_per_account=limit("bf_max_job_assoc"),
+        promises_per_array=_or(number("bf_max_job_array_resv"), 20),
+        starts_max=limit("bf_max_job_start"),
+        promise_age_seconds=float(number("bf_min_age_reserve") or 0),
+        promise_priority_min=number("bf_min_prio_reserve") or 0,
+        promise_once="bf_one_resv_per_job" in given,
+        busy_nodes="bf_busy_nodes" in given,
+        serial_at_end="pack_serial_at_end" in given,
+        full_interval_seconds=float(number("bf_interval") or 30),
+        quick_interval_seconds=float(number("sched_interval") or 60),
+        quick_pause_seconds=(number("sched_min_interval") or 0) / 1e6,
+        quick_depth=limit("default_queue_depth"),
+        defer="defer" in given,
+        defer_batch="defer_batch" in given,
+        batch_delay_seconds=float(number("batch_sched_delay") or 0),
+    )
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

@@ -1,0 +1,266 @@
+"""The promises of one cycle: which jobs that must wait are told when they will start, and what that leaves to others.
+
+A full cycle goes through all waiting jobs in order. One that has a promise keeps it, or gets an earlier one if that
+breaks nobody else's. One that has none, and may have one, is given the first start that leaves alone the promises of
+those before it; promises of those behind it, which rank lower, are given anew after it. A quick cycle keeps what there
+is, and promises a start only to the first job of a partition that has none.
+
+Source: slurm.conf(5) SchedulerParameters bf_max_job_*, bf_min_age_reserve, bf_min_prio_reserve, bf_one_resv_per_job,
+bf_window.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from spritz.model.plan import Forecast, PlannedPromise
+from spritz.scheduling.backfill import Promise, clash, earliest
+from spritz.scheduling.forecast import forecast
+from spritz.scheduling.profile import NEVER, FutureRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.notes import Notes
+    from spritz.scheduling.policy import Policy
+    from spritz.scheduling.profile import Profile
+    from spritz.scheduling.records import JobRecord, Shape
+    from spritz.scheduling.request import Request
+    from spritz.scheduling.snapshot import Snapshot
+
+
+class Beside:
+    """What promises leave to a job that starts now and ends at some time: single rows, or all of the table."""
+
+    def __init__(self, profile: Profile, ends_at: float, own: Promise | None) -> None:
+        self.rows = FutureRows(profile, None, ends_at, own)
+        self._make: Callable[[], NodeTable] = lambda: profile.at(None, ends_at, own)
+        self._table: NodeTable | None = None
+
+    def table(self) -> NodeTable:
+        """As `place` reads it."""
+        if self._table is None:
+            self._table = self._make()
+        return self._table
+
+
+class Promises:
+    """Promises as this cycle changes them."""
+
+    def __init__(self, snapshot: Snapshot, table: NodeTable, policy: Policy, *, full: bool) -> None:
+        self._snapshot = snapshot
+        self._table = table
+        self._policy = policy
+        self._full = full
+        self._ledger = snapshot.ledger.fork()
+        self._profile_made: Profile | None = None
+        self._changed = False
+        #: starts of all promises, ascending; None: to be collected again
+        self._starts: list[float] | None = None
+        #: by shape: jobs of it that have been seen to wait
+        self._seen: Counter[int] = Counter()
+        #: those that may be told: (job, promise)
+        self._told: list[tuple[JobRecord, Promise]] = []
+        self._renewing = False
+        self._users: Counter[object] = Counter()
+        #: by request: no start of it comes before this, so that equal requests start in order
+        self._since: dict[Request, float] = {}
+        #: with strict order: no start in the partition comes before this
+        self._order: dict[str, float] = {}
+        self._once: set[int] = set()
+
+    @property
+    def version(self) -> int:
+        """Grows with whatever may let a job start that promises kept back."""
+        return self._ledger.version
+
+    # -- what is left to others
+
+    def any_before(self, ends_at: float) -> bool:
+        """Does some promise begin before that time?"""
+        starts = self._all_starts()
+        return bool(starts) and starts[0] < ends_at
+
+    def starts_between(self, first: float, last: float) -> list[float]:
+        """Different starts of promises within these times, ascending."""
+        starts = self._all_starts()
+        return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
+
+    def beside(self, request: Request, ends_at: float) -> Beside:
+        """What the first job of the request would find that starts now: its own promise is no hindrance."""
+        return Beside(self._profile(), ends_at, next(iter(self._ledger.of(request)), None))
+
+    def spares(self, allocation: Allocation, request: Request, ends_at: float) -> bool:
+        """Does the allocation, of a job that is to have it whoever holds it now, leave alone what is promised to others
+        until then?
+        """
+        if not self.any_before(ends_at):
+            return True
+        own = next(iter(self._ledger.of(request)), None)
+        holds = self._profile().holds
+        index_of = self._table.index_of
+        return not any(
+            hold is not own and hold.start_at < ends_at and clash(holder, part)
+            for part in allocation.nodes
+            for hold, holder in holds.get(index_of[part.node], ())
+        )
+
+    def redeem(self, request: Request) -> None:
+        """A job of the request starts: the first promise made to them has done its duty."""
+        for promise in self._ledger.of(request)[:1]:
+            self._drop(promise)
+
+    def _all_starts(self) -> list[float]:
+        if self._starts is None:
+            self._starts = sorted(item.start_at for items in self._ledger.promises.values() for item in items)
+        return self._starts
+
+    def _profile(self) -> Profile:
+        if self._profile_made is None:
+            self._profile_made = self._snapshot.profile.fork(self._table)
+        return self._profile_made
+
+    # -- making promises
+
+    def wait(self, record: JobRecord, shape: Shape, *, head: bool) -> bool:
+        """The job must wait. True: look at the next one of its shape as well."""
+        request = shape.request
+        position = self._seen[shape.order]
+        tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
+        self._seen[shape.order] += tasks
+        if not (self._full or head):
+            return False
+        for place in range(position, position + tasks):
+            items = self._ledger.of(request)
+            promise: Promise | None = items[place] if place < len(items) else None
+            if promise is not None and self._full and (promise.provisional or promise.start_at < self._snapshot.now):
+                self._drop(promise)
+                promise = None
+            if promise is None:
+                promise = self._new(record, request, head=head)
+            elif self._full:
+                promise = self._improved(promise)
+            if promise is None:
+                return False
+            self._since[request] = promise.start_at
+            self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
+            if place == position:
+                self._told.append((record, promise))
+            self._count(record, request)
+        return self._full and len(self._ledger) <= self._policy.promises_max
+
+    def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
+        if not self._may_have(record, request, head=head):
+            return None
+        if self._full and not self._renewing:
+            self._drop_lower()
+        # The first of a partition is not passed over, however far away its start is.
+        found = self._search(request, NEVER if head else self._policy.window_seconds)
+        if found is None:
+            return None
+        promise = self._ledger.make(self._profile(), request, *found, uid=record.spec.uid)
+        promise.provisional = not self._full
+        promise.freed = self._snapshot.partition_freed.get(request.partition, 0)
+        self._keep(promise)
+        self._once.add(record.id)
+        return promise
+
+    def _search(self, request: Request, window_seconds: float) -> tuple[float, Allocation] | None:
+        now = self._snapshot.now
+        since = max(now, self._since.get(request, now))
+        if self._policy.builtin:
+            since = max(since, self._order.get(request.partition, now))
+        return earliest(self._profile(), request, self._snapshot.eligibility, since, now + window_seconds)
+
+    def _may_have(self, record: JobRecord, request: Request, *, head: bool) -> bool:
+        policy, now = self._policy, self._snapshot.now
+        if head:
+            return True
+        if policy.easy or len(self._ledger) >= policy.promises_max:
+            return False
+        if policy.promise_once and record.id in self._once:
+            return False
+        if now - record.eligible_at < policy.promise_age_seconds or record.priority < policy.promise_priority_min:
+            return False
+        user, home, account = record.spec.uid, request.partition, record.spec.account
+        return not any(
+            limit is not None and self._users[key] >= limit
+            for key, limit in (
+                (user, policy.promises_per_user),
+                (home, policy.promises_per_partition),
+                ((user, home), policy.promises_per_user_partition),
+                (("account", account), policy.promises_per_account),
+            )
+        )
+
+    def _count(self, record: JobRecord, request: Request) -> None:
+        user, home = record.spec.uid, request.partition
+        self._users.update((user, home, (user, home), ("account", record.spec.account)))
+
+    def _improved(self, promise: Promise) -> Promise:
+        """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken."""
+        freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
+        if promise.freed == freed:
+            return promise
+        self._drop(promise)
+        found = self._search(promise.request, NEVER)
+        if found is not None and found[0] < promise.start_at:
+            uid = promise.parts[0][1].uid
+            better = self._ledger.make(self._profile(), promise.request, *found, uid=uid)
+        else:
+            better = promise
+        better.freed = freed
+        self._keep(better)
+        return better
+
+    def _drop_lower(self) -> None:
+        """Promises of jobs not yet seen to wait: they rank lower, and will be made again after this one."""
+        self._renewing = True
+        shapes = self._snapshot.queue.shapes
+        for request in list(self._ledger.promises):
+            shape = shapes.get(request)
+            kept = self._seen[shape.order] if shape is not None else 0
+            for promise in self._ledger.of(request)[kept:]:
+                self._drop(promise)
+
+    def _keep(self, promise: Promise) -> None:
+        self._ledger.keep(self._profile(), promise)
+        self._changed, self._starts = True, None
+
+    def _drop(self, promise: Promise) -> None:
+        self._ledger.drop(self._profile(), promise)
+        self._changed, self._starts = True, None
+
+    # -- results
+
+    def tell(self, notes: Notes, started: set[int]) -> None:
+        """Expected starts of jobs that have promises."""
+        for record, promise in self._told:
+            if record.id not in started:
+                notes.expected(record, promise.start_at, promise.allocation.names)
+
+    def forecast(self, started: set[int]) -> Forecast:
+        """Expected starts of all."""
+        return forecast([(record.id, item) for record, item in self._told if record.id not in started], self._table)
+
+    def list(self) -> tuple[PlannedPromise, ...] | None:
+        """All promises that now hold; None if they are as they were."""
+        if not self._changed:
+            return None
+        shapes = self._snapshot.queue.shapes
+        return tuple(
+            PlannedPromise(
+                # The last of them is the least likely to have started when the plan is taken up.
+                job_id=shapes[request].jobs[shapes[request].keys[-1]].id,
+                start_at=item.start_at,
+                end_at=item.end_at,
+                allocation=item.allocation,
+                provisional=item.provisional,
+            )
+            for request, items in self._ledger.promises.items()
+            for item in items
+        )
