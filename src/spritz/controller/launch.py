@@ -138,6 +138,7 @@ class Letters:
             job_id=effect.job_id,
             restart_count=effect.restart_count,
             resume=effect.resume,
+            grace_seconds=self._state().settings.preemption.suspend_grace_seconds,
         )
 
     def _attach(self, effect: core_effects.AttachOn) -> Struct | None:

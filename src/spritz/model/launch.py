@@ -90,13 +90,17 @@ class TerminateJob(Struct, frozen=True, kw_only=True):
 
 
 class SuspendTasks(Struct, frozen=True, kw_only=True):
-    """Stop (SIGTSTP, then SIGSTOP) or continue everything of the job on `node`. Ack: `Accepted`."""
+    """Stop (SIGTSTP, then SIGSTOP `grace_seconds` later) or continue everything of the job on `node`.
+
+    Ack: `Accepted`.
+    """
 
     term: int
     node: str
     job_id: int
     restart_count: int
     resume: bool = False
+    grace_seconds: int = 2
 
 
 class AttachClient(Struct, frozen=True, kw_only=True):

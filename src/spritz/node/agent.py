@@ -284,7 +284,7 @@ class Agent:
         self._order(here, action.key, control.Terminate(text, action.kill_wait_seconds))
 
     def _suspend(self, here: _NodeHere, action: decided.SuspendStep) -> None:
-        self._order(here, action.key, control.Suspend(action.resume))
+        self._order(here, action.key, control.Suspend(action.resume, action.grace_seconds))
 
     def _attach(self, here: _NodeHere, action: decided.AttachToStep) -> None:
         self._order(here, action.key, control.Attach(action.io_address, action.io_key))

@@ -31,6 +31,7 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, TaskEnd
+from spritz.model.states import JobState
 
 StepKey = RunningStep
 Life = tuple[int, int]
@@ -65,10 +66,11 @@ class EndStep(Struct, frozen=True):
 
 
 class SuspendStep(Struct, frozen=True):
-    """Stop or continue."""
+    """Stop (for good after so many seconds) or continue."""
 
     key: StepKey
     resume: bool
+    grace_seconds: float = 2.0
 
 
 class AttachToStep(Struct, frozen=True):
@@ -135,7 +137,7 @@ Actions = list[Action]
 class _JobHere:
     """A job on this node. `steps` are those whose end has not been seen; `queued` wait for the Prolog."""
 
-    __slots__ = ("epilog", "job", "over", "prolog", "queued", "steps", "wants_gone")
+    __slots__ = ("epilog", "job", "over", "prolog", "queued", "steps", "suspended", "wants_gone")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -148,6 +150,8 @@ class _JobHere:
         self.over = False
         #: the controller is to be told when it is gone
         self.wants_gone = False
+        #: what starts now stands still at once
+        self.suspended = False
 
 
 class Machine:
@@ -220,8 +224,14 @@ class Machine:
             return [RunProlog(message.job)]
         if entry.prolog == "failed":
             return Rejection(code="ESLURMD_PROLOG_FAILED", message="Prolog failed")
+        entry.suspended = message.job.state is JobState.SUSPENDED
+        return self._start(entry, message)
+
+    def _start(self, entry: _JobHere, message: LaunchBatch | LaunchStep) -> Actions:
+        key = _key(message)
         entry.steps[key.step_id] = key
-        return [StartSupervisor(key, message)]
+        start = StartSupervisor(key, message)
+        return [start, SuspendStep(key, resume=False)] if entry.suspended else [start]
 
     def _signal(self, message: SignalTasks) -> Actions:
         entry = self._jobs.get((message.job_id, message.restart_count))
@@ -287,7 +297,10 @@ class Machine:
 
     def _suspend(self, message: SuspendTasks) -> Actions:
         entry = self._jobs.get((message.job_id, message.restart_count))
-        return [] if entry is None else [SuspendStep(key, message.resume) for key in entry.steps.values()]
+        if entry is None:
+            return []
+        entry.suspended = not message.resume
+        return [SuspendStep(key, message.resume, float(message.grace_seconds)) for key in entry.steps.values()]
 
     def _attach(self, message: AttachClient) -> Actions | Rejection:
         for entry in self._jobs.values():
@@ -373,9 +386,7 @@ class Machine:
         entry.prolog = "done" if ok else "failed"
         waiting, entry.queued = entry.queued, []
         if ok:
-            for message in waiting:
-                entry.steps[_key(message).step_id] = _key(message)
-            started: Actions = [StartSupervisor(_key(message), message) for message in waiting]
+            started = [action for message in waiting for action in self._start(entry, message)]
             return started + self._go_on(life, entry)
         entry.over = True
         actions: Actions = [Send(NodeTrouble(name=self.node, reason="Prolog error"))]

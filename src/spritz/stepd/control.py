@@ -29,9 +29,10 @@ class Terminate(msgspec.Struct, frozen=True, tag="terminate"):
 
 
 class Suspend(msgspec.Struct, frozen=True, tag="suspend"):
-    """Stop every process of the step, or let them go on."""
+    """Stop every process of the step (SIGTSTP, SIGSTOP `grace_seconds` later), or let them go on."""
 
     resume: bool = False
+    grace_seconds: float = 2.0
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):

@@ -37,8 +37,6 @@ _WATCH_SECONDS = 1.0
 _WATCH_CLOSELY_SECONDS = 0.1
 #: The result is forced to disk when the controller has not taken it by then.
 _ACKNOWLEDGE_SECONDS = 1.0
-#: Between SIGTSTP and SIGSTOP. Source: scontrol(1) suspend.
-_SUSPEND_GRACE_SECONDS = 1.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
 _STATUS_IO_ERROR = 53
 
@@ -70,6 +68,7 @@ class Supervisor:
         self._memory = memory
         self._epilogs: set[int] = set()
         self._kill_timer: Timer | None = None
+        self._stop_timer: Timer | None = None
         self._sample_timer: Timer | None = None
         self._stderr_file = -1
         self._complaint = ""
@@ -181,7 +180,7 @@ class Supervisor:
                 self.say(order.message)
             self._terminate(order.kill_wait_seconds)
         elif isinstance(order, control.Suspend):
-            self._suspend(order.resume)
+            self._suspend(order.resume, order.grace_seconds)
         elif isinstance(order, control.Attach):
             self._audience.attach(order.io_address, order.io_key)
         elif isinstance(order, control.Notify):
@@ -191,6 +190,7 @@ class Supervisor:
             self._maybe_leave()
 
     def _terminate(self, kill_wait_seconds: float) -> None:
+        self._cancel_stop()
         everything = processes.descendants(os.getpid())
         if kill_wait_seconds > 0:
             processes.send(everything, signal.SIGCONT)
@@ -217,15 +217,22 @@ class Supervisor:
         self._ending_since = self._ending_since or now
         return now - self._ending_since > self.spec.unkillable_seconds
 
-    def _suspend(self, resume: bool) -> None:
+    def _suspend(self, resume: bool, grace_seconds: float) -> None:
+        # A SIGSTOP still to come would stop what has been told to go on, or to end.
+        self._cancel_stop()
         everything = processes.descendants(os.getpid())
         if resume:
             processes.send(everything, signal.SIGCONT)
             return
         processes.send(everything, signal.SIGTSTP)
-        self._reactor.after(
-            _SUSPEND_GRACE_SECONDS, lambda: processes.send(processes.descendants(os.getpid()), signal.SIGSTOP)
+        self._stop_timer = self._reactor.after(
+            grace_seconds, lambda: processes.send(processes.descendants(os.getpid()), signal.SIGSTOP)
         )
+
+    def _cancel_stop(self) -> None:
+        if self._stop_timer is not None:
+            self._stop_timer.cancel()
+            self._stop_timer = None
 
     def _client_gone(self) -> None:
         """srun died: its step dies with it."""
