@@ -1,8 +1,8 @@
 """What does a step cost without the start of a Python process? Steps a second, and processor time by daemon.
 
 Run with `python -m benchmarks.warm_steps`. srun's own `main` runs in forked children of one warm process, as under a
-command server, so that what is left is srun's work, the controller's, slurmd's, and the supervisor's with its task. Processor
-time comes from cgroups of the accounting controller (root; NaN elsewhere).
+command server, so that what is left is srun's work, the controller's, slurmd's, and the supervisor's with its task.
+Processor time comes from cgroups of the accounting controller (root; NaN elsewhere).
 """
 
 from __future__ import annotations

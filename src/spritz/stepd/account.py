@@ -143,6 +143,11 @@ def protect_from_oom_killer() -> None:
         _oom_score = before
 
 
+def oom_score_of_tasks() -> bytes | None:
+    """What a task writes to its oom_score_adj; None: nothing, it has been left as it was."""
+    return _oom_score
+
+
 def expose_to_oom_killer() -> None:
     """In a task: be as killable as the daemon's environment had it."""
     if _oom_score is not None:

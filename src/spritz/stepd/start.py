@@ -14,6 +14,7 @@ import stat
 import termios
 from typing import NoReturn
 
+from spritz.notation.octets import octets
 from spritz.stepd import namespaces
 from spritz.stepd.account import expose_to_oom_killer
 from spritz.stepd.reactor import close_in_child
@@ -34,7 +35,7 @@ def start_task(spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, by
     try:
         _become_task(spec, task, environment, streams)
     except BaseException as error:  # the child must never return into the supervisor's loop
-        _say(f"slurmstepd: error: task {task.task_id} could not be started: {error}")
+        say(f"slurmstepd: error: task {task.task_id} could not be started: {error}")
     finally:
         os._exit(1)
 
@@ -67,7 +68,7 @@ def bind(cpus: tuple[int, ...]) -> None:
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
-        _say(f"slurmstepd: error: sched_setaffinity: {error.strerror}")
+        say(f"slurmstepd: error: sched_setaffinity: {error.strerror}")
 
 
 def apply_limits(limits: tuple[tuple[str, int], ...]) -> None:
@@ -82,11 +83,23 @@ def apply_limits(limits: tuple[tuple[str, int], ...]) -> None:
         try:
             resource.setrlimit(number, (wanted, wanted if beyond else hard))
         except (OSError, ValueError):
-            _say(f"slurmstepd: error: Can't propagate RLIMIT_{name} of {_limit(wanted)} from submit host")
+            say(limit_refused(name, soft))
 
 
-def _limit(value: int) -> str:
-    return "'unlimited'" if value == resource.RLIM_INFINITY else f"{value} bytes"
+def limit_refused(name: str, soft: int) -> str:
+    """What is said of a limit that cannot be set."""
+    value = "'unlimited'" if soft < 0 else f"{soft} bytes"
+    return f"slurmstepd: error: Can't propagate RLIMIT_{name} of {value} from submit host"
+
+
+def may_become(identity: Identity) -> bool:
+    """Whether `become` has a chance."""
+    try:
+        _need_numbers(identity)
+        _need_right(identity)
+    except PermissionError:
+        return False
+    return True
 
 
 def become(identity: Identity) -> None:
@@ -149,19 +162,20 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     Source: slurm.conf(5) TaskProlog.
     """
     reader, writer = os.pipe()
+    name = octets(program)
     try:
-        pid = os.posix_spawn(program, [program], environment, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
+        pid = os.posix_spawn(name, [name], environment, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
     except OSError as error:
         os.close(reader)
         os.close(writer)
-        _say(f"slurmstepd: error: task_prolog: {program}: {error.strerror}")
+        say(f"slurmstepd: error: task_prolog: {program}: {error.strerror}")
         return
     os.close(writer)
     with open(reader, "rb") as output:
         said = output.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status:
-        _say(f"slurmstepd: error: TaskProlog failed status={status}")
+        say(f"slurmstepd: error: TaskProlog failed status={status}")
     printed = apply_task_prolog(said, environment)
     if printed:
         os.write(1, printed)
@@ -186,7 +200,7 @@ def apply_task_prolog(said: bytes, environment: dict[bytes, bytes]) -> bytes:
 
 def find_program(name: str, environment: dict[bytes, bytes]) -> bytes:
     """Path of a program as a shell finds it in the task's PATH; `name` itself where it finds none."""
-    wanted = os.fsencode(name)
+    wanted = octets(name)
     if b"/" in wanted:
         return os.path.join(os.getcwdb(), wanted)
     for directory in environment.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin").split(b":"):
@@ -203,18 +217,23 @@ def find_program(name: str, environment: dict[bytes, bytes]) -> bytes:
 def execute(argv: tuple[str, ...], environment: dict[bytes, bytes]) -> NoReturn:
     """Become the program. If that fails say so as Slurm does, and exit with the error's number."""
     if not argv:
-        _say("slurmstepd: error: execve(): no command for this task")
+        say("slurmstepd: error: execve(): no command for this task")
         os._exit(errno.EINVAL)
     program = find_program(argv[0], environment)
     try:
-        os.execve(program, [os.fsencode(argument) for argument in argv], environment)
+        os.execve(program, [octets(argument) for argument in argv], environment)
     except OSError as error:
-        what = _missing_interpreter(program) if error.errno == errno.ENOENT else ""
-        _say(f"slurmstepd: error: execve(): {what or os.fsdecode(program)}: {error.strerror}")
+        say(execve_failed(program, error.errno or 1))
         os._exit(error.errno or 1)
     except ValueError as error:  # a NUL byte in an argument or variable
-        _say(f"slurmstepd: error: execve(): {os.fsdecode(program)}: {error}")
+        say(f"slurmstepd: error: execve(): {os.fsdecode(program)}: {error}")
         os._exit(errno.EINVAL)
+
+
+def execve_failed(program: bytes, error: int) -> str:
+    """What is said of a program that cannot be executed; `error` is the error's number."""
+    what = _missing_interpreter(program) if error == errno.ENOENT else ""
+    return f"slurmstepd: error: execve(): {what or os.fsdecode(program)}: {os.strerror(error)}"
 
 
 def _missing_interpreter(program: bytes) -> str:
@@ -228,8 +247,9 @@ def _missing_interpreter(program: bytes) -> str:
     return f"bad interpreter({os.fsdecode(words[0])})" if words else ""
 
 
-def _say(text: str) -> None:
+def say(text: str, descriptor: int = 2) -> None:
+    """A line on the task's standard error."""
     try:
-        os.write(2, os.fsencode(text) + b"\n")
+        os.write(descriptor, octets(text) + b"\n")
     except OSError:
         pass  # nowhere to say it: the exit status still tells

@@ -9,11 +9,13 @@ import struct
 import termios
 from collections.abc import Callable
 
+from spritz.notation.octets import octets
 from spritz.stepd import protocol
 from spritz.stepd.files import StreamFiles
 from spritz.stepd.reactor import Reactor
+from spritz.stepd.spawn import start_task
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
-from spritz.stepd.start import Streams, start_task
+from spritz.stepd.start import Streams
 from spritz.stepd.streams import Chunk, InputPump, OutputPump
 
 
@@ -179,7 +181,7 @@ class TaskGroup:
                 descriptors = streams.open(task)
                 own = dict(common)
                 for text in task.spec.environment:
-                    name, _, value = text.encode("utf-8", "surrogateescape").partition(b"=")
+                    name, _, value = octets(text).partition(b"=")
                     own[name] = value
                 task.pid = start_task(self._spec, task.spec, own, descriptors)
                 self.by_pid[task.pid] = task

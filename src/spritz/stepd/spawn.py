@@ -1,0 +1,87 @@
+"""Starting a task the quick way, where the compiled part is there and the task needs nothing that only Python does.
+
+Owns the choice, and what is said when it fails; what happens in the child is `_spawn.c`, and in Python `start`, with
+the same result. See docs/decisions/0031.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+
+from spritz.notation.octets import octets
+from spritz.stepd import account, start
+from spritz.stepd.spec import SupervisorSpec, TaskSpec
+
+#: The compiled part; None where it was installed without a C compiler.
+quick: Callable[..., tuple[int, int, int, int]] | None
+try:
+    from spritz.stepd import _spawn
+
+    quick = _spawn.spawn
+except ImportError:
+    quick = None
+
+#: Where a program is looked for without PATH.
+_PATH = b"/usr/local/bin:/usr/bin:/bin"
+
+
+def start_task(spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, bytes], streams: start.Streams) -> int:
+    """The task's process id; `start.start_task` says the rest. Raises OSError if no process can be made."""
+    if quick is None or spec.task_prologs or spec.hosts_file or not task.argv or not start.may_become(spec.identity):
+        return start.start_task(spec, task, environment, streams)
+    programs = candidates(task.argv[0], environment)
+    environment.pop(b"SLURM_TASK_PID", None)
+    identity = spec.identity
+    try:
+        pid, error, in_execve, which = quick(
+            programs,
+            len(programs) > 1,
+            tuple([octets(argument) for argument in task.argv]),
+            tuple([b"%s=%s" % variable for variable in environment.items()]),
+            streams,
+            spec.pty and os.isatty(streams[0]),
+            account.oom_score_of_tasks(),
+            task.cpus,
+            spec.nice,
+            _limits(spec.limits),
+            (identity.uid, identity.gid, identity.groups) if os.geteuid() == 0 else None,
+            spec.umask,
+        )
+    except ValueError:  # a NUL byte in an argument or variable: the slow way says which
+        return start.start_task(spec, task, environment, streams)
+    if error:
+        # The child is gone; its standard error is still open here.
+        if in_execve:
+            with start.AsUser(identity):  # it looks into the file
+                text = start.execve_failed(programs[which], error)
+        else:
+            text = f"slurmstepd: error: task {task.task_id} could not be started: {OSError(error, os.strerror(error))}"
+        start.say(text, streams[2])
+    return pid
+
+
+def candidates(name: str, environment: dict[bytes, bytes]) -> tuple[bytes, ...]:
+    """Paths at which a shell looks for the program, and the name itself if it is at none of them."""
+    wanted = octets(name)
+    if b"/" in wanted:
+        return (os.path.join(os.getcwdb(), wanted),)
+    places = environment.get(b"PATH", _PATH).split(b":")
+    return (*[os.path.join(place or b".", wanted) for place in places], wanted)
+
+
+_made: dict[tuple[tuple[str, int], ...], tuple[tuple[int, int, bytes], ...]] = {}
+
+
+def _limits(limits: tuple[tuple[str, int], ...]) -> tuple[tuple[int, int, bytes], ...]:
+    """Numbers of the limits, soft values, and what to say where one cannot be set. Steps of a job have the same."""
+    made = _made.get(limits)
+    if made is None:
+        _made.clear()
+        made = _made[limits] = tuple(
+            (number, soft, octets(start.limit_refused(name, soft) + "\n"))
+            for name, soft in limits
+            if (number := getattr(resource, f"RLIMIT_{name}", None)) is not None
+        )
+    return made

@@ -1,0 +1,149 @@
+"""The quick way to start a task does what the slow one does: the same program sees the same, and fails the same."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spritz.stepd import spawn, spec
+
+pytestmark = pytest.mark.skipif(spawn.quick is None, reason="installed without the compiled part")
+
+#: What a program can see of how it was started; its own numbers are replaced.
+LOOK = r"""
+echo pid $SLURM_TASK_PID $$
+env | grep -v '^_=' | grep -v SLURM_TASK_PID | sort
+umask; pwd; id
+grep -E '^(Sig|Cpus_allowed_list|Groups)' /proc/self/status | grep -v SigQ
+ls /proc/$$/fd
+cut -d' ' -f 5,6,19 /proc/$$/stat
+cat /proc/$$/limits /proc/$$/oom_score_adj
+cat
+echo bad >&2
+exit 7
+"""
+
+
+class Seen:
+    """Output, errors and wait status of one task."""
+
+    def __init__(self, out: str, err: str, status: int) -> None:
+        self.out = out
+        self.err = err
+        self.status = status
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    directory: Path,
+    argv: tuple[str, ...],
+    *,
+    quick: bool,
+    cpus: tuple[int, ...] = (),
+    environment: dict[bytes, bytes] | None = None,
+    **fields: Any,
+) -> Seen:
+    """Start a task in this directory, one way or the other, and wait for it."""
+    if not quick:
+        monkeypatch.setattr(spawn, "quick", None)
+    given: dict[str, Any] = {
+        "identity": spec.Identity(os.getuid(), os.getgid(), tuple(os.getgroups())),
+        "umask": 0o027,
+        "limits": (("CORE", 0), ("NOFILE", 77)),
+    }
+    task = spec.TaskSpec(3, argv, cpus=cpus)
+    known = spec.SupervisorSpec(
+        job_id=1, restart_count=0, step_id=0, label="1.0", node="n", node_index=0, tasks=(task,), **(given | fields)
+    )
+    variables = {b"PATH": b"/nowhere:/usr/bin:/bin", b"NAME": b"\xff=value"} if environment is None else environment
+    (directory / "in").write_bytes(b"input\n")
+    streams = (
+        os.open(directory / "in", os.O_RDONLY | os.O_CLOEXEC),
+        os.open(directory / "out", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600),
+        os.open(directory / "err", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600),
+    )
+    monkeypatch.chdir(directory)
+    pid = spawn.start_task(known, task, dict(variables), streams)
+    status = os.waitpid(pid, 0)[1]
+    for descriptor in streams:
+        os.close(descriptor)
+    monkeypatch.undo()
+    return Seen(
+        (directory / "out").read_bytes().decode("latin-1").replace(str(pid), "PID"),
+        (directory / "err").read_text().replace(str(pid), "PID"),
+        status,
+    )
+
+
+def both(monkeypatch: pytest.MonkeyPatch, directory: Path, argv: tuple[str, ...], **fields: Any) -> Seen:
+    """What both ways show."""
+    quick = run(monkeypatch, directory, argv, quick=True, **fields)
+    slow = run(monkeypatch, directory, argv, quick=False, **fields)
+    assert (quick.out, quick.err, quick.status) == (slow.out, slow.err, slow.status)
+    return quick
+
+
+def test_the_program_sees_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    try:
+        seen = both(monkeypatch, tmp_path, ("sh", "-c", LOOK), cpus=(cpu,), nice=1)
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.pthread_sigmask(signal.SIG_SETMASK, before[1])
+    assert seen.status == 7 << 8
+    assert seen.err == "bad\n"
+    lines = seen.out.splitlines()
+    assert lines[0] == "pid PID PID"
+    assert "NAME=\xff=value" in lines
+    assert "0027" in lines
+    assert "PID PID 1" in lines, "a process group and a session of its own, and niceness 1"
+    assert f"Cpus_allowed_list:\t{cpu}" in lines
+    assert "SigBlk:\t0000000000000000" in lines
+    assert lines[-1] == "input"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("missing", "No such file or directory"), ("./missing", "No such file or directory"), ("/", "Permission denied")],
+)
+def test_a_program_that_is_not_there_is_told_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, error: str
+) -> None:
+    seen = both(monkeypatch, tmp_path, (name,))
+    assert seen.err.startswith("slurmstepd: error: execve(): ")
+    assert seen.err.endswith(f"{name.removeprefix('./')}: {error}\n")
+    assert os.waitstatus_to_exitcode(seen.status) in (2, 13)
+
+
+def test_other_failures_are_told_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    assert "bad interpreter(/no/such/interpreter)" in both(monkeypatch, tmp_path, (str(script),)).err
+    script.write_text("neither a program nor a script")
+    assert "Exec format error" in both(monkeypatch, tmp_path, (str(script),)).err
+    assert "null byte" in both(monkeypatch, tmp_path, ("true", "a\0b")).err
+    assert both(monkeypatch, tmp_path, ("true",), environment={b"PATH": b""}).status != 0
+    assert "sched_setaffinity" in both(monkeypatch, tmp_path, ("true",), cpus=(60000,)).err
+
+
+def test_a_limit_that_cannot_be_set_is_told_and_the_task_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As root every limit can be: RLIMIT_NOFILE beyond fs.nr_open cannot by anybody."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    beyond = 2**40
+    assert hard < beyond
+    seen = both(monkeypatch, tmp_path, ("sh", "-c", "echo ran"), limits=(("NOFILE", beyond),))
+    assert seen.out == "ran\n"
+    assert seen.err == f"slurmstepd: error: Can't propagate RLIMIT_NOFILE of {beyond} bytes from submit host\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_root_becomes_the_user_for_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = both(monkeypatch, tmp_path, ("id",), identity=spec.Identity(64123, 64124, (64124, 64125)), limits=())
+    assert seen.out == "uid=64123 gid=64124 groups=64124,64125\n"
