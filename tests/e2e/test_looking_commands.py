@@ -116,6 +116,8 @@ def test_shutdown_returns_when_the_controller_has_stopped(cluster: Cluster) -> N
     until(lambda: cluster.controller is not None and cluster.controller.poll() is not None, "slurmctld is gone", 5.0)
     until(lambda: cluster.node_daemon.poll() is not None, "slurmd is gone")
     down = run(cluster, "scontrol", "ping")
+    with cluster.conf.open("a", encoding="utf-8") as conf:
+        conf.write("MessageTimeout=1\n")
     assert (down.returncode, down.stdout) == (1, "Slurmctld(primary) at 127.0.0.1 is DOWN\n")
     for command, error in (
         ("squeue", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"),

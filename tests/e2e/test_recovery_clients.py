@@ -206,6 +206,8 @@ def test_commands_of_a_job_wait_for_a_controller_that_restarts(cluster: Cluster)
 @pytest.mark.parametrize("command", ["squeue", "sinfo", "sbatch", "scancel", "scontrol"])
 def test_commands_without_a_controller_say_so_in_slurms_words(cluster: Cluster, clients: Clients, command: str) -> None:
     cluster.kill_controller()
+    with cluster.conf.open("a", encoding="utf-8") as conf:
+        conf.write("MessageTimeout=1\n")  # for so long they look for it
     arguments = {"sbatch": ["--wrap", "true"], "scancel": ["1"], "scontrol": ["show", "jobs"]}.get(command, [])
     status, out, err = end(clients(command, *arguments))
     assert status == 1

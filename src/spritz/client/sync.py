@@ -12,7 +12,6 @@ Sources: slurm.conf(5) MessageTimeout, SlurmctldHost (order of failover).
 from __future__ import annotations
 
 import _socket
-import os
 import sys
 from time import monotonic, sleep
 
@@ -42,6 +41,17 @@ _RETRY_SECONDS = 0.05
 
 #: Seconds between questions to the kernel about a server that has not accepted yet.
 _ASK_AGAIN_SECONDS = 0.001
+
+
+_decoders: dict[object, object] = {}
+
+
+def decoder_of(reply_type: type[T]) -> Decoder[T]:
+    """A decoder, kept: making one costs more than a short command's whole call. A warm server makes them beforehand."""
+    decoder = _decoders.get(reply_type)
+    if decoder is None:
+        decoder = _decoders[reply_type] = Decoder(reply_type)
+    return decoder  # type: ignore[return-value]  # the table is keyed by the type
 
 
 class Connection:
@@ -80,7 +90,7 @@ class Connection:
         `timeout` is in seconds; the connection's if not given, None to wait for ever. Raises RemoteError if the daemon
         refuses; CallTimeout, ConnectionLost or ClientError if it cannot be asked or understood.
         """
-        return _body(Decoder(reply_type), self._exchange(request, timeout))
+        return _body(decoder_of(reply_type), self._exchange(request, timeout))
 
     def call_raw(self, request: Struct, *, timeout: float | None = -1.0) -> bytes:
         """As `call`, but the answer's msgpack as it came."""
@@ -88,7 +98,7 @@ class Connection:
 
     def stream(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
         """Items as the daemon sends them, until it ends the stream. `timeout` is for each item; None waits for ever."""
-        decoder = Decoder(item_type)
+        decoder = decoder_of(item_type)
         request_id = self.send(request)
         while True:
             response = self.receive(timeout=timeout)
@@ -194,20 +204,19 @@ def connect_controller(
     """A connection to the controller, over its Unix socket on this machine, else by TCP to each host in order.
 
     `timeout` is in seconds and MessageTimeout by default: for connecting, and then for each call. While nobody
-    answers, attempts go on for `wait_seconds`. By default commands of a job do so for `timeout`, since a job must
-    survive a restart of the controller, as with Slurm; people are told at once.
+    answers, attempts go on for `wait_seconds`: as long as `timeout` by default, since a command must survive a restart
+    of the controller, as with Slurm; not at all by default for a controller that the caller has found himself.
     Raises ClientError: "Unable to contact slurm controller (connect failure)", or "Protocol authentication error" if
     what listens on this machine runs neither as root nor as SlurmUser.
     """
-    in_job = config is None and "SLURM_JOB_ID" in os.environ
-    config = config or locate_controller()
-    timeout = config.message_timeout_seconds if timeout is None else timeout
+    found = config or locate_controller()
+    timeout = found.message_timeout_seconds if timeout is None else timeout
     if wait_seconds is None:
-        wait_seconds = timeout if in_job else 0.0
+        wait_seconds = timeout if config is None else 0.0
     started = monotonic()
     while True:
         problems: list[str] = []
-        connection = _try_controller(config, started + timeout, problems)
+        connection = _try_controller(found, started + timeout, problems)
         if connection is not None:
             return Connection(connection, timeout_seconds=timeout)
         if monotonic() - started >= min(wait_seconds, timeout):

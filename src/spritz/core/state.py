@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 
+#: Steps that are remembered after their end. Their clients ask again within seconds, if at all.
+ENDED_STEPS_MAX = 1000
+
 
 class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Durable form of a State: records only, indexes are built again."""
@@ -42,6 +45,7 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     settings: ClusterSettings = ClusterSettings()
     jobs: list[Job] = []
     steps: list[Step] = []
+    ended_steps: list[Step] = []
     nodes: list[Node] = []
     partitions: list[Partition] = []
 
@@ -56,6 +60,7 @@ class State:
         "completing",
         "deadlines",
         "dependents",
+        "ended_steps",
         "features",
         "job_count",
         "jobs",
@@ -90,6 +95,8 @@ class State:
         self.job_count = 0
         #: job number -> step number -> live step
         self.steps: dict[int, dict[int, Step]] = {}
+        #: the last steps to end, oldest first, by the key of their client's connection; without environments
+        self.ended_steps: dict[str, Step] = {}
         self.nodes: dict[str, Node] = {}
         self.uses: dict[str, NodeUse] = {}
         self.partitions: dict[str, Partition] = {}
@@ -233,10 +240,19 @@ class State:
         """The step has ended."""
         steps = self.steps.get(job_id)
         if steps is not None:
-            steps.pop(step_id, None)
+            step = steps.pop(step_id, None)
+            if step is not None and step.spec.io_key:
+                self.keep_ended_step(step)
             self.step_deadlines.set(step_key(job_id, step_id), NEVER)
             if not steps:
                 del self.steps[job_id]
+
+    def keep_ended_step(self, step: Step) -> None:
+        """Remember a step that is over, in case its client has not heard that it was made."""
+        spec = structs.replace(step.spec, environment=())
+        self.ended_steps[step.spec.io_key] = structs.replace(step, spec=spec)
+        if len(self.ended_steps) > ENDED_STEPS_MAX:
+            del self.ended_steps[next(iter(self.ended_steps))]
 
     # -- nodes and partitions
 
@@ -282,6 +298,7 @@ class State:
                 settings=self.settings,
                 jobs=list(self.jobs.values()),
                 steps=[step for steps in self.steps.values() for step in steps.values()],
+                ended_steps=list(self.ended_steps.values()),
                 nodes=list(self.nodes.values()),
                 partitions=list(self.partitions.values()),
             )
@@ -300,6 +317,7 @@ class State:
         state.put_partitions({partition.name: partition for partition in image.partitions})
         for step in image.steps:
             state.put_step(step)
+        state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}
         specs: dict[int, JobSpec] = {}
         for job in image.jobs:
             state._restore_job(job, specs)

@@ -271,7 +271,8 @@ def test_a_stray_word_is_refused(site: Site) -> None:
 
 
 def test_without_a_controller_the_error_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    (site.directory / "other.conf").write_text("ClusterName=nobody\nSlurmctldHost=localhost\nSlurmctldPort=1\n")
+    text = "ClusterName=nobody\nSlurmctldHost=localhost\nSlurmctldPort=1\nMessageTimeout=1\n"
+    (site.directory / "other.conf").write_text(text)
     monkeypatch.setenv("SLURM_CONF", str(site.directory / "other.conf"))
     ran = site.run(main)
     assert ran.status == 1

@@ -23,7 +23,7 @@ def ping(session: Session, words: list[str]) -> int:
     try:
         config = locate_controller()
         host = config.hosts[0] if config.hosts else ""
-        answer = session.call(Ping(), Pong)
+        answer = session.call(Ping(), Pong, wait_seconds=0.0)
         host = answer.host or host
     except ClientError:
         if not host:

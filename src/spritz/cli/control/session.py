@@ -44,12 +44,12 @@ class Session:
         self.finished = False
         self._controller: Connection | None = None
 
-    def controller(self) -> Connection:
-        """The connection, made now if there is none yet. Raises ClientError."""
+    def controller(self, *, wait_seconds: float | None = None) -> Connection:
+        """The connection, made now if there is none yet; see `connect_controller` for the wait. Raises ClientError."""
         if self._controller is None:
             from spritz.client.sync import connect_controller
 
-            self._controller = connect_controller()
+            self._controller = connect_controller(wait_seconds=wait_seconds)
             if self.verbose:
                 from spritz.client.locate import locate_controller
 
@@ -57,13 +57,15 @@ class Session:
                 self.context.info(f"connected to slurmctld of cluster {config.cluster_name} ({config.path})")
         return self._controller
 
-    def call(self, request: Struct, reply: type[T], *, timeout: float | None = -1.0) -> T:
+    def call(
+        self, request: Struct, reply: type[T], *, timeout: float | None = -1.0, wait_seconds: float | None = None
+    ) -> T:
         """Ask the controller. Raises ClientError, RemoteError for a refusal; a lost connection is made anew next
         time."""
         from spritz.client.errors import ClientError, RemoteError
 
         try:
-            return self.controller().call(request, reply, timeout=timeout)
+            return self.controller(wait_seconds=wait_seconds).call(request, reply, timeout=timeout)
         except RemoteError:
             raise
         except ClientError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 
 from spritz.client.errors import CallTimeout, ClientError, RemoteError
-from spritz.client.sync import Connection, connect_controller
+from spritz.client.sync import Connection, connect_controller, decoder_of
 from spritz.stepd.reactor import READABLE
 
 TYPE_CHECKING = False
@@ -66,7 +66,7 @@ class Controller:
         return _ask(self._connected(patience or _SEND_AGAIN_SECONDS), request, reply_type)
 
     def send(self, request: Struct) -> None:
-        """Ask, and let `wait` have the answer."""
+        """Ask, and let `wait` have the answer. Raises ClientError if it cannot be sent."""
         self._connected(0.0).send(request)
 
     def wait(self, reply_type: type[T], *, seconds: float | None = None) -> T | None:
@@ -74,8 +74,6 @@ class Controller:
 
         Raises Interrupted, RemoteError, or ClientError if the connection breaks.
         """
-        from msgspec.msgpack import Decoder
-
         connection = self._connected(0.0)
         expired: list[bool] = []
         timer = self._reactor.after(seconds, lambda: self._expire(expired)) if seconds is not None else None
@@ -92,7 +90,7 @@ class Controller:
                     continue
                 if response.error is not None:
                     raise RemoteError(response.error)
-                return Decoder(reply_type).decode(response.body)
+                return decoder_of(reply_type).decode(response.body)
         finally:
             self._reactor.forget(connection.fileno())
             if timer is not None:
@@ -107,13 +105,11 @@ class Controller:
         on_lost: Callable[[], None],
     ) -> None:
         """Ask, and call back with the answer (None for a refusal) while other things go on. Raises ClientError."""
-        from msgspec.msgpack import Decoder
-
         request_id = self._connected(0.0).send(request)
 
         def on_response(response: Response) -> None:
             if response.id == request_id:
-                on_reply(None if response.error is not None else Decoder(reply_type).decode(response.body))
+                on_reply(None if response.error is not None else decoder_of(reply_type).decode(response.body))
 
         self._watch(on_response, on_lost)
 
@@ -171,8 +167,6 @@ class Controller:
 
 def _ask(connection: Connection, request: Struct, reply_type: type[T]) -> T:
     """The answer to this request; answers to others, which nobody waits for here, are dropped."""
-    from msgspec.msgpack import Decoder
-
     request_id = connection.send(request)
     while True:
         response = connection.receive()
@@ -180,4 +174,4 @@ def _ask(connection: Connection, request: Struct, reply_type: type[T]) -> T:
             break
     if response.error is not None:
         raise RemoteError(response.error)
-    return Decoder(reply_type).decode(response.body)
+    return decoder_of(reply_type).decode(response.body)

@@ -1,13 +1,14 @@
-"""CreateStep: each refusal in srun's words, and the wait for resources that other steps hold.
+"""CreateStep: each refusal in srun's words, the wait for resources that other steps hold, and a controller that goes
+away in between.
 
 Source: srun(1); texts as Slurm 22.05 prints them.
 """
 
 from __future__ import annotations
 
-from spritz.cli.launch.controller import Interrupted
+from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.silent import Silent
-from spritz.client.errors import RemoteError
+from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.errors import ESLURM, SpritzError
 
@@ -18,33 +19,30 @@ if TYPE_CHECKING:
     from spritz.cli.launch.settings import Settings
     from spritz.model.step import Step, StepSpec
 
-#: refusals that time will cure
-_BUSY = frozenset({"ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_BUSY"})
+#: A step that fits so soon fits at once: nothing is said of waiting. The end of the step before this one may be known
+#: to its srun sooner than to the controller.
+_AT_ONCE_SECONDS = 0.3
 
 
 def create_step(
     controller: Controller, job_id: int, spec: StepSpec, settings: Settings, context: Context, *, immediate: bool
 ) -> Step:
     """The step, as the controller laid it out and is launching it now. Raises SpritzError."""
+    asking = _Asking(controller, CreateStep(job_id=job_id, spec=spec, wait=True))
     try:
-        created = controller.call(CreateStep(job_id=job_id, spec=spec), StepCreated)
-    except RemoteError as error:
-        if immediate or error.code not in _BUSY:
-            raise worded(error, job_id, context) from error
-        created = _wait(controller, job_id, spec, settings, context, error.message)
-    for message in created.messages:
-        context.info(message)
-    return created.step
-
-
-def _wait(
-    controller: Controller, job_id: int, spec: StepSpec, settings: Settings, context: Context, why: str
-) -> StepCreated:
-    if not settings.quiet:
-        context.info(f"Job {job_id} step creation temporarily disabled, retrying ({why})")
-    controller.send(CreateStep(job_id=job_id, spec=spec, wait=True))
-    try:
-        created = controller.wait(StepCreated)
+        created = asking.answer(_AT_ONCE_SECONDS)
+        if created is None:
+            busy = ESLURM["ESLURM_NODES_BUSY"][1]
+            if immediate:
+                controller.close()
+                message = f"Unable to create step for job {job_id}: {busy}"
+                raise SpritzError(message, code="ESLURM_NODES_BUSY")
+            if not settings.quiet:
+                context.info(f"Job {job_id} step creation temporarily disabled, retrying ({busy})")
+            created = asking.answer(None)
+            assert created is not None, "a wait without a limit ends with an answer"
+            if not settings.quiet:
+                context.info(f"Step created for job {job_id}")
     except RemoteError as error:
         raise worded(error, job_id, context) from error
     except Interrupted as interruption:
@@ -53,10 +51,37 @@ def _wait(
         context.info(f"Cancelled pending job step with signal {interruption.number}")
         message = f"Unable to create step for job {job_id}: {ESLURM['ESLURM_ALREADY_DONE'][1]}"
         raise SpritzError(message, code="ESLURM_ALREADY_DONE") from interruption
-    assert created is not None, "a wait without a limit ends with an answer"
-    if not settings.quiet:
-        context.info(f"Step created for job {job_id}")
-    return created
+    for message in created.messages:
+        context.info(message)
+    return created.step
+
+
+class _Asking:
+    """One request, asked again where the controller went away before it answered."""
+
+    def __init__(self, controller: Controller, request: CreateStep) -> None:
+        self._controller = controller
+        self._request = request
+        self._sent = False
+
+    def answer(self, seconds: float | None) -> StepCreated | None:
+        """The answer; None if it has not come in so many seconds."""
+        controller = self._controller
+        while True:
+            try:
+                if not self._sent:
+                    controller.send(self._request)
+                    self._sent = True
+                return controller.wait(StepCreated, seconds=seconds)
+            except RemoteError:
+                raise
+            except ClientError:
+                # It may have been carried out: whoever asks again is told of the step that was made.
+                controller.close()
+                controller.connect_patiently(PATIENCE_SECONDS)
+                spec = self._request.spec
+                self._request = CreateStep(job_id=self._request.job_id, spec=spec, wait=True, again=True)
+                self._sent = False
 
 
 def worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:

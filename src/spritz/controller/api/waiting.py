@@ -48,6 +48,9 @@ RETURN_SECONDS = 30.0
 #: Parked steps of one job that are tried each time one of its steps ends.
 RETRIES_MAX = 16
 
+#: Refusals of a step that time will cure.
+_BUSY = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING"))
+
 
 class Waiting:
     """Answers AwaitAllocation, AwaitEnd and CreateStep."""
@@ -216,7 +219,7 @@ class Waiting:
         caller = context.identity.caller(call)
         held: list[Struct | None] = []
         reply = context.writer.handle(command, caller, lambda reply: None if held else call.reply(reply))
-        if command.wait and isinstance(reply, Rejection) and reply.code == "ESLURM_NODES_BUSY":
+        if command.wait and isinstance(reply, Rejection) and reply.code in _BUSY:
             held.append(reply)
             self._park_step(command, call)
             return False

@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
 
 def create_step(turn: Turn, command: CreateStep) -> StepCreated:
-    """Lay the step out and launch it on its nodes."""
-    job = _running_job(turn, command.job_id)
+    """Lay the step out and launch it on its nodes; one that was made before is only told of."""
     spec = command.spec
+    made = _made_before(turn, command) if command.again and spec.io_key else None
+    if made is not None:
+        return StepCreated(step=made)
+    job = _running_job(turn, command.job_id)
     settings = turn.state.settings
     if not spec.interactive and job.next_step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
@@ -60,6 +63,18 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
     for name in names:
         turn.ask(launch(step, name))
     return StepCreated(step=step)
+
+
+def _made_before(turn: Turn, command: CreateStep) -> Step | None:
+    """The step of the same client, living or over."""
+    key = command.spec.io_key
+    live = turn.state.steps.get(command.job_id, {}).values()
+    step = next((one for one in live if one.spec.io_key == key), None) or turn.state.ended_steps.get(key)
+    if step is None or step.job_id != command.job_id:
+        return None
+    if not turn.caller.admin and turn.caller.uid != step.uid:
+        raise Refused("ESLURM_ACCESS_DENIED")
+    return step
 
 
 def _laid_out(turn: Turn, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:

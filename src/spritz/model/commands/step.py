@@ -12,11 +12,15 @@ class CreateStep(Struct, frozen=True, kw_only=True):
 
     `ESLURM_NODES_BUSY` when other steps hold the resources; with `wait` the answer is held back until they fit
     (the api parks it; the core never waits).
+
+    `again`: asked before on a connection that broke. The step with the same `io_key`, which no other has, is the
+    answer if there is one, or was lately: a request is carried out once however often it is asked.
     """
 
     job_id: int
     spec: StepSpec
     wait: bool = False
+    again: bool = False
 
 
 class StepCreated(Struct, frozen=True, kw_only=True):
