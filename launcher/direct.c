@@ -20,6 +20,8 @@
 
 /* Between two attempts: a server that cannot start must not cost every call. */
 #define AGAIN_SECONDS 3
+/* A server that works touches its lock at least every second; one that is merely busy is not replaced. */
+#define STUCK_SECONDS 10
 
 #define RUN_COMMAND "from spritz.cli.server.direct import entry; entry()"
 #define RUN_SERVER "from spritz.cli.server.main import entry; entry()"
@@ -76,7 +78,9 @@ static int take_lock(const struct place *place, int replace)
 
     snprintf(path, sizeof path, "/proc/self/fd/%d/%s.lock", place->directory, place->base);
     if (replace) {
-        /* Its server is stuck: it finds its socket gone when it moves again, and ends. */
+        if (lstat(path, &info) == 0 && time(NULL) - info.st_mtime < STUCK_SECONDS)
+            return -1;
+        /* It finds its socket gone when it moves again, and ends. */
         unlink(path);
         path[strlen(path) - 5] = 0;
         unlink(path);

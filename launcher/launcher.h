@@ -10,7 +10,7 @@
 /* Changes with anything that launcher and server must agree on. */
 #define PROTOCOL "SPRITZ1\n"
 /* From connecting to the word that the command has begun. After that there is no limit. */
-#define PATIENCE_MS 2000
+#define PATIENCE_MS 3000
 
 /* How this call was made. */
 struct call {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import Cluster
+from tests.e2e.launched import COMPILER, Launched, build, install
 
 
 @pytest.fixture
@@ -28,3 +30,29 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
 def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
     """Two nodes with eight CPUs each, running."""
     return make_cluster().start()
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands' launcher, built from its sources."""
+    if not COMPILER:
+        pytest.skip("no C compiler")
+    path = tmp_path_factory.mktemp("launcher") / "launcher"
+    build(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Spritz as it is installed by pip."""
+    path = tmp_path_factory.mktemp("lib") / "site-packages"
+    install(path)
+    return path
+
+
+@pytest.fixture
+def launched(launcher: Path, packages: Path, tmp_path: Path) -> Iterator[Launched]:
+    """Commands through a launcher, and a command server of their own that ends with the test."""
+    found = Launched(tmp_path, launcher, packages)
+    yield found
+    found.close()

@@ -21,10 +21,17 @@ class Context:
     that names which are not UTF-8 survive.
     """
 
-    __slots__ = ("cwd", "environ", "program", "stderr", "stdin", "stdout")
+    __slots__ = ("cwd", "environ", "launcher", "program", "stderr", "stdin", "stdout")
 
     def __init__(
-        self, program: str, environ: Mapping[str, str], cwd: str, stdin: TextIO, stdout: TextIO, stderr: TextIO
+        self,
+        program: str,
+        environ: Mapping[str, str],
+        cwd: str,
+        stdin: TextIO,
+        stdout: TextIO,
+        stderr: TextIO,
+        launcher: int = 0,
     ) -> None:
         self.program = program
         self.environ = environ
@@ -32,6 +39,8 @@ class Context:
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
+        #: process id of the launcher that a child of the command server works for; else 0
+        self.launcher = launcher
 
     @classmethod
     def of_process(cls, program: str) -> Context:
@@ -64,6 +73,19 @@ class Context:
     def info(self, message: str) -> None:
         """`srun: message`."""
         self.err(f"{self.program}: {message}\n")
+
+    @property
+    def pid(self) -> int:
+        """The process that whoever called the command sees."""
+        return self.launcher or os.getpid()
+
+    @property
+    def session(self) -> int:
+        """The session that the command was called in; 0 if the launcher has gone meanwhile."""
+        try:
+            return os.getsid(self.launcher)
+        except ProcessLookupError:
+            return 0
 
     @property
     def terminal(self) -> bool:

@@ -111,7 +111,7 @@ def _request(
         "command": " ".join([script.path, *arguments]) if script.path else "",
         "submit_line": " ".join(["sbatch", *argv]),
         "submit_host": os.uname().nodename,
-        "submit_session": os.getsid(0),
+        "submit_session": context.session,
         "work_dir": context.cwd,
         "umask": surroundings.umask(),
         "limits": surroundings.limits(merged.get("propagate")),

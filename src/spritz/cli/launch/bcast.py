@@ -144,7 +144,7 @@ def broadcast(
         io_address=listener.address,
         io_key=listener.key,
         submit_host=os.uname().nodename,
-        client_pid=os.getpid(),
+        client_pid=context.pid,
     )
     step = create_step(controller, job_id, spec, settings, context, immediate=False)
 

@@ -87,7 +87,7 @@ class Holding:
             "command": self.command[0] if self.command else "",
             "submit_line": " ".join(["salloc", *self.argv]),
             "submit_host": os.uname().nodename,
-            "submit_session": os.getsid(0),
+            "submit_session": context.session,
             "work_dir": context.cwd,
             "umask": surroundings.umask(),
         }

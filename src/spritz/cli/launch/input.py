@@ -86,7 +86,10 @@ class Input:
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
-            return True
+            # Not the terminal of our session: anybody's then, or the caller's, if this is the command server's child.
+            from spritz.cli.server.terminal import in_foreground
+
+            return in_foreground(self._descriptor)
 
     def _pause(self) -> None:
         if self._reading:

@@ -95,7 +95,7 @@ def own_fields(given: Values, argv: list[str], context: Context, *, inside: bool
         "umask": _umask(context),
         "limits": tuple((limit.name, limit.soft) for limit in surroundings.limits(given.get("propagate"))),
         "submit_host": os.uname().nodename,
-        "client_pid": os.getpid(),
+        "client_pid": context.pid,
     }
     if "relative" in given:
         fields["relative"] = nodecount.parse_count(given["relative"], "relative", minimum=0)

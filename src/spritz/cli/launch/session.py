@@ -153,7 +153,7 @@ class Session:
             "command": self.command[0],
             "submit_line": " ".join(["srun", *self.argv]),
             "submit_host": os.uname().nodename,
-            "submit_session": os.getsid(0),
+            "submit_session": context.session,
             "work_dir": context.cwd,
             "umask": surroundings.umask(),
             **self.fields,

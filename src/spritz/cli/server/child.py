@@ -137,7 +137,7 @@ def _become_user(connection: socket, *, system: bool) -> None:
         os.setgroups(groups)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    elif uid != os.geteuid() or gid != os.getegid() or sorted(groups) != sorted(os.getgroups()):
+    elif (uid, gid, {gid, *groups}) != (os.geteuid(), os.getegid(), {os.getegid(), *os.getgroups()}):
         raise Unsuitable("another user, or other groups")
 
 
@@ -177,7 +177,8 @@ def _take_over(request: Request) -> Context:
         cwd = os.getcwd()
     except OSError:
         cwd = environ.get("PWD", "/")
-    return Context(os.path.basename(sys.argv[0]), environ, cwd, sys.stdin, sys.stdout, sys.stderr)
+    program = os.path.basename(sys.argv[0])
+    return Context(program, environ, cwd, sys.stdin, sys.stdout, sys.stderr, request.pid)
 
 
 def _take_environment(entries: list[bytes]) -> None:

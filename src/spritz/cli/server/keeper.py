@@ -26,6 +26,7 @@ SPARES = 2
 #: Without a call for so long it ends.
 IDLE_SECONDS = 900.0
 _LOOK_SECONDS = 30.0
+_SHOW_SECONDS = 1.0
 _CMSG_CLOEXEC = 0x40000000
 #: Spares that end unused, one after the other, before something is taken to be wrong.
 _UNUSED_MAX = 5
@@ -61,6 +62,7 @@ class Keeper:
         self._poll = select.poll()
         self._retired = False
         self._unused = 0
+        self._shown_at = 0.0
 
     def run(self) -> None:
         """Until it is idle, told to end, or out of date; then until the last command has ended."""
@@ -77,6 +79,7 @@ class Keeper:
         self._fork_spares()
         while not self._retired or self._children or self._spares:
             events = self._poll.poll(_LOOK_SECONDS * 1000)
+            self._show_life()
             for descriptor, _ in events:
                 self._ready(descriptor)
             if self._children:
@@ -86,6 +89,13 @@ class Keeper:
             if time.monotonic() - last_call > self._idle_seconds:
                 self._retire()
             self._fork_spares()
+
+    def _show_life(self) -> None:
+        """The launcher takes a server for stuck whose lock was not touched for long (STUCK_SECONDS in direct.c)."""
+        now = time.monotonic()
+        if not self._retired and now - self._shown_at > _SHOW_SECONDS:
+            self._shown_at = now
+            os.utime(self._lock)
 
     def _ready(self, descriptor: int) -> None:
         if descriptor == self._wake:

@@ -1,0 +1,123 @@
+"""The launcher, built for a test, with a command server that is the test's own.
+
+`Launched.directory` is as an installation's `bin`: a launcher for each command, and the Python script beside it. The
+script's interpreter is a program that writes down how it was called, so a test can tell who did what.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from spritz.cli.server.main import socket_name
+from tests.e2e.cluster import until
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("sbatch", "srun", "salloc", "scancel", "squeue", "sinfo", "scontrol", "sattach", "sbcast")
+#: the real one, whatever the compiler is called
+COMPILER = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), "")
+
+PATIENCE_SECONDS = 50.0
+_SCRIPT = "from spritz.cli.server.direct import entry; entry()\n"
+
+
+def build(target: Path) -> None:
+    """Compile the launcher with every warning an error."""
+    sources = sorted((ROOT / "launcher").glob("*.c"))
+    subprocess.run(
+        [COMPILER, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", target, *sources], check=True, timeout=60
+    )
+
+
+def install(target: Path) -> None:
+    """A copy of the package: nobody edits it while tests run."""
+    shutil.copytree(ROOT / "src/spritz", target / "spritz")
+
+
+class Launched:
+    """One installation and one user's runtime directory. `packages` is where Spritz is imported from."""
+
+    def __init__(self, base: Path, launcher: Path, packages: Path) -> None:
+        self.directory = base / "bin"
+        self.runtime = base / "runtime"
+        self.log = base / "python.log"
+        self.directory.mkdir()
+        self.runtime.mkdir(mode=0o700)
+        for name in COMMANDS:
+            os.link(launcher, self.directory / name)
+        interpreter = self.directory / "python-of-tests"
+        interpreter.write_text(
+            "#!/bin/sh\n"
+            f'case "$*" in *server.main*) echo server $$;; *) echo direct $$ "$4";; esac >>{self.log}\n'
+            f'PYTHONPATH={packages} exec {sys.executable} "$@"\n'
+        )
+        interpreter.chmod(0o755)
+        self.script = self.directory / "spritz-command"
+        self.script.write_text(f"#!{interpreter}\n{_SCRIPT}")
+        self.script.chmod(0o755)
+        self.socket = self.runtime / "spritz" / socket_name(str(self.script))
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Of a shell outside of any job."""
+        left_out = ("SLURM", "SBATCH", "SALLOC", "SPRITZ", "PYTHON", "LC_", "LANG")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+        return {**kept, "XDG_RUNTIME_DIR": str(self.runtime), "PATH": f"{self.directory}:{os.environ['PATH']}", **more}
+
+    def run(self, *argv: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
+        """One command to its end, without input."""
+        return self.call(argv, env=env)
+
+    def call(
+        self,
+        argv: Sequence[str | bytes],
+        *,
+        stdin: bytes = b"",
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """One command to its end; `env` comes on top of the environment."""
+        program = os.path.join(os.fsencode(self.directory), os.fsencode(argv[0]))
+        return subprocess.run(
+            [program, *argv[1:]],
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            cwd=cwd,
+            env=self.environment(**(env or {})),
+        )
+
+    def warm(self) -> int:
+        """A server is there and serves; its process id."""
+
+        def serves() -> bool:
+            before = len(self.direct_calls())
+            self.run("squeue", "--version")
+            return len(self.direct_calls()) == before
+
+        until(serves, lambda: f"the server serves; {self.log.read_text()}")
+        return self.servers()[-1]
+
+    def servers(self) -> list[int]:
+        """Servers that were started, in order."""
+        return [int(words[1]) for words in self._logged() if words[0] == "server"]
+
+    def direct_calls(self) -> list[str]:
+        """Commands that ran without a server, in order."""
+        return [os.path.basename(words[2]) for words in self._logged() if words[0] == "direct"]
+
+    def _logged(self) -> list[list[str]]:
+        return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def close(self) -> None:
+        """End its servers, and with them their idle children."""
+        for pid in self.servers():
+            try:
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
