@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.job import SubmitJob, WillRun
 from spritz.model.ids import INFINITE
+from spritz.model.job import Hold
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
@@ -39,6 +40,30 @@ def test_an_administrator_may_submit_for_somebody_else(world: World) -> None:
 
 def test_only_administrators_raise_their_jobs_above_others(world: World) -> None:
     assert world.submit_refused(ALICE, nice=-1) == "ESLURM_INVALID_NICE"
+    for priority in (5, 0, 4_294_967_293):  # as in Slurm nobody is told, and 0 does not hold
+        job = world.job(world.submit(ALICE, priority=priority))
+        assert (job.spec.priority, job.hold) == (None, Hold.NONE)
+    assert world.job(world.submit(ROOT, priority=5)).priority == 5
+
+
+@pytest.mark.parametrize(
+    ("asked", "got"),
+    [
+        ({"memory_mib_per_cpu": 100}, (None, None, 100)),
+        ({"memory_mib_per_cpu": 101}, (2, None, 51)),
+        ({"memory_mib_per_cpu": 250, "tasks": 2, "tasks_given": True, "cpus_per_task": 2}, (6, None, 84)),
+        ({"memory_mib_per_node": 350}, (None, 4, None)),
+        ({"memory_mib_per_node": 350, "cpus_per_task": 5}, (5, None, None)),
+        ({"memory_mib_per_node": 350, "tasks": 2, "tasks_given": True}, (None, 4, None)),
+    ],
+)
+def test_more_memory_than_a_cpu_may_have_brings_more_cpus(
+    make_world: Make, asked: dict[str, Any], got: tuple[int | None, ...]
+) -> None:
+    """slurm.conf(5) MaxMemPerCPU; the numbers are those of a recorded Slurm 22.05."""
+    world = make_world(partitions=part(max_memory_mib_per_cpu=100))
+    spec = world.job(world.submit(ALICE, **asked)).spec
+    assert (spec.cpus_per_task, spec.cpus_per_node_min, spec.memory_mib_per_cpu) == got
 
 
 def test_a_user_may_use_any_of_his_groups_and_no_other(world: World) -> None:

@@ -19,6 +19,7 @@ from spritz.core.decide.dependency import (
     look_again,
     still_open,
 )
+from spritz.core.decide.memory import with_cpus_for_memory
 from spritz.core.decide.spec import check_submission
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
@@ -58,6 +59,7 @@ def new_job(turn: Turn, command: SubmitJob) -> Job:
     spec = _owned(turn, command.spec)
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
+    spec = with_cpus_for_memory(state, spec)
     partitions, waits = check_submission(turn, spec)
     array = _array(state, spec)
     count = 1 if array is None else array.task_count
@@ -100,8 +102,6 @@ def _owned(turn: Turn, spec: JobSpec) -> JobSpec:
     if spec.nice < 0:
         raise Refused("ESLURM_INVALID_NICE")
     gid = spec.gid if spec.gid in caller.groups else caller.gid
-    # Only administrators raise a job above others.
-    priority = spec.priority if spec.priority == 0 else None
     return replace(
         spec,
         uid=caller.uid,
@@ -109,7 +109,7 @@ def _owned(turn: Turn, spec: JobSpec) -> JobSpec:
         user=caller.user,
         group=spec.group if gid == spec.gid and spec.group else caller.group,
         groups=caller.groups,
-        priority=priority,
+        priority=None,  # only administrators choose it; others are not told, as in Slurm
         admin_comment="",
         system_comment="",
     )
