@@ -398,7 +398,7 @@ class Projection:
             whole_nodes=job.allocation.whole_nodes,
         )
         record.request = self._request(record, job.allocation.partition)
-        record.ends_at = job.ends_at
+        record.ends_at = job.ends_at or job.submitted_at  # requeued the moment it ended
         insort(self.ends, (record.ends_at, record.id))
         self._charge(record)
 
