@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from spritz.cli.server.warm import commands
+
 from .cluster import Cluster
 
 _BASE = Path("/sys/fs/cgroup/cpuacct")
@@ -104,28 +106,9 @@ def _srun(argv: list[str]) -> int:
         os._exit(99)
 
 
-def warm() -> None:
-    """Import what srun will need, and let nobody touch it again."""
-    import gc
-    import importlib
-    import pkgutil
-
-    import spritz.cli.launch
-    import spritz.cli.submit
-    import spritz.model.commands
-
-    for package in (spritz.cli.launch, spritz.cli.submit, spritz.model.commands):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
-    for name in ("cli.srun", "model.queries", "stepd.protocol"):
-        importlib.import_module(f"spritz.{name}")
-    gc.collect()
-    gc.freeze()
-
-
 def inside(steps: int, width: int) -> None:
     """In an allocation: run the steps, print milliseconds in all and of each in the middle."""
-    warm()
+    commands()
     command = ["-n1", "true"] if width == 1 else ["-n1", "-c1", "--exact", "true"]
     sruns([command] * 2 * width, width)
     before = time.perf_counter()

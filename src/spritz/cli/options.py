@@ -79,15 +79,11 @@ def parse(
     refuses and
     SpritzError naming a refused option.
     """
+    options, by_key = _indexed(rows)
     try:
-        found, rest = getopt.parse(
-            argv,
-            getopt.Options(getopt.Option(row.name, row.short, row.argument, row.name or row.short) for row in rows),
-            stop_early=stop_early,
-        )
+        found, rest = getopt.parse(argv, options, stop_early=stop_early)
     except getopt.GetoptError as error:
         raise UsageError(str(error)) from error
-    by_key = {row.name or row.short: row for row in rows}
     results = []
     for key, value in found:
         row = by_key[key]
@@ -95,6 +91,22 @@ def parse(
             raise refusal(row)
         results.append((row.key, value))
     return results, rest
+
+
+_Index = tuple[getopt.Options, dict[str, Row]]
+#: by identity of a command's table, which is kept beside: a warm server fills this beforehand
+_indexes: dict[int, tuple[Sequence[Row], _Index]] = {}
+
+
+def _indexed(rows: Sequence[Row]) -> _Index:
+    known = _indexes.get(id(rows))
+    if known is not None and known[0] is rows:
+        return known[1]
+    table = getopt.Options([getopt.Option(row.name, row.short, row.argument, row.name or row.short) for row in rows])
+    index = (table, {row.name or row.short: row for row in rows})
+    if isinstance(rows, tuple):
+        _indexes[id(rows)] = (rows, index)
+    return index
 
 
 def refusal(row: Row) -> SpritzError:

@@ -8,10 +8,13 @@ import sys
 from importlib import import_module
 
 import spritz.cli
+from spritz.cli import options
 from spritz.cli.server.direct import find
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from spritz.cli.entry import Main
 
 #: `spritz` starts daemons, and they are nobody's children; its modules are many and large.
@@ -40,10 +43,34 @@ def commands() -> dict[str, Main]:
             module = find(name)
             if module is not None:
                 found[name] = module.main
+                _prepare_options(module)
+    _prepare_answers()
     gc.collect()
     # Children neither look at these objects nor write to their pages.
     gc.freeze()
     return found
+
+
+def _prepare_options(module: object) -> None:
+    """Have the command's option table indexed, as its first call would."""
+    rows = getattr(module, "OPTIONS", None)
+    if rows is not None:
+        options.parse(rows, [])
+
+
+def _prepare_answers() -> None:
+    """Have the decoders made that commands read answers with; each takes longer than a short call."""
+    from spritz.client.sync import decoder_of
+    from spritz.model import queries
+    from spritz.model.commands import job, step
+
+    answers: tuple[type[Struct], ...] = (
+        job.JobSubmitted, job.Done, job.CancelResult, step.StepCreated,
+        queries.AllocationGranted, queries.ConfigText, queries.JobEndedReply, queries.JobRows, queries.Jobs,
+        queries.Nodes, queries.Partitions, queries.Pong, queries.Script, queries.Steps,
+    )  # fmt: skip
+    for answer in answers:
+        decoder_of(answer)
 
 
 def _import_package(package: str, directory: str) -> None:

@@ -81,7 +81,12 @@ def table(command: str) -> tuple[tuple[str, str], ...]:
         found += [("SRUN_" + name, _option(name)) for name in _SRUN_OWN.split()]
     else:
         found += [("SLURM_CLUSTERS", "clusters"), ("SLURM_HINT", "hint")]
-    return tuple(found)
+    _tables[command] = tuple(found)
+    return _tables[command]
+
+
+#: what `table` has made
+_tables: dict[str, tuple[tuple[str, str], ...]] = {}
 
 
 def _option(name: str) -> str:
@@ -95,11 +100,16 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
     """
     from spritz.cli.submit.values import put
 
-    by_name = {row.name: row for row in rows}
+    # Few of them are set: looking for each in the environment costs more than looking through it once.
+    present = {name for name in environ if name.startswith("S")}
+    chosen = [pair for pair in _tables.get(command) or table(command) if pair[0] in present]
     values: Values = {}
-    for variable, option in table(command):
-        value = environ.get(variable)
-        if value is None or (inside and _is_job_only(variable, environ)):
+    if not chosen:
+        return values
+    by_name = {row.name: row for row in rows}
+    for variable, option in chosen:
+        value = environ[variable]
+        if inside and _is_job_only(variable, environ):
             continue
         row = by_name.get(option)
         if row is None:
