@@ -239,6 +239,8 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
     alloc = str(line["AllocNodes"] or "")
     root = line["DisableRootJobs"]
     default_time, longest = line["DefaultTime"], _number(line["MaxTime"])
+    given = "PreemptMode" in line.values
+    off = "OFF" if given else ""
     return Partition(
         name=line.name,
         nodes=line.members,
@@ -268,7 +270,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         exclusive_user=line["ExclusiveUser"] is True or line["Exclusive"] == "USER",
         priority_tier=_number(line["PriorityTier"]),
         priority_job_factor=_number(line["PriorityJobFactor"]),
-        preempt_mode=",".join(_words(line["PreemptMode"])) or ("OFF" if "PreemptMode" in line.values else ""),
+        preempt_mode=",".join(_words(line["PreemptMode"]) if given else settings.words("PreemptMode")) or off,
         grace_seconds=_number(line["GraceTime"]),
         qos=str(line["QOS"]),
         hidden=line["Hidden"] is True,

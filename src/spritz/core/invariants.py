@@ -16,6 +16,7 @@ from spritz.core.timers import job_deadline
 from spritz.model.ids import STEP_MAX
 from spritz.model.job import Hold
 from spritz.model.resources import mask_of
+from spritz.model.sharing import jobs_per_cpu
 from spritz.model.states import JOB_TRANSITIONS, JobState
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _node_breaches(state: State, name: str) -> Iterator[str]:
                     yield f"node {name}: {gres.name} {gres.indexes} is given twice"
                 devices[gres.name] = devices.get(gres.name, 0) | mask
         partition = state.partitions.get(job.partition)
-        if job_id in use.suspended or (partition and partition.oversubscribe.startswith(("YES", "FORCE"))):
+        if job_id in use.suspended or (partition and jobs_per_cpu(partition, job.spec.sharing) > 1):
             continue
         if seen & mask_of(share.cpus):
             yield f"node {name}: CPUs {share.cpus} of job {job_id} are given twice"

@@ -150,11 +150,9 @@ class Preemptor:
                 if victim.record.stopped and victim.suspends:
                     _remove(present, victim)
             at_once = _all_fits(present, allocation)
-        if not at_once:
-            # What is to be suspended runs on until the others have left.
-            found = [victim for victim in found if not victim.suspends]
         planned = None
-        if found or at_once:
+        # What is only to be suspended runs on as long as others have yet to leave.
+        if at_once or not all(victim.suspends for victim in found):
             planned = PlannedPreemption(
                 job_id=record.id,
                 task_id=task_id,

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
+from spritz.model.sharing import jobs_per_cpu, oversubscription
 from spritz.scheduling.licenses import LicenseError, license_choices
 
 if TYPE_CHECKING:
@@ -341,17 +342,11 @@ def _memory(
 def _sharing(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> tuple[bool, int, bool]:
     """Whole nodes, jobs per CPU (0: one's own CPUs), exclusive to the user."""
     user = partition.exclusive_user or spec.sharing is Sharing.USER
-    kind, _, count = partition.oversubscribe.upper().partition(":")
-    rows = int(count) if count.isdigit() else 4
-    if kind == "EXCLUSIVE":
-        return True, 0, user
-    if kind == "FORCE" and rows > 1:
+    rows = jobs_per_cpu(partition, spec.sharing)
+    if rows > 1:
         return False, rows, user
-    if spec.sharing is Sharing.EXCLUSIVE or settings.select_linear:
-        return True, 0, user
-    if kind == "YES" and spec.sharing is Sharing.OVERSUBSCRIBE and rows > 1:
-        return False, rows, user
-    return False, 0, user
+    kind, _count = oversubscription(partition)
+    return kind == "EXCLUSIVE" or spec.sharing is Sharing.EXCLUSIVE or settings.select_linear, 0, user
 
 
 def _block_cores(distribution: str) -> bool:

@@ -106,11 +106,15 @@ def _times(job: Job, now: float) -> list[str]:
         start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
     end = job.ended_at or (job.ends_at if not pending and limit_minutes(job) < INFINITE else 0.0)
     before = max(0, int(job.suspended_at - job.started_at - job.suspended_seconds)) if job.suspended_at else 0
+    preempted = []
+    if job.preempted_at and not pending:
+        preempted.append(f"PreemptEligibleTime={moment(job.started_at)} PreemptTime={moment(job.preempted_at)}")
     return [
         f"RunTime={format_duration(used)} TimeLimit={format_minutes(limit_minutes(job))} TimeMin={minimum}",
         f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at)}",
         f"AccrueTime={moment(job.eligible_at)}",
         f"StartTime={moment(start)} EndTime={moment(end)} Deadline={moment(spec.deadline_at, 'N/A')}",
+        *preempted,
         f"SuspendTime={moment(job.suspended_at, 'None')} SecsPreSuspend={before} "
         f"LastSchedEval={moment(job.last_evaluated_at)} Scheduler=Main",
     ]

@@ -20,6 +20,7 @@ from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.job import Sharing
 from spritz.model.resources import mask_of
+from spritz.model.sharing import jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _array_refusal(state: State, job: Job, task_id: int | None) -> str:
 
 def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition) -> str:
     state, seen = room.state, set()
-    sharing = partition.oversubscribe.startswith(("YES", "FORCE"))
+    sharing = jobs_per_cpu(partition, job.spec.sharing)
     for share in allocation.nodes:
         name = share.node
         if name in seen:
@@ -99,12 +100,34 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
             return f"node {name} not in partition"
         if not is_usable(node):
             return f"node {name} not available"
-        refusal = share_refusal(node, share, room.use(name), sharing=sharing)
+        use = room.use(name)
+        refusal = share_refusal(node, share, use, sharing=sharing > 1)
         if refusal:
             return refusal
+        if sharing > 1 and not _cpus_agree(state, share, use, partition, sharing):
+            return f"node {name}: CPUs in use"
         if state.uses[name].jobs and not _good_company(room, job, allocation, partition, name):
             return f"node {name} is not free"
     return ""
+
+
+def _cpus_agree(state: State, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
+    """Do those who use these CPUs share them: jobs of the same partition, and no more than `most` on one CPU?"""
+    wanted = mask_of(share.cpus)
+    crowds = [wanted]  # crowds[n]: CPUs with more than n jobs
+    for other_id, other in use.jobs.items():
+        job, mask = state.jobs[other_id], mask_of(other.cpus) & wanted
+        if not mask or (other_id in use.suspended and job.suspended_by != "gang"):
+            continue
+        if job.partition != partition.name or jobs_per_cpu(partition, job.spec.sharing) < most:
+            return False
+        for depth in range(len(crowds) - 1, -1, -1):
+            more = crowds[depth] & mask
+            if more and depth + 1 == len(crowds):
+                crowds.append(0)
+            if more:
+                crowds[depth + 1] |= more
+    return len(crowds) <= most
 
 
 def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:

@@ -1,0 +1,32 @@
+"""Who may use a CPU together: a partition's OverSubscribe and what a job asks for.
+
+Source: slurm.conf(5) OverSubscribe; sbatch(1) --oversubscribe, --exclusive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.job import Sharing
+
+if TYPE_CHECKING:
+    from spritz.model.partition import Partition
+
+#: Jobs on one CPU where OverSubscribe=YES or FORCE gives no number.
+JOBS_PER_CPU = 4
+
+
+def oversubscription(partition: Partition) -> tuple[str, int]:
+    """OverSubscribe as (NO, EXCLUSIVE, YES or FORCE; how many jobs may be on one CPU)."""
+    kind, _, count = partition.oversubscribe.upper().partition(":")
+    if kind not in ("YES", "FORCE"):
+        return kind or "NO", 1
+    return kind, int(count) if count.isdigit() else JOBS_PER_CPU
+
+
+def jobs_per_cpu(partition: Partition, sharing: Sharing) -> int:
+    """How many jobs of the partition may be on the CPUs of one that asks for `sharing`; 1: they are its own."""
+    kind, count = oversubscription(partition)
+    if kind == "FORCE":
+        return max(1, count)
+    return max(1, count) if kind == "YES" and sharing is Sharing.OVERSUBSCRIBE else 1

@@ -1,0 +1,139 @@
+"""OverSubscribe in all its values: who may be on a CPU together. Source: slurm.conf(5) OverSubscribe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from spritz.model.commands.cluster import ApplyPlan, Tick
+from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.job import Sharing
+from spritz.model.plan import Plan, PlannedStart
+from spritz.model.preemption import PreemptionPolicy
+from spritz.model.reports import JobGone
+from spritz.model.resources import Allocation, NodeAllocation
+from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
+
+
+def site(oversubscribe: str, gang: bool = False, nodes: int = 1) -> Site:
+    """One node of four CPUs in partition p; another partition q on the same."""
+    configs = [node(f"n{number}", 4) for number in range(1, nodes + 1)]
+    policy = PreemptionPolicy(mode=("GANG",) if gang else (), slice_seconds=30)
+    homes = [
+        partition("p", configs, default=True, oversubscribe=oversubscribe),
+        partition("q", configs, oversubscribe=oversubscribe),
+    ]
+    return Site(configs, homes, structs.replace(SETTINGS, preemption=policy))
+
+
+def do(here: Site, command: Any) -> Any:
+    outcome = here.machine.handle(command, here.now)
+    for event in outcome.events:
+        here.projection.apply(event)
+    return outcome.reply
+
+
+def states(here: Site) -> list[str]:
+    do(here, ApplyPlan(plan=here.plan()))
+    return [job.state.value for job in here.jobs.values()]
+
+
+ALONE, SHARED, WHOLE = Sharing.DEFAULT, Sharing.OVERSUBSCRIBE, Sharing.EXCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("oversubscribe", "asks", "running"),
+    [
+        ("NO", [ALONE, ALONE], 1),
+        ("NO", [SHARED, SHARED], 1),
+        ("YES:2", [SHARED, SHARED, SHARED], 2),
+        ("YES", [SHARED] * 5, 4),
+        ("YES:2", [ALONE, SHARED], 1),
+        ("YES:2", [SHARED, ALONE], 1),
+        ("FORCE:1", [ALONE, ALONE], 1),
+        ("FORCE:2", [ALONE, ALONE, ALONE], 2),
+        ("FORCE:3", [ALONE, SHARED, WHOLE, ALONE], 3),
+        ("FORCE", [ALONE] * 5, 4),
+    ],
+)
+def test_so_many_jobs_of_all_cpus_run_at_once(oversubscribe: str, asks: list[Sharing], running: int) -> None:
+    here = site(oversubscribe)
+    for sharing in asks:
+        here.submit(spec(tasks=4, sharing=sharing))
+    assert states(here).count("RUNNING") == running
+
+
+def test_jobs_of_exclusive_partitions_get_whole_nodes() -> None:
+    here = site("EXCLUSIVE", nodes=2)
+    for _ in range(3):
+        here.submit(spec(tasks=1))
+    assert states(here).count("RUNNING") == 2
+    assert all(job.allocation.cpu_count == 4 for job in here.jobs.values() if job.allocation is not None)
+
+
+def test_partitions_share_nothing_with_one_another() -> None:
+    here = site("FORCE:4")
+    here.submit(spec(tasks=4))
+    here.submit(spec(tasks=1, partitions=("q",)))
+    assert states(here) == ["RUNNING", "PENDING"]
+
+
+def test_memory_is_never_shared() -> None:
+    here = site("FORCE:4")
+    for _ in range(3):
+        here.submit(spec(tasks=1, memory_mib_per_node=400))
+    assert states(here).count("RUNNING") == 2
+
+
+@pytest.mark.parametrize(("oversubscribe", "fits"), [("FORCE:1", False), ("FORCE:2", True), ("YES:2", False)])
+def test_the_core_refuses_a_stale_start_on_cpus_that_are_not_shared(oversubscribe: str, fits: bool) -> None:
+    here = site(oversubscribe)
+    starts = []
+    for _ in range(2):
+        job_id = here.submit(spec(tasks=4))
+        allocation = Allocation(partition="p", nodes=(NodeAllocation(node="n1", cpus="f", memory_mib=1),))
+        starts.append(PlannedStart(job_id=job_id, allocation=allocation))
+    reply = do(here, ApplyPlan(plan=Plan(starts=tuple(starts))))
+    assert bool(reply.messages) is not fits
+
+
+def test_with_gang_scheduling_they_take_turns_in_the_order_of_their_waiting() -> None:
+    here = site("FORCE:3", gang=True)
+    for _ in range(3):
+        here.submit(spec(tasks=4))
+    assert states(here) == ["RUNNING", "SUSPENDED", "SUSPENDED"]
+    seen = []
+    for _ in range(4):
+        here.now += 30
+        do(here, Tick())
+        running = [job.id for job in here.jobs.values() if job.state.value == "RUNNING"]
+        seen.append(running)
+    assert seen == [[2], [3], [1], [2]]
+    job = here.jobs[2]
+    assert (job.suspended_seconds, job.ends_at) == (30 + 60, job.started_at + 600 + 90)
+
+
+def test_who_fits_beside_the_others_runs_in_every_slice() -> None:
+    here = site("FORCE:2", gang=True)
+    sizes = [3, 1, 3]
+    for tasks in sizes:
+        here.submit(spec(tasks=tasks))
+    assert states(here) == ["RUNNING", "RUNNING", "SUSPENDED"]
+    here.now += 30
+    do(here, Tick())
+    assert [job.state.value for job in here.jobs.values()] == ["SUSPENDED", "RUNNING", "RUNNING"]
+
+
+def test_the_next_one_goes_on_at_once_when_the_other_ends() -> None:
+    here = site("FORCE:2", gang=True)
+    for _ in range(2):
+        here.submit(spec(tasks=4))
+    states(here)
+    do(here, CancelJobs(filter=JobFilter(targets=(JobTarget(1),))))
+    do(here, JobGone(node="n1", job_id=1, restart_count=0))
+    assert here.jobs[2].state.value == "RUNNING"
+    here.now += 30
+    do(here, Tick())
+    assert here.machine.next_deadline() != here.now + 30, "no more slices while nobody waits for one"
