@@ -66,6 +66,12 @@ def test_more_memory_than_a_cpu_may_have_brings_more_cpus(
     assert (spec.cpus_per_task, spec.cpus_per_node_min, spec.memory_mib_per_cpu) == got
 
 
+@pytest.mark.parametrize("field", ["name", "account", "comment", "features", "licenses", "work_dir", "stdout", "array"])
+def test_texts_longer_than_slurm_takes_are_refused(world: World, field: str) -> None:
+    assert world.submit_refused(ALICE, **{field: "x" * 5000}) == "ESLURM_PATHNAME_TOO_LONG"
+    assert world.submit_refused(ALICE, partitions=("x" * 1025,)) == "ESLURM_PATHNAME_TOO_LONG"
+
+
 def test_a_user_may_use_any_of_his_groups_and_no_other(world: World) -> None:
     carol = Caller(uid=7, gid=7, user="carol", group="carol", groups=(7, 8), group_names=("carol", "lab"))
     job = world.job(world.submit(carol, gid=8, group="lab"))

@@ -23,9 +23,12 @@ _PIECE_BYTES = 4096
 
 
 class Sink:
-    """One destination. A pipe with a slow reader makes it queue instead of stopping everything, signals included."""
+    """One destination. A pipe with a slow reader makes it queue instead of stopping everything, signals included.
 
-    def __init__(self, reactor: Reactor, descriptor: int, on_broken: Callable[[], None]) -> None:
+    `on_broken(error)` is called once, when nothing more can be written; what would still come is lost.
+    """
+
+    def __init__(self, reactor: Reactor, descriptor: int, on_broken: Callable[[OSError], None]) -> None:
         self._reactor = reactor
         self._descriptor = descriptor
         self._on_broken = on_broken
@@ -80,12 +83,12 @@ class Sink:
             written = os.write(self._descriptor, piece[:most])
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
             self._broken = True
             self._queue.clear()
             self.queued_bytes = 0
             self._reactor.forget(self._descriptor)
-            self._on_broken()
+            self._on_broken(error)
             return
         self.queued_bytes -= written
         if written < len(piece):

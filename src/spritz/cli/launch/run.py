@@ -69,6 +69,7 @@ class StepRun:
         self._wait_timer: Timer | None = None
         self._terminated = False
         self._broken_pipe = False
+        self._lost_output = False
         self._input_waits = False
         self.report_binding = False
         self._expected = len(step.nodes)
@@ -80,9 +81,9 @@ class StepRun:
 
     def use_output(self, stdout: int, stderr: int) -> None:
         """Descriptors that output goes to (the same one for both is one sink)."""
-        self._sinks = [Sink(self.reactor, stdout, self._pipe_broken)]
+        self._sinks = [Sink(self.reactor, stdout, self._output_lost)]
         same = stdout == stderr
-        self._sinks.append(self._sinks[0] if same else Sink(self.reactor, stderr, self._pipe_broken))
+        self._sinks.append(self._sinks[0] if same else Sink(self.reactor, stderr, self._output_lost))
 
     def use_input(self, descriptor: int, task: int | None, *, read_bytes: int = 0, wait: bool = False) -> None:
         """What tasks read. `wait`: it begins when `input.start` is called, not when all tasks run."""
@@ -128,7 +129,7 @@ class StepRun:
             self.inform(f"Force Terminated {self.name}")
         if self._broken_pipe:
             return 141
-        return status
+        return status or int(self._lost_output)
 
     def inform(self, text: str) -> None:
         """A line of srun's own, unless --quiet."""
@@ -352,9 +353,15 @@ class StepRun:
             self.context.error("Timed out waiting for job step to complete")
             self.reactor.stop()
 
-    def _pipe_broken(self) -> None:
-        """Nobody reads our output (`srun … | head`): the step ends as the program would have."""
-        if not self._broken_pipe:
+    def _output_lost(self, error: OSError) -> None:
+        """Nobody reads our output (`srun … | head`): the step ends as the program would have.
+
+        A full disk does not end it. Differs: Slurm loses what does not fit without a word, and exits with 0.
+        """
+        if not isinstance(error, BrokenPipeError):
+            self._lost_output = True
+            self.context.error(f"Write to stdout or stderr failed: {error.strerror}")
+        elif not self._broken_pipe:
             self._broken_pipe = True
             self.endings.interrupted = True
             self.terminate()

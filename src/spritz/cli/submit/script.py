@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from spritz.cli.options import Fatal
 from spritz.model.errors import SpritzError
 from spritz.notation import shell
 
@@ -46,7 +47,7 @@ def read(path: str | None, context: Context) -> BatchScript:
         with open(found, "rb") as file:
             content = file.read(_READ_LIMIT)
     except IsADirectoryError:
-        content = b""
+        content = b"\n"  # in Slurm's words it does not look like a script, either
     except OSError:
         raise SpritzError(f"Unable to open file {found}") from None
     return BatchScript(_judged(content), found, os.path.basename(path))
@@ -78,7 +79,7 @@ def option_words(script: BatchScript, magic: str = "#SBATCH") -> list[list[str]]
     try:
         return [line.words for line in shell.option_lines(text, magic, script.name)]
     except shell.ScriptError as error:
-        raise SpritzError(str(error), exit_code=255) from error
+        raise Fatal(str(error)) from error
 
 
 def foreign_values(script: BatchScript, given: Values) -> Values:

@@ -62,8 +62,8 @@ def _gpus(name: str) -> Callable[[Fields, str, Source], None]:
         try:
             fields[name] = requests(gres.parse_gpus(value))
         except NotationError as error:
-            # A word that is no count would be a type that no node has.
-            raise Refusal("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", str(error)) from error
+            # Differs: to Slurm a word that is no count is a type, which no node has.
+            raise Refusal("ESLURM_INVALID_GRES", str(error)) from error
 
     return set_gpus
 
@@ -195,9 +195,7 @@ def _gres(fields: Fields, value: str, source: Source) -> None:
     try:
         fields["gres_per_node"] = requests(gres.parse(value))
     except NotationError as error:
-        known = value.partition(":")[0].partition("=")[0] == "gpu"
-        code = "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE" if known else "ESLURM_INVALID_GRES"
-        raise Refusal(code, str(error)) from error
+        raise Refusal("ESLURM_INVALID_GRES", str(error)) from error
 
 
 def _gres_flags(fields: Fields, value: str, source: Source) -> None:

@@ -120,9 +120,22 @@ def _check(fields: Fields) -> None:
     hosts, most = fields.get("node_list"), _number(fields, "nodes_max", 0)
     if isinstance(hosts, tuple) and fields.get("nodes_given") and 0 < most < len(set(hosts)):
         raise SpritzError(f"invalid number of nodes (-N {len(set(hosts))}-{most})")
+    _check_memory_of_gpus(fields)
     sized = fields.get("tasks_given") or fields.get("gpus") or fields.get("gpus_per_node") or fields.get("nodes_given")
     if fields.get("gpus_per_task") and not (sized or fields.get("tasks_per_node")):
         why = "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
+        raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
+
+
+def _check_memory_of_gpus(fields: Fields) -> None:
+    """--mem-per-gpu is of GPUs that the job asks for."""
+    size = fields.get("memory_mib_per_gpu")
+    if not size:
+        return
+    asked = [fields.get(name) for name in ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")]
+    generic = fields.get("gres_per_node")
+    if not any(asked) and not (isinstance(generic, tuple) and any(one.name in ("gpu", "shard") for one in generic)):
+        why = f"Requested mem_per_tres=gres:gpu:{size} but did not request any GPU."
         raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
 
 

@@ -52,6 +52,7 @@ def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason
     Returns its partitions and the reason for which it waits regardless (or NONE).
     """
     state = turn.state
+    _check_lengths(spec)
     partitions = chosen_partitions(state, spec.partitions)
     _check_counts(spec, state.settings)
     _check_built(spec)
@@ -62,6 +63,24 @@ def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason
     for partition in partitions:
         check_access(partition, spec, turn.caller)
     return partitions, check_limits(state, spec, partitions)
+
+
+#: characters that a text may have, as in Slurm; `node_list` and its like are as long as the cluster has nodes
+_LENGTHS = {
+    **dict.fromkeys(("account", "comment", "features", "licenses", "mail_user", "name", "prefer", "qos"), 1024),
+    **dict.fromkeys(("admin_comment", "extra", "reservation", "wckey"), 1024),
+    **dict.fromkeys(("stderr", "stdin", "stdout", "work_dir"), 4096),
+    "array": 1024 * 4,
+}
+_PARTITIONS_LENGTH = 1024
+
+
+def _check_lengths(spec: JobSpec) -> None:
+    """Before anything is looked up: nobody is shown a hundred thousand letters again."""
+    if any(len(getattr(spec, name) or "") > most for name, most in _LENGTHS.items()):
+        raise Refused("ESLURM_PATHNAME_TOO_LONG")
+    if sum(map(len, spec.partitions)) + len(spec.partitions) > _PARTITIONS_LENGTH + 1:
+        raise Refused("ESLURM_PATHNAME_TOO_LONG")
 
 
 def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
