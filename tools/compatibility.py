@@ -13,7 +13,7 @@ from spritz.cli.format.columns import Field
 from spritz.cli.options import Row
 
 #: Slurm's commands, in the order of the page
-COMMANDS = ("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "scancel", "scontrol")
+COMMANDS = ("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "scancel", "scontrol", "sacct")
 
 INTRODUCTION = """\
 # Compatibility with Slurm
@@ -33,6 +33,7 @@ FIELDS = (
     ("squeue names for steps", "spritz.cli.format.step_fields", "NAMES"),
     ("sinfo letters", "spritz.cli.format.node_fields", "LETTERS"),
     ("sinfo names", "spritz.cli.format.node_fields", "NAMES"),
+    ("sacct fields", "spritz.cli.acct.fields", "FIELDS"),
 )
 
 #: what a table of ours says of each entry: name, why it is refused ("" if it works), what it means

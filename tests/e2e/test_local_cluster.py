@@ -103,7 +103,7 @@ def test_up_status_job_down_and_up_again(local: Local) -> None:
     assert "0 of 6 allocated" in status.stdout
     local.works()
     before = local.pids()
-    assert set(before) == {"slurmctld", "slurmd"}
+    assert set(before) == {"slurmctld", "slurmd", "slurmdbd"}
     assert local("down").stdout == f"Down: {local.directory}\n"
     assert not any(map(is_alive, before.values()))
     assert local.pids() == {}

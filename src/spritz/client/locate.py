@@ -18,6 +18,9 @@ from spritz.client.errors import ClientError
 #: slurm.conf(5): the port of slurmctld where none is configured.
 DEFAULT_PORT = 6817
 
+#: slurm.conf(5): the port of slurmdbd where none is configured.
+DEFAULT_DATABASE_PORT = 6819
+
 #: slurm.conf(5): MessageTimeout, seconds.
 DEFAULT_MESSAGE_TIMEOUT_SECONDS = 10.0
 
@@ -31,6 +34,17 @@ _KEYS = frozenset(
         "slurmctldport",
         "slurmuser",
         "statesavelocation",
+    )
+)
+
+_DATABASE_KEYS = frozenset(
+    (
+        "accountingstoragehost",
+        "accountingstorageport",
+        "accountingstoragetype",
+        "clustername",
+        "messagetimeout",
+        "slurmuser",
     )
 )
 
@@ -53,23 +67,77 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
     def owners(self) -> frozenset[int]:
         """uids that the controller may run as: root, or SlurmUser. Raises ClientError if that user does not exist."""
-        if self.slurm_user == "root":
-            return frozenset((0,))
-        if self.slurm_user.isdigit():
-            return frozenset((0, int(self.slurm_user)))
-        import pwd
+        return _owners(self.path, self.slurm_user)
 
-        try:
-            return frozenset((0, pwd.getpwnam(self.slurm_user).pw_uid))
-        except KeyError as error:
-            raise ClientError(
-                f"{self.path}: Invalid user for SlurmUser {self.slurm_user}", code="ESLURM_USER_ID_MISSING"
-            ) from error
+
+def _owners(path: str, slurm_user: str) -> frozenset[int]:
+    if slurm_user == "root":
+        return frozenset((0,))
+    if slurm_user.isdigit():
+        return frozenset((0, int(slurm_user)))
+    import pwd
+
+    try:
+        return frozenset((0, pwd.getpwnam(slurm_user).pw_uid))
+    except KeyError as error:
+        raise ClientError(f"{path}: Invalid user for SlurmUser {slurm_user}", code="ESLURM_USER_ID_MISSING") from error
 
 
 def controller_socket_name(cluster_name: str, port: int) -> str:
     """Name of the abstract Unix socket that the controller of a cluster listens on. `port` is its first TCP port."""
     return f"\0spritz/slurmctld/{cluster_name.lower()}/{port}"
+
+
+class DatabaseConfig(Struct, frozen=True, kw_only=True):
+    """What slurm.conf says of slurmdbd. `kind` is AccountingStorageType without its prefix."""
+
+    path: str
+    cluster_name: str
+    kind: str = "none"
+    host: str = "localhost"
+    port: int = DEFAULT_DATABASE_PORT
+    slurm_user: str = "root"
+    message_timeout_seconds: float = DEFAULT_MESSAGE_TIMEOUT_SECONDS
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on this machine, as far as its name tells."""
+        name = os.uname().nodename
+        return self.host in ("localhost", "127.0.0.1", "::1", name, name.split(".")[0])
+
+    @property
+    def addresses(self) -> tuple[str | tuple[str, int], ...]:
+        """Where to reach it, in order: its Unix socket if it runs here, then its port."""
+        port = (self.host, self.port)
+        return (database_socket_name(self.port), port) if self.is_local else (port,)
+
+    def owners(self) -> frozenset[int]:
+        """As `ControllerConfig.owners`."""
+        return _owners(self.path, self.slurm_user)
+
+
+def database_socket_name(port: int) -> str:
+    """Name of the abstract Unix socket that slurmdbd listens on. `port` is its TCP port."""
+    return f"\0spritz/slurmdbd/{port}"
+
+
+def locate_database(path: str | None = None) -> DatabaseConfig:
+    """What slurm.conf says of slurmdbd. Raises ClientError as `locate_controller` does."""
+    path = path or find_slurm_conf()
+    found: dict[str, list[str]] = {}
+    _scan(path, found, 0, _DATABASE_KEYS)
+    port = _last(found, "accountingstorageport", "0")
+    if not port.isdigit() or int(port) > 65535:
+        raise ClientError(f"{path}: invalid AccountingStoragePort {port} (a port, 0 is {DEFAULT_DATABASE_PORT})")
+    return DatabaseConfig(
+        path=path,
+        cluster_name=_last(found, "clustername", "cluster").lower(),
+        kind=_last(found, "accountingstoragetype", "none").lower().removeprefix("accounting_storage/"),
+        host=_last(found, "accountingstoragehost", "localhost"),
+        port=int(port) or DEFAULT_DATABASE_PORT,
+        slurm_user=_slurm_user(_last(found, "slurmuser", "root")),
+        message_timeout_seconds=_seconds(path, _last(found, "messagetimeout", "")),
+    )
 
 
 def state_home() -> str:

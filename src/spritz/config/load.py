@@ -15,8 +15,8 @@ from spritz.config import build, check, gres, typed
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Malformed, Place, tokens
-from spritz.config.loaded import CgroupSettings, LoadedConfig
-from spritz.config.schema import cgroup_keys
+from spritz.config.loaded import CgroupSettings, DbdSettings, LoadedConfig
+from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.notation.errors import shown
 
 if TYPE_CHECKING:
@@ -70,6 +70,21 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
         cgroup_given=bool(cgroup_lines),
     )
     return config, found
+
+
+def load_slurmdbd(path: str) -> DbdSettings:
+    """slurmdbd.conf. Raises ConfigError with every fault in it."""
+    diagnostics = Diagnostics()
+    fields = typed.Fields("slurmdbd.conf", slurmdbd_keys(), diagnostics)
+    for line in Files(os.path.dirname(os.path.abspath(path)), diagnostics).lines(path):
+        for token in tokens(line):
+            if isinstance(token, Malformed):
+                typed.malformed(token, diagnostics)
+            else:
+                fields.add(token)
+    if diagnostics.errors:
+        raise ConfigError(diagnostics.items)
+    return DbdSettings(path=path, values=fields.values, warnings=tuple(diagnostics.items))
 
 
 def _beside(files: Files, path: str, name: str) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from spritz.config.diagnostics import Diagnostic
 from spritz.config.gres import GresFile
 from spritz.config.kinds import Value
-from spritz.config.schema import cgroup_keys
+from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.config.settings import Settings
 from spritz.config.typed import Parsed
 from spritz.model.cluster import ClusterSettings
@@ -35,6 +35,37 @@ class CgroupSettings(Struct, frozen=True):
         """A percentage or size; 0 if not set."""
         value = self[name]
         return float(value) if isinstance(value, int | float) else 0.0
+
+
+class DbdSettings(Struct, frozen=True, kw_only=True):
+    """slurmdbd.conf's keys; ask by the manual's spelling. `warnings` are for the log."""
+
+    path: str
+    values: dict[str, Value]
+    warnings: tuple[Diagnostic, ...] = ()
+
+    def __getitem__(self, name: str) -> Value:
+        value = self.values.get(name)
+        return slurmdbd_keys()[name.lower()].default if value is None else value
+
+    def given(self, name: str) -> bool:
+        """Whether the file says it."""
+        return name in self.values
+
+    def text(self, name: str) -> str:
+        """A text; empty if not set."""
+        value = self[name]
+        return "" if value is None else str(value)
+
+    def integer(self, name: str) -> int:
+        """A number; 0 if not set."""
+        value = self[name]
+        return int(value) if isinstance(value, int) else 0
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """A list; empty if not set."""
+        value = self[name]
+        return value if isinstance(value, tuple) else ()
 
 
 class LoadedConfig(Struct, frozen=True, kw_only=True):

@@ -62,6 +62,11 @@ class BlobStore:
         """The group that took the last blobs is durable."""
         self._committing = {}
 
+    @property
+    def known(self) -> set[str]:
+        """Keys of everything that is stored, or will be with the next group."""
+        return self._known
+
     def collect(self, live: set[str]) -> set[str]:
         """Keys that the journal may remove, because no job names them; from now on they count as unknown."""
         garbage = self._known - live - self._unsent.keys() - self._committing.keys()

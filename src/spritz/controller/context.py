@@ -44,3 +44,5 @@ class Context:
     requests: dict[str, int]
     #: More counters for `Statistics`: each returns name -> value.
     counters: list[Callable[[], dict[str, float]]]
+    #: The last event that each of these does not need any more: what comes after it stays in the journal.
+    events_needed: list[Callable[[], int]]

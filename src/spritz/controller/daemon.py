@@ -30,6 +30,7 @@ from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
 from spritz.controller.main import log_level
 from spritz.controller.nodes import NodeLinks
+from spritz.controller.outbox import begin_outbox
 from spritz.controller.recovery import Recovered
 from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.site_programs import SitePrograms
@@ -127,6 +128,7 @@ class _Daemon:
         context.started_at = context.clock.now()
         context.requests = {}
         context.counters = []
+        context.events_needed = []
         context.request_stop = self._request_stop
         return context
 
@@ -195,6 +197,7 @@ class _Daemon:
         for item in self._configuration.loaded.warnings:
             self._log.warning("config.questionable", detail=item.text)
         SitePrograms(context)
+        begin_outbox(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
         self._watch_signals(context, cluster)
         self._log.info(

@@ -32,6 +32,9 @@ class ImageKeeper:
         self._jobs_in_last = len(context.machine.state.jobs)
         self._child: Child | None = None
         self._written = 0
+        #: keys that no job named when event `_doomed_at` was the last
+        self._doomed: set[str] = set()
+        self._doomed_at = 0
         context.writer.hooks.append(self.look)
         context.counters.append(lambda: {"image.written_count": float(self._written)})
 
@@ -50,8 +53,12 @@ class ImageKeeper:
         sequence = context.writer.last_sequence
         if sequence > self._last:
             context.journal.write_image(Image(sequence=sequence, payload=context.machine.image()))
-            context.journal.prune(sequence - EVENTS_KEPT)
+            context.journal.prune(self._needed_after(sequence))
             self._last = sequence
+
+    def _needed_after(self, sequence: int) -> int:
+        """The last event that nobody needs any more."""
+        return min([sequence - EVENTS_KEPT, *(needed() for needed in self._context.events_needed)])
 
     def _begin(self) -> None:
         context = self._context
@@ -80,11 +87,22 @@ class ImageKeeper:
         self._written += 1
         context = self._context
         context.log.verbose("image.written", sequence=sequence, size_bytes=int(result))
-        context.writer.maintain(lambda: context.journal.prune(sequence - EVENTS_KEPT))
+        limit = self._needed_after(sequence)
+        context.writer.maintain(lambda: context.journal.prune(limit))
         live: set[str] = set()
         for job in context.machine.state.jobs.values():
             live.add(job.spec.script_key)
             live.add(job.spec.environment_key)
-        garbage = context.blobs.collect(live)
+        garbage = context.blobs.collect(live | self._spared(live))
         if garbage:
             context.writer.maintain(lambda: context.journal.remove_blobs(garbage))
+
+    def _spared(self, live: set[str]) -> set[str]:
+        """Keys that no job names any more, but that an event may which somebody has yet to read."""
+        context = self._context
+        if not context.events_needed:
+            return set()
+        read = min(needed() for needed in context.events_needed)
+        spared = context.blobs.known - self._doomed if read >= self._doomed_at else set(context.blobs.known)
+        self._doomed, self._doomed_at = context.blobs.known - live, context.writer.last_sequence
+        return spared

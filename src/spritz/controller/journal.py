@@ -80,6 +80,11 @@ class Journal(Protocol):
         ...
 
     @property
+    def identity(self) -> int:
+        """A number of its own, drawn when the journal was made: sequence numbers are unique together with it."""
+        ...
+
+    @property
     def last_sequence(self) -> int:
         """Number of the last durable event; 0 for none."""
         ...

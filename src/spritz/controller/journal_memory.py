@@ -41,6 +41,7 @@ class MemoryJournal:
         self._store = store
         self._open = True
         self.term = store.term
+        self.identity = id(store)
 
     @property
     def last_sequence(self) -> int:

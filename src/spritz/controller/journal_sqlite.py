@@ -31,6 +31,7 @@ from spritz.controller.journal import (
     content_key,
 )
 from spritz.runtime.disk import sync_directory, write_atomically
+from spritz.runtime.randomness import SystemRandomness
 
 #: "SPRZ": tells our database from any other file of that name.
 _APPLICATION_ID = 0x5350525A
@@ -63,6 +64,7 @@ class SqliteJournal:
                 self._reader = _connect(self._path)
                 self.term = self._begin_term()
                 last = self._writer.execute("SELECT max(last) FROM groups").fetchone()
+                self.identity = self._own_identity()
                 base = self._writer.execute("SELECT value FROM meta WHERE key = 'base'").fetchone()
                 self.oldest_sequence = _oldest(self._writer)
             self.last_sequence: int = last[0] or base[0]
@@ -202,6 +204,13 @@ class SqliteJournal:
         except OSError as error:
             raise JournalFailed(f"cannot write {path}: {error.strerror}") from error
         return term
+
+    def _own_identity(self) -> int:
+        with self._transaction() as database:
+            drawn = int.from_bytes(SystemRandomness().token(7), "big")
+            database.execute("INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (drawn,))
+            found: int = database.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()[0]
+        return found
 
     def _check_term(self, database: sqlite3.Connection) -> None:
         stored = _stored_term(database)

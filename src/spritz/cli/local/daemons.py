@@ -17,6 +17,7 @@ from spritz.model.errors import SpritzError
 
 CONTROLLER = "spritz.controller.main"
 NODE = "spritz.node.main"
+DATABASE = "spritz.accounting.main"
 
 
 def controller_command(paths: ClusterPaths) -> list[str]:
@@ -27,6 +28,11 @@ def controller_command(paths: ClusterPaths) -> list[str]:
 def node_command(paths: ClusterPaths, nodes: str) -> list[str]:
     """One node daemon for all `nodes` (a hostlist)."""
     return [sys.executable, "-m", NODE, "-f", paths.slurm_conf, "-N", nodes]
+
+
+def database_command(paths: ClusterPaths) -> list[str]:
+    """The accounting daemon's command line."""
+    return [sys.executable, "-m", DATABASE, "-f", paths.slurmdbd_conf]
 
 
 def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:
@@ -53,11 +59,14 @@ def served_nodes(pid: int) -> str:
 
 
 def living(paths: ClusterPaths) -> dict[str, int | None]:
-    """Pids by daemon name, None where it does not run."""
-    return {
+    """Pids by daemon name, None where it does not run. A cluster without slurmdbd.conf has no slurmdbd."""
+    found = {
         "slurmctld": daemon_pid(paths.controller_pid, CONTROLLER, paths.slurm_conf),
         "slurmd": daemon_pid(paths.node_pid, NODE, paths.slurm_conf),
     }
+    if os.path.exists(paths.slurmdbd_conf):
+        found["slurmdbd"] = daemon_pid(paths.database_pid, DATABASE, paths.slurmdbd_conf)
+    return found
 
 
 def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: float = 30.0) -> None:
@@ -95,6 +104,14 @@ def _end_start(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.communicate()
+
+
+def start_beside(command: list[str], environ: dict[str, str], log: str) -> None:
+    """Start a daemon and do not wait until it serves; what it says before it has a log goes to `log`."""
+    with open(log, "ab") as output:
+        subprocess.Popen(
+            [*command, "-n", "5"], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ, cwd="/"
+        )
 
 
 def stop(pid: int, timeout_seconds: float = 10.0) -> bool:

@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Stop both daemons. 0 also when none was running."""
+    """Stop the daemons. 0 also when none was running."""
     paths = ClusterPaths.of(arguments.dir, context.environ)
     alive = daemons.living(paths)
     if not any(alive.values()):
@@ -39,8 +39,9 @@ def run(arguments: Namespace, context: Context) -> int:
         return 0
     if alive["slurmctld"] and not arguments.keep_jobs:
         _end_jobs(paths, arguments.timeout, context, quiet=arguments.quiet)
-    for name in ("slurmd", "slurmctld"):
-        pid = alive[name]
+    # slurmdbd last: what the others end with is still recorded.
+    for name in ("slurmd", "slurmctld", "slurmdbd"):
+        pid = alive.get(name)
         if pid is not None and not daemons.stop(pid):
             raise SpritzError(f"{name} (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
     if not arguments.quiet:

@@ -82,11 +82,14 @@ def gpu_lines(gres: str) -> list[str]:
 
 
 def write_files(paths: ClusterPaths, shape: Shape, user: str) -> None:
-    """Write slurm.conf and gres.conf. Ports are free ones at this moment. Earlier files are kept as NAME.old."""
-    for path in (paths.slurm_conf, paths.gres_conf):
+    """Write slurm.conf, slurmdbd.conf and gres.conf. Ports are free ones at this moment.
+
+    Earlier files are kept as NAME.old.
+    """
+    for path in (paths.slurm_conf, paths.slurmdbd_conf, paths.gres_conf):
         if os.path.exists(path):
             os.replace(path, path + ".old")
-    control_port, node_port = _free_ports(2)
+    control_port, node_port, database_port = _free_ports(3)
     host = socket.gethostname().split(".")[0] or "localhost"
     lines = [
         f"ClusterName={_name(paths, control_port, virtual=shape.virtual)}",
@@ -101,6 +104,12 @@ def write_files(paths: ClusterPaths, shape: Shape, user: str) -> None:
         f"SlurmdPidFile={_path(paths.node_pid)}",
         f"SlurmctldLogFile={_path(paths.controller_log)}",
         f"SlurmdLogFile={_path(paths.node_log)}",
+        "",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStoragePort={database_port}",
+        "AccountingStoreFlags=job_comment,job_env,job_extra,job_script",
+        "JobAcctGatherType=jobacct_gather/linux",
         "",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
@@ -117,8 +126,26 @@ def write_files(paths: ClusterPaths, shape: Shape, user: str) -> None:
         lines += ["SlurmdParameters=private_hosts", "TaskPlugin=task/none"]
     lines += ["", shape.node_line, "PartitionName=main Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP", ""]
     _write(paths.slurm_conf, _HEADER + "\n".join(lines))
+    _write_slurmdbd_conf(paths, user, database_port)
     if shape.gres_lines:
         _write(paths.gres_conf, _HEADER + "\n".join(shape.gres_lines) + "\n")
+
+
+def _write_slurmdbd_conf(paths: ClusterPaths, user: str, port: int) -> None:
+    """The accounting daemon's, which only its user may read: a site may put a password into it."""
+    lines = [
+        "DbdAddr=127.0.0.1",
+        f"DbdPort={port}",
+        f"SlurmUser={user}",
+        f"PidFile={_path(paths.database_pid)}",
+        f"LogFile={_path(paths.database_log)}",
+        "# SQLite in a file of its own; StorageUrl=postgresql://user:password@host/database is another way.",
+        "StorageType=accounting_storage/sqlite",
+        f"StorageLoc={_path(paths.database)}",
+        "",
+    ]
+    _write(paths.slurmdbd_conf, _HEADER + "\n".join(lines))
+    os.chmod(paths.slurmdbd_conf, 0o600)
 
 
 def _name(paths: ClusterPaths, port: int, *, virtual: bool) -> str:

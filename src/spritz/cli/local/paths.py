@@ -24,9 +24,13 @@ class ClusterPaths:
         self.run = os.path.join(self.root, "run")
         self.slurm_conf = os.path.join(self.etc, "slurm.conf")
         self.gres_conf = os.path.join(self.etc, "gres.conf")
+        self.slurmdbd_conf = os.path.join(self.etc, "slurmdbd.conf")
+        self.database = os.path.join(self.state, "accounting.db")
         self.controller_pid = os.path.join(self.run, "slurmctld.pid")
         self.node_pid = os.path.join(self.run, "slurmd.pid")
+        self.database_pid = os.path.join(self.run, "slurmdbd.pid")
         self.controller_log = os.path.join(self.log, "slurmctld.log")
+        self.database_log = os.path.join(self.log, "slurmdbd.log")
         self.node_log = os.path.join(self.log, "slurmd.log")
 
     @classmethod

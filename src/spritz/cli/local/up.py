@@ -58,6 +58,7 @@ def run(arguments: Namespace, context: Context) -> int:
                 f"part of the cluster in {paths.root} is running", hint="stop it with `spritz down` first"
             )
         layout.write_files(paths, shape or layout.found_shape(), _user_name())
+        alive = daemons.living(paths)
     nodes = _configured_nodes(paths)
     commands = []
     if alive["slurmctld"] is None:
@@ -70,6 +71,9 @@ def run(arguments: Namespace, context: Context) -> int:
         # One that cannot start, or Ctrl-C: what was started beside it does not stay behind alone.
         _stop_again(paths, alive)
         raise
+    if "slurmdbd" in alive and alive["slurmdbd"] is None:
+        # Jobs do not wait for it: what happens meanwhile is recorded when it serves.
+        daemons.start_beside(daemons.database_command(paths), _daemon_environment(context), paths.database_log)
     try:
         views = wait_for_nodes(paths)
     except KeyboardInterrupt:
@@ -84,7 +88,7 @@ def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> Non
     """Stop the daemons that did not live before. A second Ctrl-C does not interrupt this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name, pid in daemons.living(paths).items():
-        if pid is not None and alive_before[name] is None:
+        if pid is not None and alive_before.get(name) is None:
             daemons.stop(pid)
 
 

@@ -1,4 +1,4 @@
-"""The tables of every key that slurm.conf, gres.conf and cgroup.conf know, built when first asked for.
+"""The tables of every key that slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf know, built when first asked for.
 
 `status` says which work; `removed` which are gone; `options` what the option lists know.
 """
@@ -52,3 +52,12 @@ def cgroup_keys() -> dict[str, Key]:
     from spritz.config.schema.key import table
 
     return table(CGROUP_KEYS)
+
+
+@cache
+def slurmdbd_keys() -> dict[str, Key]:
+    """Keys of slurmdbd.conf."""
+    from spritz.config.schema.key import table
+    from spritz.config.schema.slurmdbd import DBD_KEYS
+
+    return table(DBD_KEYS)

@@ -21,6 +21,7 @@ JobAcctGatherFrequency Prolog Epilog TaskProlog TaskEpilog PrologEpilogTimeout P
 SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResourceLimits PropagateResourceLimitsExcept
 TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheckInterval Licenses
 PreemptExemptTime PreemptParameters SchedulerTimeSlice
+AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition
 """
 
@@ -56,6 +57,12 @@ CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory
 """
 
 
+_DATABASE = """
+DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost StorageLoc StorageParameters StoragePass
+StoragePassScript StoragePort StorageType StorageUrl StorageUser
+"""
+
+
 def _prefixed(prefix: str, names: str) -> frozenset[str]:
     return frozenset(f"{prefix}.{name}" for name in names.split())
 
@@ -69,12 +76,13 @@ DONE: frozenset[str] = (
     | _prefixed("gres.conf", "Cores Count File Flags MultipleFiles Name NodeName Type")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
+    | _prefixed("slurmdbd.conf", _DATABASE)
     | frozenset(_OPTIONS.split())
 )
 
 #: key -> values that have their effect; any other is warned of.
 HONOURED: dict[str, frozenset[str]] = {
-    "AccountingStorageType": frozenset({"accounting_storage/none"}),
+    "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "JobCompType": frozenset({"jobcomp/none"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
     "MpiDefault": frozenset({"none"}),
@@ -83,7 +91,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
     "PriorityType": frozenset({"priority/basic", "priority/multifactor"}),
     "ProctrackType": frozenset({"proctrack/cgroup", "proctrack/linuxproc", "proctrack/pgid"}),
-    "SchedulerType": frozenset({"sched/backfill"}),
+    "SchedulerType": frozenset({"sched/backfill", "sched/builtin"}),
     "SelectType": frozenset({"select/cons_tres", "select/cons_res", "select/linear"}),
     "TaskPlugin": frozenset({"task/none", "task/affinity", "task/cgroup"}),
     "TopologyPlugin": frozenset({"topology/flat", "topology/default", "topology/none"}),
@@ -120,6 +128,11 @@ MOOT: dict[str, str] = {
     "EpilogMsgTime": "reports are not held back",
     "HashPlugin": "messages are framed otherwise",
     "GetEnvTimeout": "environments come with the job",
+    "slurmdbd.conf.AuthInfo": "Spritz authenticates by itself",
+    "slurmdbd.conf.AuthType": "Spritz authenticates by itself and needs no munge",
+    "slurmdbd.conf.DbdHost": "slurmdbd serves on the machine that it is started on",
+    "slurmdbd.conf.HashPlugin": "messages are framed otherwise",
+    "slurmdbd.conf.PluginDir": "Spritz loads none of Slurm's C plugins",
     "cgroup.conf.CgroupMountpoint": "mounted cgroups are found in /proc/self/mountinfo",
     "cgroup.conf.CgroupAutomount": "Spritz mounts nothing",
 }

@@ -1,0 +1,35 @@
+"""`slurmdbd`: everything that happened, kept in SQL, and asked for again.
+
+Controllers send the groups of their journals; what is stored, and how far, is one transaction. So a batch that comes
+twice, a daemon that is killed between two of them and a database restored from a backup all lead to the same tables:
+those that the journal alone determines.
+
+Map
+---
+`main`, `options`   the command: options, slurmdbd.conf, users, pid file, log, detaching
+`daemon`            assembly, signals, the order of stopping
+`api`               every request: who may ask, what is answered
+`links`             the controllers that are connected, and how far each database is behind
+`events`            bytes of a journal's group -> events
+`ledger`            pure: events -> records (jobs, steps, suspensions, reasons, node events)
+`steps`, `usage`    pure: the parts of that for steps and for what they used
+`schema`            the tables, as SQLAlchemy Core has them; one column for each field of the records
+`migrations/`       Alembic: how a database gets from any released version to this one
+`engine`            URL -> engine, with what each kind of database needs; errors in words
+`store`             the database: `ingest` (one transaction a batch), `register`, documents
+`upsert`            "insert or replace" for each kind of database
+`select`            questions -> SQL, rows -> records, streamed
+
+Vocabulary: a *place* is an event's number in all that a cluster ever sent; it goes on rising when a cleared state
+directory makes the controller count from 1 again. A *life* of a job is one run of it, from submission or requeue to
+the end. A *document* is a script or an environment, kept once however many jobs have it.
+
+Invariants: the tables are a function of the events up to the cluster's place; that place is written in the same
+transaction; nothing is acknowledged before it is committed.
+
+Limits, shares, associations and reports join here as tables with migrations of their own, requests in `api` and
+questions in modules beside `select`.
+
+Test it with `pytest tests/unit/accounting tests/conformance/test_accounting.py tests/e2e/test_accounting.py`;
+`make databases` runs the suite on PostgreSQL and MariaDB too; `python -m benchmarks.accounting` measures it.
+"""

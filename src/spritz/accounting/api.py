@@ -1,0 +1,187 @@
+"""Every request that `slurmdbd` takes: who may ask, what is done with the database, what is answered.
+
+Storing is done by one thread, in order; questions by others, each on a connection of its own, and never more than
+`engine.READERS` at a time. Later requests join `handlers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spritz import SLURM_VERSION, __version__
+from spritz.accounting import engine as engines
+from spritz.accounting.links import Links
+from spritz.accounting.select import document_of, read_jobs
+from spritz.model import accounting as model
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.queries import Counters, Ping, Pong, Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from msgspec import Struct
+
+    from spritz.accounting.store import Store
+    from spritz.client.handling import Call, Handler
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+
+T = TypeVar("T")
+
+
+class Api:
+    """Answers requests. `slurm_uid`: SlurmUser's number; that user, root and our own are administrators."""
+
+    def __init__(self, store: Store, clock: Clock, log: Logger, slurm_uid: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._admins = frozenset({0, slurm_uid, os.geteuid()})
+        self.links = Links(log)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._readers = ThreadPoolExecutor(engines.READERS, thread_name_prefix="read")
+        self._reading = asyncio.Semaphore(engines.READERS)
+        self._started_at = clock.now()
+        self._counts = {"events.stored_count": 0.0, "queries.count": 0.0, "batches.count": 0.0}
+
+    def handlers(self) -> dict[type[Struct], Handler]:
+        """The table for `client.server.Server`."""
+        return {
+            model.RegisterCluster: self.register,
+            model.StoreEvents: self.store_events,
+            model.StoreState: self.store_state,
+            model.SelectJobs: self.select_jobs,
+            model.GetDocuments: self.get_documents,
+            Ping: self.ping,
+            Statistics: self.statistics,
+        }
+
+    def close(self) -> None:
+        """Finish what is being stored. Blocks."""
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=True, cancel_futures=True)
+
+    # -- who asks
+
+    def _uid(self, call: Call) -> int:
+        """Raises SpritzError if nobody vouches for the peer."""
+        if call.caller is None:
+            raise SpritzError(
+                "Protocol authentication error",
+                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+                hint="signed tokens between machines are not supported yet; ask on slurmdbd's own machine",
+            )
+        return call.caller.uid
+
+    def is_admin(self, call: Call) -> bool:
+        """Root, SlurmUser, or who runs the daemon."""
+        return self._uid(call) in self._admins
+
+    def need_admin(self, call: Call) -> None:
+        """Raises SpritzError (ESLURM_ACCESS_DENIED) for everybody else."""
+        if not self.is_admin(call):
+            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+
+    # -- the outbox of controllers
+
+    async def _store_by(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, lambda: work(*arguments))
+
+    async def register(self, request: model.RegisterCluster, call: Call) -> model.ClusterRegistered:
+        """A controller: from which event on shall it send?"""
+        self.need_admin(call)
+        sequence, odd = await self._store_by(self._store.register, request, self._clock.now())
+        self.links.connect(request.cluster, call.channel, sequence)
+        log = self._log.error if odd else self._log.info
+        log("cluster.registered", cluster=request.cluster, sequence=sequence, of=request.last_sequence, odd=odd)
+        return model.ClusterRegistered(sequence=sequence)
+
+    async def store_events(self, request: model.StoreEvents, call: Call) -> model.EventsStored:
+        """A batch; answered when it is committed."""
+        self.need_admin(call)
+        link = self.links.of(request.cluster, call.channel)
+        sequence = await self._store_by(
+            self._store.ingest, request.cluster, request.journal, request.groups, request.documents
+        )
+        self._counts["events.stored_count"] += sequence - link.stored
+        self._counts["batches.count"] += 1
+        link.advance(sequence)
+        return model.EventsStored(sequence=sequence)
+
+    async def store_state(self, request: model.StoreState, call: Call) -> model.EventsStored:
+        """What a controller holds, where events are gone."""
+        self.need_admin(call)
+        link = self.links.of(request.cluster, call.channel)
+        before = link.stored
+        sequence = await self._store_by(self._store.adopt, request)
+        if request.last:
+            self._log.error("events.lost", cluster=request.cluster, first=before + 1, last=sequence)
+        link.advance(sequence)
+        return model.EventsStored(sequence=sequence)
+
+    # -- questions
+
+    async def select_jobs(self, request: model.SelectJobs, call: Call) -> AsyncIterator[model.JobRecords]:
+        """Jobs and their steps, as fast as the caller reads."""
+        self._uid(call)
+        self._counts["queries.count"] += 1
+        await self.links.catch_up(request.clusters)
+        async with self._reading:
+            pieces = read_jobs(self._store.engine, request)
+            try:
+                while (piece := await self._read_by(next, pieces, None)) is not None:
+                    yield model.JobRecords(now=self._clock.now(), jobs=piece)
+            finally:
+                # In a thread too: it rolls back, and gives the connection back.
+                await asyncio.shield(self._read_by(_close, pieces))
+
+    async def _read_by(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, lambda: work(*arguments))
+
+    async def get_documents(self, request: model.GetDocuments, call: Call) -> model.Documents:
+        """Scripts and environments: their owners' and administrators' only."""
+        uid = self._uid(call)
+        await self.links.catch_up(request.clusters)
+        query = model.SelectJobs(clusters=request.clusters, picks=request.picks, steps=False, not_eligible=True)
+        async with self._reading:
+            found = await self._read_by(self._documents, query, request.environment)
+        admin = self.is_admin(call)
+        return model.Documents(documents=[one for one in found if admin or one.job.uid == uid])
+
+    def _documents(self, query: model.SelectJobs, environment: bool) -> list[model.Document]:
+        found = []
+        jobs = [one.job for piece in read_jobs(self._store.engine, query) for one in piece]
+        with engines.told(self._store.engine.url), self._store.engine.connect() as connection:
+            for job in jobs:
+                key = job.environment_key if environment else job.script_key
+                body = document_of(connection, key) if key else None
+                found.append(model.Document(cluster=job.cluster, job=job, body=body))
+        return found
+
+    # -- about the daemon
+
+    def ping(self, request: Ping, call: Call) -> Pong:
+        """Are you there?"""
+        return Pong(
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            version=SLURM_VERSION,
+            software=__version__,
+            started_at=self._started_at,
+            now=self._clock.now(),
+        )
+
+    def statistics(self, request: Statistics, call: Call) -> Counters:
+        """Counters since the start."""
+        self.need_admin(call)
+        return Counters(values={**self._counts, "clusters.connected_count": float(len(self.links.by_cluster))})
+
+
+def _close(pieces: Iterator[object]) -> None:
+    close = getattr(pieces, "close", None)
+    if close is not None:
+        close()

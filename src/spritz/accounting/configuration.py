@@ -1,0 +1,107 @@
+"""slurmdbd.conf as the daemon needs it: where it is, who may read it, and the database's URL.
+
+Source: slurmdbd.conf(5).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import URL
+
+from spritz.accounting.engine import parse_url
+from spritz.client.locate import candidates
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from spritz.config.loaded import DbdSettings
+
+_USUAL_PORTS = {"mysql": 3306, "postgresql": 5432}
+
+#: Seconds that StoragePassScript may take.
+_SCRIPT_SECONDS = 30
+
+
+def find_slurmdbd_conf() -> str:
+    """slurmdbd.conf beside the slurm.conf in force, or where that would be. Raises SpritzError."""
+    paths = [os.path.join(os.path.dirname(os.path.abspath(path)), "slurmdbd.conf") for path in candidates()]
+    for path in paths:
+        if os.path.exists(path):
+            return path
+    raise SpritzError(
+        "Could not establish a configuration source",
+        code="ESLURM_CONFIG_NOT_FOUND",
+        hint=f"no slurmdbd.conf at {', '.join(paths)}",
+    )
+
+
+def check_permissions(path: str, slurm_uid: int) -> None:
+    """It may hold a password: nobody else may read it, or have written it. Raises SpritzError, in Slurm's words."""
+    found = os.stat(path)
+    if found.st_uid not in (slurm_uid, 0):
+        raise SpritzError(f"slurmdbd.conf not owned by SlurmUser {found.st_uid}!={slurm_uid}")
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        raise SpritzError(
+            f"slurmdbd.conf file {path} should be 600 is {mode:o} accessible for group or others",
+            hint=f"chmod 600 {path}",
+        )
+
+
+def database_url(settings: DbdSettings) -> URL:
+    """The database that the Storage keys say. Raises SpritzError."""
+    given = settings.text("StorageUrl")
+    if given:
+        url = parse_url(given)
+        return url if url.password or url.get_backend_name() == "sqlite" else url.set(password=_password(settings))
+    kind = settings.text("StorageType").removeprefix("accounting_storage/")
+    location = settings.text("StorageLoc") or "slurm_acct_db"
+    if kind == "sqlite":
+        if not location.startswith("/"):
+            raise SpritzError(
+                f"StorageLoc={location}: the path of SQLite's file is wanted", hint="StorageLoc=/var/lib/slurm/acct.db"
+            )
+        return URL.create("sqlite", database=location)
+    return parse_url(
+        URL.create(
+            "mariadb" if kind == "mysql" else kind,
+            username=settings.text("StorageUser"),
+            password=_password(settings),
+            host=settings.text("StorageHost"),
+            port=settings.integer("StoragePort") or _USUAL_PORTS[kind],
+            database=location,
+            query=_encryption(settings, kind),
+        ).render_as_string(hide_password=False)
+    )
+
+
+def _password(settings: DbdSettings) -> str | None:
+    script = settings.text("StoragePassScript")
+    if not script:
+        return settings.text("StoragePass") or None
+    try:
+        done = subprocess.run(
+            [script], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SCRIPT_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SpritzError(f"StoragePassScript {script} failed: {error}") from error
+    return done.stdout.strip() or None
+
+
+def _encryption(settings: DbdSettings, kind: str) -> dict[str, str]:
+    """StorageParameters=SSL_CA=…,SSL_CERT=…,SSL_KEY=…"""
+    names = (
+        {"ssl_ca": "ssl_ca", "ssl_cert": "ssl_cert", "ssl_key": "ssl_key"}
+        if kind == "mysql"
+        else {"ssl_ca": "sslrootcert", "ssl_cert": "sslcert", "ssl_key": "sslkey"}
+    )
+    found = {}
+    for word in settings.words("StorageParameters"):
+        name, _, value = word.partition("=")
+        if name.lower() not in names:
+            raise SpritzError(f"StorageParameters={name} is not supported", hint=f"known: {', '.join(names).upper()}")
+        found[names[name.lower()]] = value
+    return found

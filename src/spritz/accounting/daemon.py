@@ -1,0 +1,112 @@
+"""slurmdbd, assembled: opens and migrates the database, listens, and stops in order.
+
+The order of stopping: no new connections; the batch that is being stored is finished and answered; the connections
+close. What was not acknowledged, controllers send again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from spritz.accounting.api import Api
+from spritz.accounting.engine import DatabaseError
+from spritz.client.locate import database_socket_name
+from spritz.client.server import Server
+from spritz.model.errors import SpritzError
+from spritz.runtime import log as runtime_log
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.sockets import AddressInUse
+
+if TYPE_CHECKING:
+    from spritz.accounting.store import Store
+    from spritz.config.loaded import DbdSettings
+    from spritz.runtime.daemonize import Startup
+    from spritz.runtime.log import Logger
+    from spritz.runtime.pidfile import PidFile
+
+#: A database that is not there yet (a machine that starts) is waited for, at most so long between attempts.
+RETRY_SECONDS_MAX = 30.0
+
+_IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGPIPE, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
+
+
+async def serve(
+    store: Store, settings: DbdSettings, startup: Startup, log: Logger, slurm_uid: int, pid_file: PidFile
+) -> int:
+    """Serve until told to stop. Returns the exit status."""
+    clock = SystemClock()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    for signal_number in (signal.SIGHUP, signal.SIGUSR2):
+        loop.add_signal_handler(signal_number, _reopen_log, log)
+    for number in _IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if not await _open_database(store, log, stopping):
+        return 0
+    api = Api(store, clock, log, slurm_uid)
+    try:
+        async with Server(api.handlers(), role="slurmdbd", log=log) as server:
+            await _listen(server, settings, log)
+            startup.serves()
+            log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
+            await stopping.wait()
+            server.stop_listening()
+            await loop.run_in_executor(None, api.close)
+            pid_file.release()
+    finally:
+        store.engine.dispose()
+    log.info("daemon.stopped")
+    return 0
+
+
+async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> bool:
+    """Connect and bring the tables up to date. False: told to stop. Raises DatabaseError where that is final."""
+    wait = 0.5
+    while not stopping.is_set():
+        try:
+            before, after = await asyncio.to_thread(store.migrate)
+        except DatabaseError as error:
+            if not error.temporary:
+                raise
+            log.error("database.unavailable", error=error.message, retry_seconds=wait)
+            try:
+                async with asyncio.timeout(wait):
+                    await stopping.wait()
+            except TimeoutError:
+                wait = min(wait * 2, RETRY_SECONDS_MAX)
+            continue
+        if before != after:
+            log.info("database.migrated", before=before or "empty", after=after)
+        return True
+    return False
+
+
+async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
+    port = settings.integer("DbdPort")
+    try:
+        try:
+            await server.listen_unix(database_socket_name(port))
+        except AddressInUse as error:
+            log.error("socket.taken", port=port, error=error, action="serving by TCP alone")
+        await server.listen_tcp(settings.text("DbdAddr"), port)
+    except OSError as error:
+        host = socket.gethostname()
+        raise SpritzError(
+            f"cannot listen on DbdPort {port} of {host}: {error.strerror}",
+            hint="another slurmdbd may be running; DbdPort sets another port",
+        ) from error
+
+
+def _reopen_log(log: Logger) -> None:
+    try:
+        runtime_log.reopen()
+    except OSError as error:
+        log.error("log.reopen_failed", error=error)
+    else:
+        log.info("log.reopened", pid=os.getpid())

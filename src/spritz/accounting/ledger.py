@@ -1,0 +1,434 @@
+"""Events to records, in memory: what the tables will say after a batch.
+
+Pure: `Ledger.apply(place, event)` changes the records that it holds and remembers which; the store loads what a batch
+needs beforehand (`needed`), and writes what has changed afterwards (`changes`). Applying the same events in other
+batches gives the same records.
+
+Source: sacct(1) for what each value means; `core.apply` for what each event says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spritz.accounting import nodes, steps
+from spritz.model import job_tres
+from spritz.model.accounting import (
+    JobRecord,
+    NodeEventRecord,
+    ReasonRecord,
+    StepRecord,
+    SuspensionRecord,
+)
+from spritz.model.events import cluster as cluster_events
+from spritz.model.events import job as job_events
+from spritz.model.events import step as step_events
+from spritz.model.reasons import Reason
+from spritz.model.resources import mask_of, mask_text
+from spritz.model.states import JobFlag
+from spritz.notation import hostlist, tres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+    from spritz.model.resources import Allocation
+
+#: Longest text of columns that an index needs short; longer ones are cut.
+NAME_LENGTH = 255
+
+_AT_END: int = (JobFlag.COMPLETING | JobFlag.CONFIGURING).value
+
+
+class Changes:
+    """What a batch has changed, for the store to write."""
+
+    __slots__ = ("jobs", "node_events", "reasons", "steps", "suspensions")
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, JobRecord] = {}
+        self.steps: dict[tuple[int, int], StepRecord] = {}
+        self.reasons: list[ReasonRecord] = []
+        self.suspensions: dict[tuple[int, float], SuspensionRecord] = {}
+        self.node_events: dict[int, NodeEventRecord] = {}
+
+
+class Ledger:
+    """The records of one cluster that recent events were about.
+
+    `jobs` has the newest life of each job by its number of the controller's; None: it is known that there is none.
+    `keep_comments` and `keep_extra`: AccountingStoreFlags.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, JobRecord | None] = {}
+        #: open steps of those jobs: number -> step id -> record
+        self.steps: dict[int, dict[int, StepRecord]] = {}
+        #: open node events by node; None before they were loaded
+        self.node_events: dict[str, NodeEventRecord] | None = None
+        self.keep = frozenset[str]()
+        self.changes = Changes()
+
+    def take_changes(self) -> Changes:
+        """What has changed since the last call."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def needed(self, events: Iterable[Event]) -> list[int]:
+        """Jobs whose newest life must be known before these events are applied, and is not."""
+        wanted: dict[int, None] = {}
+        created: set[int] = set()
+        known = self.jobs
+        for event in events:
+            if type(event) is job_events.JobQueued:
+                created.add(event.job.id)
+                continue
+            for job_id in _jobs_of(event):
+                if job_id not in known and job_id not in created:
+                    wanted[job_id] = None
+        return list(wanted)
+
+    def put_job(self, job_id: int, record: JobRecord | None, steps: Iterable[StepRecord] = ()) -> None:
+        """What the database holds of a job: its newest life, and that one's open steps."""
+        self.jobs[job_id] = record
+        if record is not None:
+            self.steps[record.number] = {step.step_id: step for step in steps}
+
+    def apply(self, place: int, event: Event) -> None:
+        """Take one event. One about a job that was never heard of changes nothing."""
+        applier = _APPLIERS.get(type(event))
+        if applier is not None:
+            applier(self, place, event)
+
+    # -- used by the appliers
+
+    def job(self, job_id: int) -> JobRecord | None:
+        """The newest life, marked as changed."""
+        record = self.jobs.get(job_id)
+        if record is not None:
+            self.changes.jobs[record.number] = record
+        return record
+
+    def begin(self, record: JobRecord) -> None:
+        """A new life."""
+        self.jobs[record.job_id] = record
+        self.steps[record.number] = {}
+        self.changes.jobs[record.number] = record
+
+    def begin_step(self, record: StepRecord) -> None:
+        """A step began."""
+        self.steps[record.number][record.step_id] = record
+        self.changes.steps[record.number, record.step_id] = record
+
+    def open_step(self, job_id: int, step_id: int) -> StepRecord | None:
+        """A step that has not ended, marked as changed."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return None
+        record = self.steps[job.number].get(step_id)
+        if record is not None:
+            self.changes.steps[record.number, record.step_id] = record
+        return record
+
+    def note(self, place: int, record: JobRecord, at: float, reason: str, detail: str) -> None:
+        """The job waits for something else now."""
+        if (record.reason, record.reason_detail) == (reason, detail):
+            return
+        record.reason, record.reason_detail = reason, detail
+        self.changes.jobs[record.number] = record
+        self.changes.reasons.append(
+            ReasonRecord(number=record.number, place=place, at=at, reason=reason, detail=detail)
+        )
+
+
+def text(value: str, length: int = 0) -> str:
+    """A user's text as every database takes it: without NUL, and not longer than its column."""
+    if "\0" in value:
+        value = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return value[:length] if length else value
+
+
+def _jobs_of(event: Event) -> tuple[int, ...]:
+    kind = type(event)
+    if kind is job_events.JobsNoted:
+        return tuple(note.job_id for note in event.notes)  # type: ignore[attr-defined]  # as its type says
+    if kind is job_events.ArrayTaskSplit:
+        return (event.array_job_id,)  # type: ignore[attr-defined]
+    if kind is job_events.ArrayTasksCancelled:
+        return (event.array_job_id,)  # type: ignore[attr-defined]
+    if kind is job_events.JobUpdated:
+        return (event.job.id,)  # type: ignore[attr-defined]
+    if kind is step_events.StepOpened:
+        return (event.step.job_id,)  # type: ignore[attr-defined]
+    if kind in _APPLIERS and hasattr(event, "job_id"):
+        return (event.job_id,)
+    return ()
+
+
+# -- jobs
+
+
+def record_of(number: int, job: Job, keep: frozenset[str]) -> JobRecord:
+    """A whole job as a record."""
+    record = JobRecord(number=number, job_id=job.id)
+    describe(record, job, keep)
+    return record
+
+
+def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
+    """Everything that a whole job says."""
+    spec = job.spec
+    record.restart_count = job.restart_count
+    record.array_job_id = job.array_job_id
+    record.array_task_id = job.array_task_id
+    if job.array is not None:
+        record.array_tasks, record.array_limit = job.array.pending, job.array.limit
+    record.uid, record.gid = spec.uid, spec.gid
+    record.user, record.group = text(spec.user, NAME_LENGTH), text(spec.group, NAME_LENGTH)
+    record.account = text(spec.account, NAME_LENGTH)
+    record.qos = text(spec.qos, NAME_LENGTH)
+    record.wckey = text(spec.wckey, NAME_LENGTH)
+    # While it waits, sacct shows all that it may run in.
+    waiting = job.allocation is None and len(spec.partitions) > 1
+    record.partition = text(",".join(spec.partitions) if waiting else job.partition, NAME_LENGTH)
+    record.reservation = text(spec.reservation, NAME_LENGTH)
+    record.name = text(spec.name, NAME_LENGTH)
+    record.state = job.state.value
+    record.flags = job.flags & ~_AT_END
+    record.reason, record.reason_detail = job.reason.value, text(job.reason_detail)
+    record.submitted_at, record.eligible_at = job.submitted_at, job.eligible_at
+    record.started_at, record.ended_at = job.started_at, job.ended_at
+    record.suspended_at, record.suspended_seconds = job.suspended_at, job.suspended_seconds
+    record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
+    record.priority = job.priority
+    record.exit_status, record.derived_exit_status = job.exit_status, job.derived_exit_status
+    record.cancelled_by = job.cancelled_by_uid
+    asked = job_tres.requested(job)
+    record.tres_requested = tres.format(asked)
+    record.requested_cpus, record.requested_nodes = asked[0][1], spec.nodes_min
+    if job.allocation is not None:
+        allocate(record, job.allocation)
+    record.failed_node = job.failed_node
+    record.licenses = text(spec.licenses)
+    record.constraints = text(spec.features)
+    record.sharing = spec.sharing.value
+    record.batch = spec.batch
+    record.work_dir, record.command = text(spec.work_dir), text(spec.command)
+    record.submit_line = text(spec.submit_line)
+    if "no_stdio" not in keep:
+        record.stdin, record.stdout, record.stderr = text(spec.stdin), text(spec.stdout), text(spec.stderr)
+    record.comment = text(spec.comment) if "job_comment" in keep else ""
+    record.admin_comment, record.system_comment = text(spec.admin_comment), text(spec.system_comment)
+    record.extra = text(spec.extra) if "job_extra" in keep else ""
+    record.script_key = spec.script_key if "job_script" in keep else ""
+    record.environment_key = spec.environment_key if "job_env" in keep else ""
+
+
+def allocate(record: JobRecord, allocation: Allocation) -> None:
+    """What the job was given."""
+    record.nodes, record.node_count = hostlist.compress(allocation.names), len(allocation.nodes)
+    given = job_tres.allocated_pairs(allocation)
+    record.cpus = given[0][1]
+    record.tres_allocated = tres.format(given)
+
+
+def _queued(ledger: Ledger, place: int, event: job_events.JobQueued) -> None:
+    record = record_of(place, event.job, ledger.keep)
+    ledger.begin(record)
+    if record.reason != "None":
+        ledger.changes.reasons.append(
+            ReasonRecord(number=place, place=place, at=event.at, reason=record.reason, detail=record.reason_detail)
+        )
+
+
+def _copy(record: JobRecord, number: int) -> JobRecord:
+    from msgspec.structs import replace
+
+    return replace(record, number=number)
+
+
+def _split(ledger: Ledger, place: int, event: job_events.ArrayTaskSplit) -> None:
+    array = ledger.job(event.array_job_id)
+    if array is None:
+        return
+    if event.job_id == event.array_job_id:  # the last one has the array's own number
+        array.array_task_id, array.array_tasks = event.task_id, ""
+        return
+    if array.array_tasks:
+        array.array_tasks = mask_text(mask_of(array.array_tasks) & ~(1 << event.task_id))
+    task = _copy(array, place)
+    task.job_id, task.array_task_id, task.array_tasks = event.job_id, event.task_id, ""
+    ledger.begin(task)
+
+
+def _tasks_cancelled(ledger: Ledger, place: int, event: job_events.ArrayTasksCancelled) -> None:
+    array = ledger.job(event.array_job_id)
+    if array is None or not array.array_tasks:
+        return
+    array.array_tasks = mask_text(mask_of(array.array_tasks) & ~mask_of(event.tasks))
+    gone = _copy(array, place)
+    gone.array_tasks, gone.state, gone.cancelled_by = event.tasks, "CANCELLED", event.by_uid
+    gone.started_at = gone.ended_at = event.at
+    gone.aside = True
+    # Not the array's newest life: it stands beside it, under the same number of the controller's.
+    ledger.changes.jobs[place] = gone
+
+
+def _updated(ledger: Ledger, place: int, event: job_events.JobUpdated) -> None:
+    record = ledger.job(event.job.id)
+    if record is not None:
+        describe(record, event.job, ledger.keep)
+
+
+def _held(ledger: Ledger, place: int, event: job_events.JobHeld) -> None:
+    record = ledger.job(event.job_id)
+    if record is not None:
+        record.priority = 0
+        ledger.note(place, record, event.at, event.reason.value, text(event.detail))
+
+
+def _released(ledger: Ledger, place: int, event: job_events.JobReleased) -> None:
+    record = ledger.job(event.job_id)
+    if record is not None:
+        record.priority, record.eligible_at = event.priority, event.eligible_at
+        ledger.note(place, record, event.at, event.reason.value, "")
+
+
+def _became_eligible(ledger: Ledger, place: int, event: job_events.JobBecameEligible) -> None:
+    record = ledger.job(event.job_id)
+    if record is not None:
+        record.eligible_at = record.eligible_at or event.at
+        ledger.note(place, record, event.at, event.reason.value, "")
+
+
+def _dependencies_changed(ledger: Ledger, place: int, event: job_events.DependenciesChanged) -> None:
+    record = ledger.job(event.job_id)
+    if record is not None:
+        record.eligible_at = event.eligible_at
+        ledger.note(place, record, event.at, event.reason.value, "")
+
+
+def _noted(ledger: Ledger, place: int, event: job_events.JobsNoted) -> None:
+    for note in event.notes:
+        record = ledger.jobs.get(note.job_id)
+        if record is not None:
+            ledger.note(place, record, event.at, note.reason.value, text(note.detail))
+
+
+def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
+    record = ledger.job(event.job_id)
+    if record is None:
+        return
+    # The last thing that it waited for stays in the record, as in Slurm: sacct's Reason.
+    record.state, record.flags = "RUNNING", 0
+    record.started_at, record.ended_at = event.at, 0.0
+    record.eligible_at = record.eligible_at or event.at
+    record.time_limit_minutes = event.time_limit_minutes
+    record.partition = event.allocation.partition
+    allocate(record, event.allocation)
+    if event.licenses:
+        record.licenses = ",".join(f"{name}:{count}" if count > 1 else name for name, count in event.licenses)
+    if record.batch:
+        steps.begin_batch(ledger, record, event)
+
+
+def _suspended(ledger: Ledger, place: int, event: job_events.JobSuspended) -> None:
+    record = ledger.job(event.job_id)
+    if record is not None:
+        record.state, record.suspended_at = "SUSPENDED", event.at
+        key = record.number, event.at
+        ledger.changes.suspensions[key] = SuspensionRecord(number=record.number, started_at=event.at)
+
+
+def _end_suspension(ledger: Ledger, record: JobRecord, at: float) -> None:
+    if record.suspended_at:
+        key = record.number, record.suspended_at
+        ledger.changes.suspensions[key] = SuspensionRecord(
+            number=record.number, started_at=record.suspended_at, ended_at=at
+        )
+        seconds = at - record.suspended_at
+        record.suspended_seconds += seconds
+        record.suspended_at = 0.0
+        for step in ledger.steps[record.number].values():
+            step.suspended_seconds += seconds
+            ledger.changes.steps[step.number, step.step_id] = step
+
+
+def _resumed(ledger: Ledger, place: int, event: job_events.JobResumed) -> None:
+    record = ledger.job(event.job_id)
+    if record is not None:
+        _end_suspension(ledger, record, event.at)
+        record.state = "RUNNING"
+
+
+def _node_failed(ledger: Ledger, place: int, event: job_events.JobNodeFailed) -> None:
+    record = ledger.job(event.job_id)
+    if record is not None:
+        record.failed_node = event.node
+
+
+def _ended(ledger: Ledger, place: int, event: job_events.JobEnded) -> None:
+    record = ledger.job(event.job_id)
+    if record is None:
+        return
+    _end_suspension(ledger, record, event.at)
+    if record.state == "PENDING":
+        record.started_at = event.at  # as Slurm has it: it ran for no time
+    elif event.reason is not Reason.NONE:
+        record.reason, record.reason_detail = event.reason.value, text(event.reason_detail)
+    record.state, record.ended_at = event.state.value, event.at
+    record.exit_status, record.derived_exit_status = event.exit_status, event.derived_exit_status
+    record.cancelled_by = event.by_uid
+    record.failed_node = event.failed_node or record.failed_node
+
+
+def _requeued(ledger: Ledger, place: int, event: job_events.JobRequeued) -> None:
+    old = ledger.job(event.job_id)
+    if old is None:
+        return
+    old.flags |= int(event.flags) | JobFlag.REQUEUED.value
+    new = _copy(old, place)
+    new.restart_count, new.state, new.flags = event.restart_count, "PENDING", 0
+    new.submitted_at, new.eligible_at = event.at, event.eligible_at
+    new.started_at = new.ended_at = new.suspended_at = new.suspended_seconds = 0.0
+    new.exit_status = new.derived_exit_status = 0
+    new.cancelled_by, new.failed_node = -1, ""
+    new.nodes, new.node_count, new.cpus, new.tres_allocated = "", 0, 0, ""
+    new.priority = event.priority
+    new.reason, new.reason_detail = event.reason.value, text(event.reason_detail)
+    # Steps of the life before may report their end yet: they stay reachable through it.
+    open_steps = ledger.steps.get(old.number, {})
+    ledger.begin(new)
+    ledger.steps[new.number] = dict(open_steps)
+    ledger.changes.reasons.append(
+        ReasonRecord(number=new.number, place=place, at=event.at, reason=new.reason, detail=new.reason_detail)
+    )
+
+
+# Any: each function takes its own kind of event.
+_APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
+    job_events.JobQueued: _queued,
+    job_events.ArrayTaskSplit: _split,
+    job_events.ArrayTasksCancelled: _tasks_cancelled,
+    job_events.JobUpdated: _updated,
+    job_events.JobHeld: _held,
+    job_events.JobReleased: _released,
+    job_events.JobBecameEligible: _became_eligible,
+    job_events.DependenciesChanged: _dependencies_changed,
+    job_events.JobsNoted: _noted,
+    job_events.JobStarted: _started,
+    job_events.JobSuspended: _suspended,
+    job_events.JobResumed: _resumed,
+    job_events.JobNodeFailed: _node_failed,
+    job_events.JobEnded: _ended,
+    job_events.JobRequeued: _requeued,
+    step_events.StepOpened: steps.opened,
+    step_events.StepLaunched: steps.launched,
+    step_events.StepNodeEnded: steps.node_ended,
+    step_events.StepEnded: steps.ended,
+    step_events.StepCancelled: steps.cancelled,
+    cluster_events.ClusterConfigured: nodes.configured,
+    cluster_events.NodeRegistered: nodes.changed,
+    cluster_events.NodeStateChanged: nodes.changed,
+}

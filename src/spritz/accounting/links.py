@@ -1,0 +1,90 @@
+"""The controllers that are connected, and reading what they have written.
+
+A question about jobs is answered from the database once it holds every event that was durable when the question came:
+each connected controller is asked for its last one, and waited for. So a job is seen as soon as its submission was
+acknowledged. A controller that is away, or far behind, does not hold an answer up for longer than `PATIENCE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from spritz.model.accounting import EventsFlushed, FlushEvents
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from spritz.client.channel import Channel
+    from spritz.runtime.log import Logger
+
+#: How long a question waits for the newest events.
+PATIENCE_SECONDS = 5.0
+
+
+class Link:
+    """One controller's connection. `stored` is the last of its events in the database."""
+
+    def __init__(self, cluster: str, channel: Channel, stored: int) -> None:
+        self.cluster = cluster
+        self.channel = channel
+        self.stored = stored
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def advance(self, sequence: int) -> None:
+        """Events up to `sequence` are stored."""
+        self.stored = sequence
+        left = []
+        for wanted, future in self._waiting:
+            if wanted <= sequence:
+                if not future.done():
+                    future.set_result(None)
+            else:
+                left.append((wanted, future))
+        self._waiting = left
+
+    async def reach(self, sequence: int) -> None:
+        """Return when events up to `sequence` are stored."""
+        if sequence > self.stored:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append((sequence, future))
+            await future
+
+
+class Links:
+    """Connected controllers by cluster name."""
+
+    def __init__(self, log: Logger) -> None:
+        self.by_cluster: dict[str, Link] = {}
+        self._log = log
+
+    def connect(self, cluster: str, channel: Channel, stored: int) -> Link:
+        """A controller has registered; an earlier connection of its cluster counts no more."""
+        link = self.by_cluster[cluster] = Link(cluster, channel, stored)
+        channel.on_close(lambda: self._gone(link))
+        return link
+
+    def of(self, cluster: str, channel: Channel) -> Link:
+        """The link of this very connection. Raises SpritzError if a later one has taken over."""
+        link = self.by_cluster.get(cluster)
+        if link is None or link.channel is not channel:
+            raise SpritzError(f"cluster {cluster} is not registered on this connection", code="ESLURM_CLUSTER_DELETED")
+        return link
+
+    async def catch_up(self, clusters: tuple[str, ...]) -> list[str]:
+        """Have the newest events stored; the clusters for which that was not possible in time."""
+        links = [link for name, link in self.by_cluster.items() if not clusters or name in clusters]
+        behind = []
+        for link in links:
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    flushed = await link.channel.call(FlushEvents(), EventsFlushed, timeout=PATIENCE_SECONDS)
+                    await link.reach(flushed.sequence)
+            except (TimeoutError, SpritzError) as error:
+                behind.append(link.cluster)
+                self._log.verbose("cluster.behind", cluster=link.cluster, error=str(error))
+        return behind
+
+    def _gone(self, link: Link) -> None:
+        if self.by_cluster.get(link.cluster) is link:
+            del self.by_cluster[link.cluster]
+            self._log.info("cluster.gone", cluster=link.cluster, sequence=link.stored)

@@ -1,0 +1,41 @@
+"""Alembic's scripts, and how they are run. A released script never changes again: what comes after it is a new one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from spritz.accounting import schema
+from spritz.accounting.engine import DatabaseError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "spritz.accounting:migrations")
+    return config
+
+
+def revisions() -> list[str]:
+    """All revisions, the first one first."""
+    return [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
+
+
+def upgrade(connection: Connection, revision: str = "head") -> str | None:
+    """Bring the database to a revision; where it stood before. Raises DatabaseError for one of a later release."""
+    before = schema.revision(connection)
+    if before is not None and before not in revisions():
+        raise DatabaseError(
+            f"the database is of a later release (revision {before})",
+            hint="start that release's slurmdbd; databases are not taken back",
+            temporary=False,
+        )
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+    return before

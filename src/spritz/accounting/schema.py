@@ -1,0 +1,122 @@
+"""The tables, one column for each field of the records in `model.accounting`.
+
+What a database of this release looks like; how it came to be so is `migrations/`, and a test compares the two.
+Names that are compared or indexed are short and compared byte by byte on every kind of database; other texts have no
+bound that matters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+    text,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.types import TypeEngine
+
+from spritz.model.accounting import JobRecord, NodeEventRecord, ReasonRecord, StepRecord, SuspensionRecord
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+    from sqlalchemy import Connection
+
+#: The newest script of `migrations/versions`, which makes these tables.
+REVISION = "0001"
+
+metadata = MetaData()
+
+#: MariaDB's TEXT ends at 64 KiB.
+LONG_TEXT = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
+BLOB = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+#: MariaDB compares without regard to case otherwise, and its latin1 cannot hold every name.
+_OPTIONS: dict[str, Any] = {"mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin", "mysql_engine": "InnoDB"}
+_OPTIONS |= {key.replace("mysql", "mariadb"): value for key, value in _OPTIONS.items()}
+
+#: Texts that conditions and indexes are made of.
+_SHORT = frozenset(
+    {"user", "group", "account", "qos", "wckey", "partition", "reservation", "name", "state", "reason", "failed_node"}
+    | {"script_key", "environment_key", "sharing", "layout", "node"}
+)
+
+
+def _column(name: str, hint: Any, keys: tuple[str, ...]) -> Column[Any]:
+    members = get_args(hint) or (hint,)
+    kind: TypeEngine[Any]
+    if bool in members:
+        kind = Boolean()
+    elif float in members:
+        kind = Double()
+    elif int in members:
+        kind = BigInteger()
+    else:
+        kind = String(255) if name in _SHORT else LONG_TEXT
+    return Column(name, kind, primary_key=name in keys, nullable=type(None) in members, autoincrement=False)
+
+
+def _table(name: str, record: type[Struct], *keys: str, leave_out: tuple[str, ...] = ()) -> Table:
+    hints = get_type_hints(record)
+    columns = [_column(field, hints[field], keys) for field in record.__struct_fields__ if field not in leave_out]
+    return Table(
+        name, metadata, Column("cluster_id", Integer, primary_key=True, autoincrement=False), *columns, **_OPTIONS
+    )
+
+
+clusters = Table(
+    "clusters",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("name", String(255), nullable=False, unique=True),
+    #: what was added to the journal's sequence numbers to get places
+    Column("base", BigInteger, nullable=False),
+    #: the journal that these sequence numbers are of, and the last one stored
+    Column("journal", BigInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("version", String(255), nullable=False),
+    Column("store", String(255), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("registered_at", Double, nullable=False),
+    #: events that never came: the controller kept them no longer
+    Column("lost", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+jobs = _table("jobs", JobRecord, "number", leave_out=("cluster",))
+steps = _table("steps", StepRecord, "number", "step_id")
+pending_reasons = _table("pending_reasons", ReasonRecord, "number", "place")
+suspensions = _table("suspensions", SuspensionRecord, "number", "started_at")
+node_events = _table("node_events", NodeEventRecord, "place")
+documents = Table(
+    "documents", metadata, Column("key", String(64), primary_key=True), Column("body", BLOB, nullable=False), **_OPTIONS
+)
+
+Index("jobs_by_id", jobs.c.cluster_id, jobs.c.job_id, jobs.c.number)
+Index("jobs_by_array", jobs.c.cluster_id, jobs.c.array_job_id)
+Index("jobs_by_user", jobs.c.cluster_id, jobs.c.uid, jobs.c.ended_at)
+Index("jobs_by_account", jobs.c.cluster_id, jobs.c.account, jobs.c.ended_at)
+Index("jobs_by_end", jobs.c.cluster_id, jobs.c.ended_at)
+Index("steps_open", steps.c.cluster_id, steps.c.job_id, steps.c.ended_at)
+Index("node_events_open", node_events.c.cluster_id, node_events.c.ended_at)
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision of a database, as Alembic notes it; None for an empty one."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return found

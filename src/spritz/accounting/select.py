@@ -1,0 +1,236 @@
+"""Questions about jobs, as SQL; answers streamed, so that a million rows need no more memory than a hundred.
+
+A `Reading` holds one connection and gives one piece after the other; conditions that SQL cannot state (hostlists, task
+masks) are checked on the way. Source: sacct(1) DEFAULT TIME WINDOW and --state; the states' times as 22.05 has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine, and_, func, or_, select
+
+from spritz.accounting import schema
+from spritz.accounting.engine import told
+from spritz.accounting.store import job_of, step_of
+from spritz.model.accounting import JobRecord, JobWithSteps, SelectJobs, StepRecord
+from spritz.model.ids import STEP_MAX
+from spritz.model.resources import mask_of
+from spritz.model.states import JobFlag
+from spritz.notation import hostlist
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection
+
+#: Jobs of one piece.
+PIECE = 500
+
+_jobs, _steps = schema.jobs.c, schema.steps.c
+
+
+def read_jobs(engine: Engine, query: SelectJobs) -> Iterator[list[JobWithSteps]]:
+    """Jobs that match, by cluster and job id, in pieces. Holds a connection until it is exhausted or closed.
+
+    Raises DatabaseError.
+    """
+    with told(engine.url), engine.connect() as connection:
+        for cluster_id, name in _clusters(connection, query.clusters):
+            yield from _Reading(engine, query, cluster_id, name).pieces(connection)
+
+
+def _clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int, str]]:
+    table = schema.clusters
+    statement = select(table.c.id, table.c.name).order_by(table.c.name)
+    if names:
+        statement = statement.where(table.c.name.in_(names))
+    return [(row[0], row[1]) for row in connection.execute(statement)]
+
+
+class _Reading:
+    def __init__(self, engine: Engine, query: SelectJobs, cluster_id: int, name: str) -> None:
+        self._engine = engine
+        self._query = query
+        self._cluster_id = cluster_id
+        self._name = name
+        self._nodes = frozenset(query.nodes)
+        self._picks = _by_job(query)
+
+    def pieces(self, connection: Connection) -> Iterator[list[JobWithSteps]]:
+        statement = (
+            select(schema.jobs)
+            .where(_jobs.cluster_id == self._cluster_id, *conditions(self._query))
+            .order_by(_jobs.job_id, _jobs.number)
+        )
+        rows = connection.execution_options(yield_per=PIECE).execute(statement)
+        held: list[JobRecord] = []
+        try:
+            for part in rows.partitions(PIECE):
+                records = held + [job for row in part if self._fits(job := job_of(row, self._name))]
+                held = [] if self._query.duplicates else _newest_lives(records)
+                if records:
+                    yield self._with_steps(records)
+            if held:
+                yield self._with_steps(held)
+        finally:
+            rows.close()
+
+    def _fits(self, job: JobRecord) -> bool:
+        if self._nodes and not (job.nodes and self._nodes.intersection(hostlist.expand(job.nodes))):
+            return False
+        if self._query.constraints and not set(self._query.constraints) <= set(job.constraints.split("&")):
+            return False
+        return not self._picks or self._picked(job)
+
+    def _picked(self, job: JobRecord) -> bool:
+        for number in {job.job_id, job.array_job_id, job.het_job_id}:
+            for tasks, offset in self._picks.get(number, ()):
+                if offset is not None and offset != job.het_offset:
+                    continue
+                if not tasks:
+                    return True
+                if job.array_job_id == number and (
+                    (job.array_task_id is not None and tasks >> job.array_task_id & 1)
+                    or (job.array_tasks and mask_of(job.array_tasks) & tasks)
+                ):
+                    return True
+        return False
+
+    def _with_steps(self, jobs: list[JobRecord]) -> list[JobWithSteps]:
+        if not self._query.steps:
+            return [JobWithSteps(job=job) for job in jobs]
+        # On a connection of its own: the one that streams is in the middle of its answer.
+        by_number: dict[int, list[StepRecord]] = {}
+        statement = select(schema.steps).where(
+            _steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in jobs])
+        )
+        with self._engine.connect() as connection:
+            for row in connection.execute(statement):
+                step = step_of(row)
+                by_number.setdefault(step.number, []).append(step)
+        return [JobWithSteps(job=job, steps=sorted(by_number.get(job.number, ()), key=_step_order)) for job in jobs]
+
+
+def _step_order(step: StepRecord) -> tuple[bool, int]:
+    # batch, extern, interactive; then 0, 1 …
+    return step.step_id <= STEP_MAX, step.step_id
+
+
+def _by_job(query: SelectJobs) -> dict[int, list[tuple[int, int | None]]]:
+    found: dict[int, list[tuple[int, int | None]]] = {}
+    for pick in query.picks:
+        found.setdefault(pick.job_id, []).append((mask_of(pick.tasks) if pick.tasks else 0, pick.het_offset))
+    return found
+
+
+def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
+    """Leave in `records` the last life of each job; what may yet be followed by a later one is taken out, returned."""
+    held: list[JobRecord] = []
+    if records:
+        last_id = records[-1].job_id
+        while records and records[-1].job_id == last_id:
+            held.insert(0, records.pop())
+    for group in (records, held):
+        seen: set[int] = set()
+        kept = []
+        for job in reversed(group):
+            if not job.aside:
+                if job.job_id in seen:
+                    continue
+                seen.add(job.job_id)
+            kept.append(job)
+        group[:] = kept[::-1]
+    return held
+
+
+def conditions(query: SelectJobs) -> list[ColumnElement[bool]]:
+    """What SQL can check."""
+    found: list[ColumnElement[bool]] = []
+    if query.picks:
+        ids = sorted({pick.job_id for pick in query.picks})
+        found.append(or_(_jobs.job_id.in_(ids), _jobs.array_job_id.in_(ids), _jobs.het_job_id.in_(ids)))
+    for column, wanted in (
+        (_jobs.uid, query.users),
+        (_jobs.gid, query.groups),
+        (_jobs.account, query.accounts),
+        (_jobs.partition, query.partitions),
+        (_jobs.qos, query.qos),
+        (_jobs.wckey, query.wckeys),
+        (_jobs.name, query.names),
+        (_jobs.reason, query.reasons),
+    ):
+        if wanted:
+            found.append(column.in_(wanted))
+    for column, low, high in (
+        (_jobs.cpus, query.cpus_min, query.cpus_max),
+        (_jobs.node_count, query.nodes_min, query.nodes_max),
+        (_jobs.time_limit_minutes, query.time_limit_min, query.time_limit_max),
+    ):
+        if low is not None:
+            found.append(column >= low)
+        if high is not None:
+            found.append(column <= high)
+    window = _window(query)
+    if window is not None:
+        found.append(window)
+    return found
+
+
+def _window(query: SelectJobs) -> ColumnElement[bool] | None:
+    start, end = query.starts_at, query.ends_at
+    if query.states:
+        return or_(*(_in_state(state, start, end) for state in query.states))
+    parts: list[ColumnElement[bool]] = []
+    if start:
+        parts.append(or_(_jobs.ended_at == 0.0, _jobs.ended_at >= start))
+    if end and not query.not_eligible:
+        parts += [_jobs.eligible_at > 0.0, _jobs.eligible_at <= end]
+    elif end:
+        parts.append(_jobs.submitted_at <= end)
+    return and_(*parts) if parts else None
+
+
+def _in_state(state: str, start: float | None, end: float | None) -> ColumnElement[bool]:
+    if state in JobFlag.__members__:
+        bit = JobFlag[state].value
+        return and_(_jobs.flags.op("&")(bit) != 0, *_ended_within(start, end))
+    if state == "PENDING":
+        began, over, live = _jobs.eligible_at, _jobs.started_at, _jobs.state == "PENDING"
+    elif state in ("RUNNING", "SUSPENDED"):
+        began, over = _jobs.started_at, _jobs.ended_at
+        live = _jobs.state == state
+        if state == "SUSPENDED":
+            return and_(live, began > 0.0)
+    else:
+        return and_(_jobs.state == state, *_ended_within(start, end))
+    if not start and not end:
+        return live
+    if not start:
+        return and_(began > 0.0, began <= end)
+    times = [and_(began <= start, over >= start, over > 0.0)]
+    if end:
+        times.append(began.between(start, end))
+        # Nothing that was over at once was ever in the state.
+        times[-1] = and_(times[-1], or_(over == 0.0, over > began))
+    return and_(began > 0.0, or_(live, *times))
+
+
+def _ended_within(start: float | None, end: float | None) -> list[ColumnElement[bool]]:
+    parts: list[ColumnElement[bool]] = []
+    if start:
+        parts.append(_jobs.ended_at >= start)
+    if end:
+        parts.append(_jobs.ended_at <= end)
+    return parts
+
+
+def count_jobs(connection: Connection) -> int:
+    """Lives of jobs, of all clusters."""
+    return int(connection.execute(select(func.count()).select_from(schema.jobs)).scalar() or 0)
+
+
+def document_of(connection: Connection, key: str) -> bytes | None:
+    """A script or environment, if it was kept."""
+    table = schema.documents
+    found: Any = connection.execute(select(table.c.body).where(table.c.key == key)).scalar()
+    return found if found is None else bytes(found)

@@ -1,0 +1,72 @@
+"""What the tasks of a step used, added up over its nodes. Pure.
+
+`TRESUsageInMax` and its kin are kept as lists of `name=number` in base units: cpu in milliseconds, memory and disk in
+bytes. Source: sacct(1) TRESUsageIn*, TRESUsageOut*.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.model.accounting import StepRecord
+    from spritz.model.reports import Usage
+
+_MIB = 1024 * 1024
+
+
+def parse(text: str) -> dict[str, str]:
+    """`cpu=10,mem=2048` -> values by name."""
+    return dict(item.split("=", 1) for item in text.split(",")) if text else {}
+
+
+def write(values: dict[str, str] | dict[str, int]) -> str:
+    """Inverse of `parse`."""
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def add(step: StepRecord, node: str, used: Usage) -> None:
+    """One node has reported."""
+    step.user_cpu_seconds += used.cpu_user_seconds
+    step.system_cpu_seconds += used.cpu_system_seconds
+    cpu = round((used.cpu_user_seconds + used.cpu_system_seconds) * 1000)
+    incoming = {
+        "cpu": cpu,
+        "fs/disk": round(used.read_mib * _MIB),
+        "mem": round(used.rss_peak_mib * _MIB),
+        "vmem": round(used.vm_peak_mib * _MIB),
+    }
+    _add(step, "in", node, incoming)
+    _add(step, "out", node, {"fs/disk": round(used.written_mib * _MIB)})
+
+
+def _add(step: StepRecord, way: str, node: str, values: dict[str, int]) -> None:
+    first = not getattr(step, f"usage_{way}_tot")
+    if first and not any(values.values()):
+        # A node that was lost or never ran has nothing to say.
+        return
+    total = {name: int(value) for name, value in parse(getattr(step, f"usage_{way}_tot")).items()}
+    for name, value in values.items():
+        total[name] = total.get(name, 0) + value
+    setattr(step, f"usage_{way}_tot", write(total))
+    for bound, better in (("max", int.__gt__), ("min", int.__lt__)):
+        _bound(step, f"usage_{way}_{bound}", node, values, better)
+
+
+def _bound(step: StepRecord, column: str, node: str, values: dict[str, int], better: object) -> None:
+    known = parse(getattr(step, column))
+    where, who = parse(getattr(step, f"{column}_node")), parse(getattr(step, f"{column}_task"))
+    for name, value in values.items():
+        if name not in known or better(value, int(known[name])):  # type: ignore[operator]  # one of the two above
+            known[name], where[name], who[name] = str(value), node, "0"
+    setattr(step, column, write(known))
+    setattr(step, f"{column}_node", write(where))
+    setattr(step, f"{column}_task", write(who))
+
+
+def average(step: StepRecord) -> None:
+    """All nodes have reported."""
+    for way in ("in", "out"):
+        total = parse(getattr(step, f"usage_{way}_tot"))
+        tasks = max(1, step.tasks)
+        setattr(step, f"usage_{way}_ave", write({name: int(value) // tasks for name, value in total.items()}))

@@ -1,0 +1,210 @@
+"""sacct's options as one question. Source: sacct(1), DEFAULT TIME WINDOW."""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.format.job_states import state_named
+from spritz.cli.options import Fatal
+from spritz.cli.queue.ask import split_ids, words
+from spritz.cli.silent import Silent
+from spritz.model.accounting import JobPick, SelectJobs
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spritz.cli.context import Context
+
+    Given = Mapping[str, str]
+
+
+class Question:
+    """What is asked, the window that --truncate cuts to, and steps that were asked for by number."""
+
+    def __init__(self, query: SelectJobs, window: tuple[float, float], steps: dict[int, set[int]]) -> None:
+        self.query = query
+        self.window = window
+        #: job id -> the steps that are wanted of it; a job that is not in it has all of them shown
+        self.steps = steps
+
+
+def build(given: Given, cluster: str, now: float, context: Context) -> Question:
+    """The whole question. Raises SpritzError, or Silent where everything is said."""
+    picks = _picks(given.get("jobs", ""))
+    states = _states(given["state"]) if "state" in given else ()
+    start, end = window(given, now, context)
+    steps: dict[int, set[int]] = {}
+    for pick in picks:
+        if pick.step_id is not None:
+            steps.setdefault(pick.job_id, set()).add(pick.step_id)
+    for pick in picks:  # `-j 12,12.0`: the whole job is wanted too
+        if pick.step_id is None:
+            steps.pop(pick.job_id, None)
+    cpus, nodes = _range(given, "ncpus"), _range(given, "nnodes")
+    low, high = _limit(given, "timelimit-min"), _limit(given, "timelimit-max")
+    query = SelectJobs(
+        clusters=_clusters(given, cluster),
+        picks=picks,
+        users=_users(given, context, picked=bool(picks)),
+        groups=_groups(given, context),
+        accounts=tuple(word.lower() for word in words(given.get("accounts", ""))),
+        partitions=words(given.get("partition", "")),
+        qos=words(given.get("qos", "")),
+        wckeys=words(given.get("wckeys", "")),
+        names=words(given.get("name", "")),
+        states=states,
+        nodes=_nodes(given),
+        reasons=words(given.get("reason", "")),
+        constraints=words(given.get("constraints", "")),
+        starts_at=start,
+        ends_at=end,
+        cpus_min=cpus[0],
+        cpus_max=cpus[1],
+        nodes_min=nodes[0],
+        nodes_max=nodes[1],
+        # A lower bound alone means just this limit.
+        time_limit_min=low,
+        time_limit_max=high if low is not None and high is not None else low,
+        duplicates="duplicates" in given,
+        steps="allocations" not in given or "json" in given,
+        not_eligible=bool(picks) and not states,
+    )
+    cut = (start or 0.0, end or 0.0) if "truncate" in given else (0.0, 0.0)
+    return Question(query, cut, steps)
+
+
+def window(given: Given, now: float, context: Context) -> tuple[float | None, float | None]:
+    """--starttime and --endtime, or what stands for them. Raises Silent after the line that names a wrong one."""
+    start = _time(given["starttime"], now, context) if "starttime" in given else None
+    end = _time(given["endtime"], now, context) if "endtime" in given else None
+    picked, by_state = "jobs" in given, "state" in given
+    if start is None and not picked:
+        if not by_state:
+            start = _midnight(now)
+        else:
+            start = now if end is None else end
+    if end is None:
+        end = start if by_state and "starttime" in given else now
+    if start is not None and end is not None and start > end:
+        context.error("Start time (%s) requested is after end time (%s)." % _shown(start, end))  # noqa: UP031
+        raise Silent
+    return start, end
+
+
+def _shown(start: float, end: float) -> tuple[str, str]:
+    from spritz.notation.times import format_time
+
+    return format_time(start), format_time(end)
+
+
+def _time(text: str, now: float, context: Context) -> float:
+    from spritz.notation.times import TimeError, parse_time
+
+    try:
+        return parse_time(text, now, future=False)
+    except TimeError as error:
+        context.err(f"{error}\n")
+        raise Silent from error
+
+
+def _midnight(now: float) -> float:
+    from spritz.notation.times import parse_time
+
+    return parse_time("today", now, future=False)
+
+
+def _picks(text: str) -> tuple[JobPick, ...]:
+    from spritz.notation import jobid
+
+    found = []
+    for word in split_ids(text):
+        base, plus, offset = word.partition("+")
+        try:
+            reference = jobid.parse(base)
+            if plus and not (offset.isascii() and offset.isdigit()):
+                raise jobid.JobIdError(word)
+        except jobid.JobIdError as error:
+            raise Fatal(f"Bad job/step specified: {word}") from error
+        tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
+        found.append(JobPick(reference.job_id, tasks, reference.step, int(offset) if plus else None))
+    return tuple(found)
+
+
+def _states(text: str) -> tuple[str, ...]:
+    found = []
+    for word in words(text):
+        name = state_named(word)
+        if name is None:
+            raise Fatal(f"unrecognized job state value '{word}'")
+        found.append(name)
+    return tuple(found)
+
+
+def _clusters(given: Given, cluster: str) -> tuple[str, ...]:
+    if "allclusters" in given or given.get("clusters") in ("all", "-1"):
+        return ()
+    if "clusters" in given:
+        return tuple(word.lower() for word in words(given["clusters"]))
+    return (cluster,)
+
+
+def _users(given: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
+    from spritz.cli.people import uid_of
+
+    if "allusers" in given:
+        return ()
+    if "uid" in given:
+        numbers = []
+        for word in words(given["uid"]):
+            number = uid_of(word)
+            if number is None:
+                context.error(f"Invalid user id: {word}")
+                raise Silent
+            numbers.append(number)
+        return tuple(numbers)
+    uid = os.getuid()
+    return () if picked or uid == 0 else (uid,)
+
+
+def _groups(given: Given, context: Context) -> tuple[int, ...]:
+    import grp
+
+    numbers = []
+    for word in words(given.get("gid", "")):
+        try:
+            numbers.append(int(word) if word.isdigit() else grp.getgrnam(word).gr_gid)
+        except KeyError as error:
+            context.error(f"Invalid group id: {word}")
+            raise Silent from error
+    return tuple(numbers)
+
+
+def _nodes(given: Given) -> tuple[str, ...]:
+    if not given.get("nodelist"):
+        return ()
+    from spritz.notation.hostlist import expand
+
+    return tuple(expand(given["nodelist"]))
+
+
+def _range(given: Given, option: str) -> tuple[int | None, int | None]:
+    """`4` or `2-8`."""
+    if option not in given:
+        return None, None
+    low, dash, high = given[option].partition("-")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in ((low, high) if dash else (low,))):
+        raise SpritzError(f"Invalid value for --{option}: {given[option]}")
+    return int(low), int(high) if dash else int(low)
+
+
+def _limit(given: Given, option: str) -> int | None:
+    if option not in given:
+        return None
+    from spritz.notation.duration import DurationError, parse_minutes
+
+    try:
+        return parse_minutes(given[option])
+    except DurationError as error:
+        raise SpritzError(f"Invalid time limit specification: {given[option]}") from error

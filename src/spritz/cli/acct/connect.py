@@ -1,0 +1,51 @@
+"""The way to slurmdbd for commands, in the words that Slurm's have when it is not there."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+from spritz.cli.silent import Silent
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_database
+from spritz.client.sync import connect_address
+
+#: A slurmdbd of this machine may be starting (`spritz up` does not wait for it): so long it is given to answer.
+START_SECONDS = 3.0
+
+_RETRY_SECONDS = 0.05
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.client.sync import Connection
+
+
+def connected(context: Context) -> tuple[Connection, str]:
+    """A connection to slurmdbd, and the name of our cluster. Raises Silent after Slurm's lines."""
+    config = locate_database()
+    if config.kind != "slurmdbd":
+        context.err("Slurm accounting storage is disabled\n")
+        raise Silent
+    started = monotonic()
+    problem: ClientError | None = None
+    while True:
+        for address in config.addresses:
+            # Whoever runs a program may take a free name: only SlurmUser's and root's are believed.
+            owners = config.owners() if isinstance(address, str) else None
+            try:
+                connection = connect_address(address, timeout=config.message_timeout_seconds, owners=owners)
+            except ClientError as error:
+                problem = error
+            else:
+                return connection, config.cluster_name
+        if not config.is_local or monotonic() - started > START_SECONDS:
+            break
+        sleep(_RETRY_SECONDS)
+    reason = (problem.hint if problem is not None else "").rpartition(": ")[2] or "Connection refused"
+    context.error(
+        "slurm_persist_conn_open_without_init: failed to open persistent connection to "
+        f"host:{config.host}:{config.port}: {reason}"
+    )
+    context.error(f"Sending PersistInit msg: {reason}")
+    context.error(f"Problem talking to the database: {reason}")
+    raise Silent

@@ -1,0 +1,331 @@
+"""Every field of sacct: its width, and its text for a job or a step.
+
+Source: sacct(1) Job Accounting Fields; widths as 22.05 has them, negative ones left-justified.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.acct import texts, usage
+from spritz.model.ids import INFINITE
+from spritz.notation.duration import format_duration
+from spritz.notation.memory import format_units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spritz.cli.acct.row import Row
+
+    Render = Callable[[Row, "Style"], str]
+
+
+class Style:
+    """How values are shown: SLURM_TIME_FORMAT, --units, --noconvert, SLURM_BITSTR_LEN."""
+
+    __slots__ = ("array_length", "convert", "environ", "names", "unit")
+
+    def __init__(self, environ: Mapping[str, str], *, unit: str = "", convert: bool = True) -> None:
+        self.environ = environ
+        self.unit = unit
+        self.convert = convert
+        text = environ.get("SLURM_BITSTR_LEN", "")
+        self.array_length = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 64
+
+    def time(self, at: float, now: float) -> str:
+        """A point in time."""
+        return texts.moment(at, now, self.environ)
+
+    def size(self, bytes_: float, *, exact: bool) -> str:
+        """An amount of bytes."""
+        if self.unit:
+            value = bytes_ / 1024 ** ("KMGTP".index(self.unit) + 1)
+            return f"{value:.2f}{self.unit}" if value else "0"
+        return format_units(bytes_, exact=exact, convert=self.convert)
+
+    def mib(self, mib: int) -> str:
+        """An amount of MiB."""
+        return (
+            self.size(mib * 1024.0 * 1024.0, exact=True) if self.unit else format_units(mib, "M", convert=self.convert)
+        )
+
+
+class Field:
+    """One column. `refused` is never set: every field prints, as --helpformat promises.
+
+    `needs` is empty for those that can only have one text: what they tell of is not recorded.
+    """
+
+    __slots__ = ("name", "needs", "refused", "render", "width")
+
+    def __init__(self, name: str, width: int, render: Render) -> None:
+        self.name = name
+        self.width = width
+        self.render = render
+        self.refused = ""
+        self.needs: tuple[str, ...] = ("job",)
+
+    @property
+    def header(self) -> str:
+        """The heading is the name."""
+        return self.name
+
+
+class Constant(Field):
+    """A field with one text."""
+
+    def __init__(self, name: str, width: int, text: str) -> None:
+        super().__init__(name, width, lambda *_: text)
+        self.needs = ()
+
+
+def _job(name: str) -> Render:
+    """A value of the job, on its own line only."""
+    return lambda row, style: str(getattr(row.job, name)) if row.step is None else ""
+
+
+def _both(name: str) -> Render:
+    """A value of the job, on every line of it."""
+    return lambda row, style: str(getattr(row.job, name))
+
+
+def _own(name: str) -> Render:
+    """A value that jobs and steps have."""
+    return lambda row, style: str(getattr(row.job if row.step is None else row.step, name))
+
+
+def _tres(name: str) -> Render:
+    def render(row: Row, style: Style) -> str:
+        source = row.job if row.step is None else row.step
+        text = str(getattr(source, name, ""))
+        if not text or (style.convert and not style.unit):
+            return text
+        from spritz.notation.tres import parse
+
+        shown = []
+        for key, value in parse(text):
+            shown.append(f"{key}={style.mib(value)}" if key in ("mem", "vmem") else f"{key}={value}")
+        return ",".join(shown)
+
+    return render
+
+
+def _memory(row: Row, style: Style) -> str:
+    if row.step is not None:
+        return ""
+    from spritz.notation.tres import parse
+
+    found = dict(parse(row.job.tres_requested)) if row.job.tres_requested else {}
+    if "mem" not in found:
+        found = dict(parse(row.job.tres_allocated)) if row.job.tres_allocated else {}
+    return style.mib(found.get("mem", 0))
+
+
+def _start(row: Row, style: Style) -> str:
+    if row.step is None and not row.job.nodes and row.job.ended_at:
+        return "None"  # it ended before it ran
+    return style.time(row.start, row.now)
+
+
+def _submit(row: Row, style: Style) -> str:
+    return style.time(row.job.submitted_at if row.step is None else row.step.started_at, row.now)
+
+
+def _eligible(row: Row, style: Style) -> str:
+    return style.time(row.job.eligible_at if row.step is None else row.step.started_at, row.now)
+
+
+def _exit(row: Row, style: Style) -> str:
+    return texts.exit_code(row.job.exit_status if row.step is None else row.step.exit_status)
+
+
+def _limit(row: Row, style: Style) -> str:
+    minutes = row.job.time_limit_minutes
+    if row.step is not None:
+        return ""
+    if minutes is None:
+        return "Partition_Limit"
+    return "UNLIMITED" if minutes == INFINITE else format_duration(minutes * 60)
+
+
+def _raw_limit(row: Row, style: Style) -> str:
+    minutes = row.job.time_limit_minutes
+    if row.step is not None:
+        return ""
+    if minutes is None:
+        return "Partition_Limit"
+    return "UNLIMITED" if minutes == INFINITE else str(minutes)
+
+
+def _nodes(row: Row, style: Style) -> str:
+    return (row.job.nodes if row.step is None else row.step.nodes) or "None assigned"
+
+
+def _node_count(row: Row, style: Style) -> str:
+    count = row.job.node_count if row.step is None else row.step.node_count
+    return str(count or row.job.requested_nodes)
+
+
+def _requested_cpus(row: Row, style: Style) -> str:
+    return str(row.job.requested_cpus if row.step is None else row.step.cpus)
+
+
+def _requested_nodes(row: Row, style: Style) -> str:
+    return str(row.job.requested_nodes if row.step is None else row.step.node_count)
+
+
+def _cpu(which: int) -> Render:
+    def render(row: Row, style: Style) -> str:
+        pair = row.cpu_seconds()
+        return texts.cpu_time(sum(pair) if which == 2 else pair[which])
+
+    return render
+
+
+def _usage(prefix: str, way: str) -> list[Field]:
+    """TRESUsageIn… or TRESUsageOut…"""
+    column = f"usage_{way}"
+    fields = [Field(f"{prefix}Ave", 14, usage.amounts(f"{column}_ave"))]
+    for bound in ("Max", "Min"):
+        name = f"{column}_{bound.lower()}"
+        fields.append(Field(f"{prefix}{bound}", 14, usage.amounts(name)))
+        fields.append(Field(f"{prefix}{bound}Node", 18, usage.names(f"{name}_node")))
+        fields.append(Field(f"{prefix}{bound}Task", 18, usage.names(f"{name}_task")))
+    fields.append(Field(f"{prefix}Tot", 14, usage.amounts(f"{column}_tot")))
+    return fields
+
+
+def _family(name: str, way: str, key: str, width: int, *, exact: bool) -> list[Field]:
+    """AveX, MaxX, MaxXNode, MaxXTask."""
+    peak = f"usage_{way}_max"
+    return [
+        Field(f"Ave{name}", width, usage.size(f"usage_{way}_ave", key, exact=exact)),
+        Field(f"Max{name}", width, usage.size(peak, key, exact=exact)),
+        Field(f"Max{name}Node", max(10, len(name) + 7), usage.plain(f"{peak}_node", key)),
+        Field(f"Max{name}Task", max(10, len(name) + 7), usage.plain(f"{peak}_task", key)),
+    ]
+
+
+_FIELDS = (
+    Field("Account", 10, _both("account")),
+    Field("AdminComment", 19, _job("admin_comment")),
+    Field("AllocCPUS", 10, lambda row, style: str(row.cpus)),
+    Field("AllocNodes", 10, _own("node_count")),
+    Field("AllocTRES", 10, _tres("tres_allocated")),
+    Constant("AssocID", 7, "0"),
+    Field("AveCPU", 10, usage.cpu("usage_in_ave")),
+    Constant("AveCPUFreq", 10, "0"),
+    *_family("DiskRead", "in", "fs/disk", 14, exact=False),
+    *_family("DiskWrite", "out", "fs/disk", 14, exact=False),
+    *_family("Pages", "in", "pages", 10, exact=False),
+    *_family("RSS", "in", "mem", 10, exact=True),
+    *_family("VMSize", "in", "vmem", 10, exact=True),
+    Constant("BlockID", 16, ""),
+    Field("Cluster", 10, _both("cluster")),
+    Field("Comment", 14, _job("comment")),
+    Field("Constraints", 19, _job("constraints")),
+    Constant("ConsumedEnergy", 14, "0"),
+    Constant("ConsumedEnergyRaw", 17, "0"),
+    Constant("Container", 20, ""),
+    Field("CPUTime", 10, lambda row, style: format_duration(row.elapsed * row.cpus)),
+    Field("CPUTimeRAW", 10, lambda row, style: str(row.elapsed * row.cpus)),
+    Field("DBIndex", 20, _both("number")),
+    Field(
+        "DerivedExitCode",
+        15,
+        lambda row, style: texts.exit_code(row.job.derived_exit_status) if row.step is None else "",
+    ),
+    Field("Elapsed", 10, lambda row, style: format_duration(row.elapsed)),
+    Field("ElapsedRaw", 10, lambda row, style: str(row.elapsed)),
+    Field("Eligible", 19, _eligible),
+    Field("End", 19, lambda row, style: style.time(row.end, row.now)),
+    Field("ExitCode", 8, _exit),
+    Field("Extra", 30, _job("extra")),
+    Field("FailedNode", 20, _job("failed_node")),
+    Constant("Flags", 20, ""),
+    Field("GID", 6, _job("gid")),
+    Field("Group", 9, _job("group")),
+    Field("JobID", -12, lambda row, style: row.with_step(row.job_name(style.array_length))),
+    Field("JobIDRaw", -12, lambda row, style: row.with_step(str(row.job.job_id))),
+    Field("JobName", 10, _own("name")),
+    Field("Layout", 9, lambda row, style: row.step.layout if row.step is not None else ""),
+    Field("Licenses", 20, _job("licenses")),
+    Constant("McsLabel", 10, ""),
+    Field("MinCPU", 10, usage.cpu("usage_in_min")),
+    Field("MinCPUNode", 10, usage.plain("usage_in_min_node", "cpu")),
+    Field("MinCPUTask", 10, usage.plain("usage_in_min_task", "cpu")),
+    Field("NCPUS", 10, lambda row, style: str(row.cpus)),
+    Field("NNodes", 8, _node_count),
+    Field("NodeList", 15, _nodes),
+    Field("NTasks", 8, lambda row, style: str(row.step.tasks) if row.step is not None else ""),
+    Field("OverSubscribe", 13, _job("sharing")),
+    Field("Partition", 10, _job("partition")),
+    Field("Planned", 10, lambda row, style: format_duration(row.planned) if row.step is None else ""),
+    Field(
+        "PlannedCPU",
+        10,
+        lambda row, style: format_duration(row.planned * row.job.requested_cpus) if row.step is None else "",
+    ),
+    Field(
+        "PlannedCPURAW", 13, lambda row, style: str(row.planned * row.job.requested_cpus) if row.step is None else ""
+    ),
+    Field("Priority", 10, _job("priority")),
+    Field("QOS", 10, _job("qos")),
+    Field("QOSRAW", 10, _job("qos")),
+    Field("QOSREQ", 10, _job("qos")),
+    Field("Reason", 20, _job("reason")),
+    Constant("ReqCPUFreq", 10, "Unknown"),
+    Constant("ReqCPUFreqGov", 13, "Unknown"),
+    Constant("ReqCPUFreqMax", 13, "Unknown"),
+    Constant("ReqCPUFreqMin", 13, "Unknown"),
+    Field("ReqCPUS", 8, _requested_cpus),
+    Field("ReqMem", 10, _memory),
+    Field("ReqNodes", 8, _requested_nodes),
+    Field("ReqReservation", 20, _job("reservation")),
+    Field("ReqTRES", 10, _tres("tres_requested")),
+    Field("Reservation", 20, _job("reservation")),
+    Constant("ReservationId", 15, ""),
+    Field("Reserved", 10, lambda row, style: format_duration(row.planned) if row.step is None else ""),
+    Field(
+        "ResvCPU",
+        10,
+        lambda row, style: format_duration(row.planned * row.job.requested_cpus) if row.step is None else "",
+    ),
+    Field("ResvCPURAW", 10, lambda row, style: str(row.planned * row.job.requested_cpus) if row.step is None else ""),
+    Field("Restarts", 8, _job("restart_count")),
+    Field("Start", 19, _start),
+    Field("State", 10, lambda row, style: row.state),
+    Field("StdErr", 20, _job("stderr")),
+    Field("StdIn", 20, _job("stdin")),
+    Field("StdOut", 20, _job("stdout")),
+    Field("Submit", 19, _submit),
+    Field("SubmitLine", 20, _own("submit_line")),
+    Field("Suspended", 10, lambda row, style: format_duration(row.suspended)),
+    Field("SystemComment", 30, _job("system_comment")),
+    Field("SystemCPU", 10, _cpu(1)),
+    Field("Timelimit", 10, _limit),
+    Field("TimelimitRaw", 12, _raw_limit),
+    Field("TotalCPU", 10, _cpu(2)),
+    *_usage("TRESUsageIn", "in"),
+    *_usage("TRESUsageOut", "out"),
+    Field("UID", 6, _job("uid")),
+    Field("User", 9, _job("user")),
+    Field("UserCPU", 10, _cpu(0)),
+    Field("WCKey", 10, _job("wckey")),
+    Constant("WCKeyID", 10, "0"),
+    Field("WorkDir", 20, _job("work_dir")),
+)
+
+#: in the order of --helpformat
+FIELDS: dict[str, Field] = {field.name.lower(): field for field in sorted(_FIELDS, key=lambda one: one.name.lower())}
+
+DEFAULT = "jobid,jobname,partition,account,alloccpus,state,exitcode"
+BRIEF = "jobid,state,exitcode"
+LONG = (
+    "jobid,jobidraw,jobname,partition,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss,maxrssnode,maxrsstask,"
+    "averss,maxpages,maxpagesnode,maxpagestask,avepages,mincpu,mincpunode,mincputask,avecpu,ntasks,alloccpus,elapsed,"
+    "state,exitcode,avecpufreq,reqcpufreqmin,reqcpufreqmax,reqcpufreqgov,reqmem,consumedenergy,maxdiskread,"
+    "maxdiskreadnode,maxdiskreadtask,avediskread,maxdiskwrite,maxdiskwritenode,maxdiskwritetask,avediskwrite,reqtres,"
+    "alloctres,tresusageinave,tresusageinmax,tresusageinmaxnode,tresusageinmaxtask,tresusageinmin,tresusageinminnode,"
+    "tresusageinmintask,tresusageintot,tresusageoutmax,tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutave,"
+    "tresusageouttot"
+)

@@ -1,0 +1,100 @@
+"""A line of sacct: a job, or one of its steps, and what follows from the record. Source: sacct(1)."""
+
+from __future__ import annotations
+
+from spritz.model.ids import step_name
+from spritz.model.states import JobFlag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.accounting import JobRecord, StepRecord
+
+_REQUEUED = int(JobFlag.REQUEUED)
+
+
+class Row:
+    """`step` None: the job's own line. `start` and `end` are cut to the window where --truncate wants it."""
+
+    __slots__ = ("end", "job", "now", "start", "step", "steps")
+
+    def __init__(
+        self, job: JobRecord, step: StepRecord | None, steps: list[StepRecord], now: float, window: tuple[float, float]
+    ) -> None:
+        self.job = job
+        self.step = step
+        self.steps = steps
+        self.now = now
+        source = job if step is None else step
+        self.start, self.end = source.started_at, source.ended_at
+        first, last = window
+        if first and 0.0 < self.start < first:
+            self.start = first
+        if last and (self.end > last or (not self.end and self.start)):
+            self.end = min(last, now) if not self.end else last
+
+    @property
+    def ran(self) -> bool:
+        """It was given resources."""
+        return bool(self.job.nodes) and bool(self.start)
+
+    @property
+    def elapsed(self) -> int:
+        """Seconds of running, without suspensions."""
+        if not self.ran:
+            return 0
+        suspended = self.suspended
+        return max(0, int(self.end or self.now) - int(self.start) - suspended)
+
+    @property
+    def suspended(self) -> int:
+        """Seconds suspended."""
+        if self.step is not None:
+            return int(self.step.suspended_seconds)
+        extra = self.now - self.job.suspended_at if self.job.suspended_at else 0.0
+        return int(self.job.suspended_seconds + extra)
+
+    @property
+    def planned(self) -> int:
+        """Seconds from eligible to the start."""
+        job = self.job
+        if not job.eligible_at:
+            return 0
+        until = job.started_at or job.ended_at or self.now
+        return max(0, int(until) - int(job.eligible_at))
+
+    @property
+    def cpus(self) -> int:
+        """Given, or none yet."""
+        return self.job.cpus if self.step is None else self.step.cpus
+
+    @property
+    def state(self) -> str:
+        """With who cancelled it."""
+        source = self.job if self.step is None else self.step
+        if self.step is None and self.job.flags & _REQUEUED and self.job.state in ("PENDING", "CANCELLED"):
+            return "REQUEUED"
+        if source.state == "CANCELLED" and source.cancelled_by >= 0:
+            return f"CANCELLED by {source.cancelled_by}"
+        return source.state
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """User and system time: of the step, or of all steps."""
+        found = self.steps if self.step is None else [self.step]
+        return sum(step.user_cpu_seconds for step in found), sum(step.system_cpu_seconds for step in found)
+
+    def job_name(self, length: int = 64) -> str:
+        """`12`, `12_3`, `12_[4-9%2]`, `12+1`."""
+        job = self.job
+        if job.array_tasks:
+            from spritz.notation.jobid import format_pending
+
+            return format_pending(job.job_id, int(job.array_tasks, 16), max(0, job.array_limit), length)
+        if job.array_job_id and job.array_task_id is not None:
+            return f"{job.array_job_id}_{job.array_task_id}"
+        if job.het_job_id and job.het_offset is not None:
+            return f"{job.het_job_id}+{job.het_offset}"
+        return str(job.job_id)
+
+    def with_step(self, job: str) -> str:
+        """`12.batch`, `12.0`."""
+        return job if self.step is None else f"{job}.{step_name(self.step.step_id)}"

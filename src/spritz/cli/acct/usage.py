@@ -1,0 +1,90 @@
+"""The fields of what the tasks of a step have used: MaxRSS, AveCPU, TRESUsageInTot …
+
+Kept as `name=number` lists in base units (`accounting.usage`): cpu in milliseconds, memory and disk in bytes.
+Source: sacct(1).
+"""
+
+from __future__ import annotations
+
+from spritz.notation.duration import format_duration
+from spritz.notation.memory import format_units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.acct.fields import Style
+    from spritz.cli.acct.row import Row
+
+    Render = Callable[[Row, Style], str]
+
+
+def value_of(text: str, name: str) -> str:
+    """One item of a list; "" if it is not there."""
+    for item in text.split(","):
+        key, _, value = item.partition("=")
+        if key == name:
+            return value
+    return ""
+
+
+def size(column: str, name: str, *, exact: bool) -> Render:
+    """Bytes (or pages) with a unit."""
+
+    def render(row: Row, style: Style) -> str:
+        value = value_of(getattr(row.step, column), name) if row.step is not None else ""
+        return style.size(float(value), exact=exact) if value else ""
+
+    return render
+
+
+def cpu(column: str) -> Render:
+    """Milliseconds as `hh:mm:ss`."""
+
+    def render(row: Row, style: Style) -> str:
+        value = value_of(getattr(row.step, column), "cpu") if row.step is not None else ""
+        return format_duration(int(value) // 1000) if value else ""
+
+    return render
+
+
+def plain(column: str, name: str) -> Render:
+    """A node's name, a task's number."""
+
+    def render(row: Row, style: Style) -> str:
+        return value_of(getattr(row.step, column), name) if row.step is not None else ""
+
+    return render
+
+
+def amounts(column: str) -> Render:
+    """The whole list in words: `cpu=00:00:01,fs/disk=2012,mem=1288K`."""
+
+    def render(row: Row, style: Style) -> str:
+        text = getattr(row.step, column) if row.step is not None else ""
+        return ",".join(_amount(item, style) for item in text.split(",")) if text else ""
+
+    return render
+
+
+def _amount(item: str, style: Style) -> str:
+    name, _, value = item.partition("=")
+    if name == "cpu":
+        return f"{name}={format_duration(int(value) // 1000)}"
+    if name in ("mem", "vmem", "gres/gpumem"):
+        return f"{name}={style.size(float(value), exact=True)}"
+    return item
+
+
+def names(column: str) -> Render:
+    """The whole list as it is: of nodes or tasks."""
+
+    def render(row: Row, style: Style) -> str:
+        return str(getattr(row.step, column)) if row.step is not None else ""
+
+    return render
+
+
+def count_text(number: float, *, convert: bool) -> str:
+    """A plain count with a unit where it is large."""
+    return format_units(number, exact=False, convert=convert)

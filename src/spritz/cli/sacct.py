@@ -1,0 +1,233 @@
+"""sacct: jobs and steps, as they are and as they were.
+
+Source: sacct(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row as Option
+from spritz.cli.options import run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.acct.ask import Question
+    from spritz.cli.acct.listing import Listing
+    from spritz.client.sync import Connection
+    from spritz.model.accounting import JobWithSteps
+
+_COMPLETION = "job completion records are not read back; the accounting database holds more"
+_FEDERATION = "federations are not built"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("accounts", "A", "ACCOUNTS", "only jobs of these accounts (comma list)"),
+    Option("allclusters", "L", "", "jobs of all clusters in the database"),
+    Option("allocations", "X", "", "jobs alone, without their steps"),
+    Option("allusers", "a", "", "jobs of all users"),
+    Option("associations", "x", "IDS", refused="associations are not built yet"),
+    Option("batch-script", "B", "", "print the batch scripts (of the jobs of -j)"),
+    Option("brief", "b", "", "JobID, State and ExitCode"),
+    Option("clusters", "M", "NAMES", "only jobs of these clusters; all: every one"),
+    Option("cluster", "", "NAMES", alias="clusters"),
+    Option("completion", "c", "", refused=_COMPLETION),
+    Option("constraints", "C", "FEATURES", "only jobs that asked for all of these features"),
+    Option("delimiter", "", "TEXT", "what separates the fields of -p and -P; | by default"),
+    Option("duplicates", "D", "", "every life of a requeued job, not the last alone"),
+    Option("endtime", "E", "TIME", "only jobs before this time; now by default"),
+    Option("env-vars", "", "", "print the environments of batch jobs (of -j)"),
+    Option("expand-patterns", "", "", refused="names of files are printed as they were given"),
+    Option("federation", "", "", refused=_FEDERATION),
+    Option("file", "f", "FILE", refused=_COMPLETION),
+    Option("flags", "F", "FLAGS", refused="which scheduler started a job is not recorded"),
+    Option("format", "o", "FIELDS", "fields to print: name[%[-]width],…", env="SACCT_FORMAT"),
+    Option("fields", "", "FIELDS", alias="format"),
+    Option("gid", "g", "GROUPS", "only jobs of these groups"),
+    Option("group", "", "GROUPS", alias="gid"),
+    Option("help", "h", "", "this text"),
+    Option("helpformat", "e", "", "the fields that --format knows"),
+    Option("jobs", "j", "IDS", "only these jobs, array tasks or steps"),
+    Option("json", "", "[=list|VERSION]", "full records as JSON"),
+    Option("local", "", "", "this cluster only (there are no federations)"),
+    Option("long", "l", "", "the long form"),
+    Option("name", "", "NAMES", "only jobs of these names"),
+    Option("ncpus", "I", "N[-M]", "only jobs with so many CPUs"),
+    Option("nnodes", "i", "N[-M]", "only jobs with so many nodes"),
+    Option("noconvert", "", "", "keep units: 2048M stays 2048M"),
+    Option("nodelist", "N", "HOSTS", "only jobs that ran on one of these nodes"),
+    Option("noheader", "n", "", "no headings"),
+    Option("parsable", "p", "", "fields between |, and one at the end"),
+    Option("parsable2", "P", "", "fields between |"),
+    Option("partition", "r", "NAMES", "only jobs of these partitions"),
+    Option("qos", "q", "NAMES", "only jobs of these QOS"),
+    Option("reason", "R", "REASONS", "only jobs that waited for one of these reasons"),
+    Option("starttime", "S", "TIME", "only jobs after this time; midnight by default"),
+    Option("state", "s", "STATES", "only jobs that were in one of these states"),
+    Option("timelimit-max", "K", "TIME", "with -k: the upper bound of the time limit"),
+    Option("timelimit-min", "k", "TIME", "only jobs with this time limit"),
+    Option("truncate", "T", "", "cut times to --starttime and --endtime"),
+    Option("uid", "u", "USERS", "only jobs of these users; by default one's own, for root everybody's"),
+    Option("user", "", "USERS", alias="uid"),
+    Option("units", "", "KMGTP", "values in this unit"),
+    Option("usage", "", "", "a short usage"),
+    Option("use-local-uid", "", "", refused="users are shown by the names that they had"),
+    Option("verbose", "v", "", "say which window of time is looked at"),
+    Option("version", "V", "", "the version"),
+    Option("wckeys", "W", "NAMES", "only jobs of these wckeys"),
+    Option("whole-hetjob", "", "[=yes|no]", refused="heterogeneous jobs are not built yet"),
+    Option("yaml", "", "[=list|VERSION]", refused="no YAML library is among Spritz's dependencies; use --json"),
+)
+
+_SYNOPSIS = "[OPTIONS]"
+
+USAGE = "Usage: sacct [options]\n\tUse --help for help\n"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    said = {key for key, _ in found}
+    if said & {"help", "usage", "version", "helpformat"}:
+        return _about(said, context)
+    from spritz.cli.queue.ask import merge
+    from spritz.cli.silent import Silent
+
+    given = merge(found, OPTIONS, context)
+    if rest:
+        context.error(f"Unknown arguments: {' '.join(rest)}")
+        context.out(USAGE)
+        return 1
+    try:
+        return _run(given, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _about(said: set[str], context: Context) -> int:
+    from spritz.cli.options import help_text, version_text
+
+    if "version" in said:
+        context.out(version_text())
+    elif "helpformat" in said:
+        from spritz.cli.acct.listing import help_format
+
+        context.out(help_format())
+    elif "help" in said:
+        context.out(help_text("sacct", _SYNOPSIS, OPTIONS))
+    else:
+        context.out(USAGE)
+    return 0
+
+
+def _run(given: dict[str, str], context: Context) -> int:
+    from spritz.cli.acct.connect import connected
+    from spritz.cli.options import Fatal
+    from spritz.runtime.clock import SystemClock
+
+    for option, what in (("batch-script", "scripts"), ("env-vars", "environment")):
+        if option in given and "jobs" not in given:
+            raise Fatal(f"When requesting job {what} you must also request specific jobs with the '-j' option.")
+    if "json" in given and given["json"] == "list":
+        from spritz.cli.jsonview.envelope import show
+
+        show(context, "list", {})
+        return 0
+    listing = _listing(given, context)
+    now = SystemClock().now()
+    from spritz.cli.acct.ask import build
+    from spritz.client.locate import locate_database
+
+    question = build(given, locate_database().cluster_name, now, context)
+    if "verbose" in given:
+        _say_window(question, context)
+    connection, _ = connected(context)
+    with connection:
+        if "batch-script" in given or "env-vars" in given:
+            _show_documents(connection, question, context, environment="env-vars" in given)
+        elif "json" in given:
+            from spritz.cli.acct.json import show_jobs
+
+            show_jobs(connection, question, context, given["json"])
+        else:
+            _show(connection, question, listing, header="noheader" not in given)
+    return 0
+
+
+def _listing(given: dict[str, str], context: Context) -> Listing:
+    """The columns. Everything wrong with them is said here, before anybody is asked."""
+    from spritz.cli.acct import fields
+    from spritz.cli.acct.listing import Listing, parse_columns
+    from spritz.cli.options import Fatal
+
+    unit = given.get("units", "").upper()
+    if "units" in given and (len(unit) != 1 or unit not in "KMGTP"):
+        context.error(f"Invalid unit type '{given['units']}'. Possible options are 'KMGTP'")
+        raise Fatal("Invalid unit type")
+    text = fields.BRIEF if "brief" in given else fields.LONG if "long" in given else given.get("format", fields.DEFAULT)
+    style = fields.Style(context.environ, unit=unit, convert="noconvert" not in given)
+    parsable = "parsable" in given or "parsable2" in given
+    delimiter = given.get("delimiter") or "|"
+    return Listing(
+        parse_columns(text),
+        style,
+        context,
+        delimiter=delimiter if parsable else None,
+        trailing="parsable" in given,
+    )
+
+
+def _say_window(question: Question, context: Context) -> None:
+    from spritz.notation.times import format_time
+
+    start, end = question.query.starts_at, question.query.ends_at
+    since = format_time(start) if start is not None else "Epoch 0"
+    context.info(f"Jobs eligible from {since} - {format_time(end) if end is not None else 'Now'}")
+
+
+def _show(connection: Connection, question: Question, listing: Listing, *, header: bool) -> None:
+    from spritz.model.accounting import JobRecords
+
+    if header:
+        listing.header()
+    for piece in connection.stream(question.query, JobRecords, timeout=None):
+        for one in piece.jobs:
+            _show_job(one, piece.now, question, listing)
+
+
+def _show_job(one: JobWithSteps, now: float, question: Question, listing: Listing) -> None:
+    from spritz.cli.acct.row import Row
+
+    job = one.job
+    wanted = question.steps.get(job.job_id)
+    if wanted is None and job.array_job_id:
+        wanted = question.steps.get(job.array_job_id)
+    if wanted is None:
+        listing.row(Row(job, None, one.steps, now, question.window))
+    for step in one.steps:
+        if wanted is None or step.step_id in wanted:
+            listing.row(Row(job, step, one.steps, now, question.window))
+
+
+def _show_documents(connection: Connection, question: Question, context: Context, *, environment: bool) -> None:
+    from spritz.cli.acct.row import Row
+    from spritz.model.accounting import Documents, GetDocuments
+
+    request = GetDocuments(clusters=question.query.clusters, picks=question.query.picks, environment=environment)
+    what = "Environment used for" if environment else "Batch Script for"
+    for one in connection.call(request, Documents, timeout=60.0).documents:
+        title = f"{what} {Row(one.job, None, [], 0.0, (0.0, 0.0)).job_name()}"
+        context.out(f"{title}\n{'-' * 80}\n")
+        body = one.body if one.body is not None else b"NONE"
+        if environment and one.body is not None:
+            body = body.replace(b"\0", b"\n")
+        text = body.decode("utf-8", "surrogateescape")
+        context.out(text if text.endswith("\n") else text + "\n")
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sacct", main)

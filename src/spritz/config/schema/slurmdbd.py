@@ -1,0 +1,144 @@
+"""Keys of slurmdbd.conf. Source: slurmdbd.conf(5). `StorageUrl` is ours."""
+
+from __future__ import annotations
+
+import re
+
+from spritz.config.kinds import (
+    BOOL,
+    COUNT,
+    LOG_LEVEL,
+    OPTIONS,
+    PATH,
+    PORT,
+    PROGRAM,
+    STRING,
+    TIME_SECONDS,
+    WORDS,
+    Kind,
+    Value,
+    choice,
+    flags,
+    integer,
+    plugin,
+    seconds,
+)
+from spritz.config.schema.key import Key
+
+_PERIOD = re.compile(r"(\d{1,9})(hour|day|month)s?")
+_PERIOD_HOURS = {"hour": 1, "day": 24, "month": 0}
+
+
+def _period(text: str) -> str:
+    """`12`, `12month`, `30days`, `6hours` -> `12month` …; a bare number counts months."""
+    word = text.lower()
+    found = _PERIOD.fullmatch(word if not word.isdigit() else word + "month")
+    if found is None or not int(found[1]):
+        raise ValueError
+    return f"{int(found[1])}{found[2]}"
+
+
+def _plain(value: Value) -> str:
+    return "" if value is None else str(value)
+
+
+#: How long records are kept.
+PERIOD = Kind(
+    name="period",
+    accepted='a number of months, or with its unit: "6hours", "30days", "12months"',
+    parse=_period,
+    show=_plain,
+    write=_plain,
+)
+
+
+def _archive(what: str) -> Key:
+    return Key(f"Archive{what}", BOOL, False, "Write these records to a file before they are purged.")
+
+
+def _purge(what: str) -> Key:
+    return Key(f"Purge{what}After", PERIOD, None, "Forget these records when they are older; never, if not set.")
+
+
+DBD_KEYS = (
+    Key("AllResourcesAbsolute", BOOL, False, "Count shared resources in pieces and not in percent."),
+    Key("AllowNoDefAcct", BOOL, False, "Users may be without a default account."),
+    Key("ArchiveDir", PATH, "/tmp", "Directory of archive files."),
+    _archive("Events"),
+    _archive("Jobs"),
+    _archive("Resvs"),
+    Key("ArchiveScript", PROGRAM, None, "Program that archives in place of slurmdbd."),
+    _archive("Steps"),
+    _archive("Suspend"),
+    _archive("TXN"),
+    _archive("Usage"),
+    Key("AuthAltParameters", OPTIONS, None, "Options of further ways to authenticate."),
+    Key("AuthAltTypes", WORDS, None, "Further ways to authenticate."),
+    Key("AuthInfo", STRING, None, "Options of authentication."),
+    Key("AuthType", plugin("auth", "slurm", "munge", "none"), "auth/slurm", "How daemons authenticate."),
+    Key("CommitDelay", seconds(), 0, "Seconds between commits; 0 commits each batch."),
+    Key("CommunicationParameters", OPTIONS, None, "Options of connections."),
+    Key("DbdAddr", STRING, None, "Address to listen on; DbdHost's if not set."),
+    Key("DbdBackupHost", STRING, None, "Host of the backup slurmdbd."),
+    Key("DbdHost", STRING, "localhost", "Host that slurmdbd runs on."),
+    Key("DbdPort", PORT, 6819, "Port that slurmdbd listens on."),
+    Key("DebugFlags", WORDS, None, "Subjects to log more about."),
+    Key("DebugLevel", LOG_LEVEL, "info", "How much is logged."),
+    Key("DebugLevelSyslog", LOG_LEVEL, None, "How much goes to syslog."),
+    Key("DefaultQOS", STRING, None, "QOS of new clusters."),
+    Key("DisableCoordDBD", BOOL, False, "Coordinators have no rights of their own."),
+    Key("HashPlugin", STRING, None, "How messages are hashed."),
+    Key("LogFile", PATH, None, "Log of slurmdbd."),
+    Key(
+        "LogTimeFormat",
+        choice("iso8601_ms", "iso8601", "rfc5424_ms", "rfc5424", "rfc3339", "clock", "short", "thread_id"),
+        "iso8601_ms",
+        "Form of times in the log.",
+    ),
+    Key("MaxQueryTimeRange", TIME_SECONDS, None, "Longest window of time that users may ask about."),
+    Key("MessageTimeout", seconds(low=1), 10, "Seconds within which a message must be answered."),
+    Key("Parameters", OPTIONS, None, "Further options."),
+    Key("PidFile", PATH, "/var/run/slurmdbd.pid", "File with the daemon's process id."),
+    Key("PluginDir", PATH, None, "Directory of Slurm's C plugins."),
+    Key(
+        "PrivateData",
+        flags("accounts", "events", "jobs", "reservations", "usage", "users", empty="none"),
+        (),
+        "What users may see of others only as administrators.",
+    ),
+    _purge("Event"),
+    _purge("Job"),
+    _purge("JobEnv"),
+    _purge("JobScript"),
+    _purge("Resv"),
+    _purge("Step"),
+    _purge("Suspend"),
+    _purge("TXN"),
+    _purge("Usage"),
+    Key("SlurmUser", STRING, "root", "User that slurmdbd runs as."),
+    Key("StorageBackupHost", STRING, None, "Host of the database to use when the first is away."),
+    Key("StorageHost", STRING, "localhost", "Host of the database."),
+    Key("StorageLoc", STRING, None, "Name of the database; for SQLite its file."),
+    Key("StorageParameters", OPTIONS, None, "Options of the connection: SSL_CA, SSL_CERT, SSL_KEY."),
+    Key("StoragePass", STRING, None, "Password at the database."),
+    Key("StoragePassScript", PROGRAM, None, "Program that prints the password."),
+    Key("StoragePort", integer(0, 65535), 0, "Port of the database; 0 is the usual one."),
+    Key(
+        "StorageType",
+        plugin("accounting_storage", "mysql", "postgresql", "sqlite"),
+        "accounting_storage/mysql",
+        "Kind of database.",
+    ),
+    Key(
+        "StorageUrl",
+        STRING,
+        None,
+        "The database as a URL, in place of the other Storage keys: sqlite:////var/lib/acct.db, "
+        "postgresql://user:password@host/name, mariadb://…",
+    ),
+    Key("StorageUser", STRING, "root", "User at the database."),
+    Key("TCPTimeout", seconds(), 2, "Seconds to wait for a connection."),
+    Key("TrackSlurmctldDown", BOOL, False, "Count the time in which slurmctld was away as down."),
+    Key("TrackWCKey", BOOL, False, "Keep workload characterization keys."),
+    Key("MaxPurgeLimit", COUNT, None, "Records purged at once."),
+)

@@ -1,0 +1,249 @@
+"""The outbox to slurmdbd: the journal's groups, sent on as they are, and kept until slurmdbd has stored them.
+
+Owns the connection to AccountingStorageHost and how far it has got. Nothing is kept twice: the journal is the outbox.
+While slurmdbd is away the cluster runs on; events that it has not acknowledged stay in the journal, at most
+`EVENTS_MAX` (MaxDBDMsgs) of them. If older ones had to go, the state of every known job is sent in their place.
+
+slurmdbd may ask for the newest events at once (`FlushEvents`); otherwise those of a moment go together.
+
+Source: slurm.conf(5) AccountingStorageType, AccountingStorageHost, MaxDBDMsgs, AccountingStoreFlags.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spritz import SLURM_VERSION
+from spritz.client.aio import PersistentChannel
+from spritz.client.errors import ClientError
+from spritz.client.locate import DatabaseConfig
+from spritz.controller.events import decode_group
+from spritz.model.accounting import (
+    ClusterRegistered,
+    EventGroup,
+    EventsFlushed,
+    EventsStored,
+    FlushEvents,
+    RegisterCluster,
+    StoreEvents,
+    StoreState,
+)
+from spritz.model.events.job import JobQueued
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.client.channel import Channel
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+
+#: Events kept for a slurmdbd that is away, unless MaxDBDMsgs says otherwise.
+EVENTS_MAX = 5_000_000
+
+#: Events are sent together that come within this time of each other.
+GATHER_SECONDS = 0.1
+
+#: Bytes and groups of one message, at which it is sent.
+MESSAGE_BYTES = 1024 * 1024
+MESSAGE_GROUPS = 2_000
+
+#: A batch must be stored within this time; a database may be slow, but not dead.
+STORE_SECONDS = 120.0
+
+#: Jobs of one piece of the state.
+_PIECE = 1_000
+
+#: Wait after a refusal (a database that is full, or away), before the next attempt.
+_REFUSED_SECONDS = 2.0
+
+_HEAVY = frozenset({"job_script", "job_env"})
+
+
+class Outbox:
+    """Sends the journal to slurmdbd, if AccountingStorageType says so. `acknowledged` is the last stored event."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        settings = context.configuration.loaded.settings
+        self._keep = settings.words("AccountingStoreFlags")
+        self._limit = settings.integer("MaxDBDMsgs") or EVENTS_MAX
+        self.acknowledged = 0
+        self._moved = asyncio.Event()
+        self._hurry = asyncio.Event()
+        context.events_needed.append(self.needed_after)
+        context.counters.append(self._counters)
+        context.writer.listeners.append(self._listen)
+        self._database = DatabaseConfig(
+            path=context.configuration.path,
+            cluster_name=settings.cluster_name,
+            host=settings.text("AccountingStorageHost") or "localhost",
+            port=settings.integer("AccountingStoragePort") or 6819,
+            slurm_user=context.configuration.settings.slurm_user,
+        )
+        context.tasks.spawn(self._run(), name="outbox")
+
+    def needed_after(self) -> int:
+        """The last event that the journal may forget."""
+        return max(self.acknowledged, self._context.writer.durable_sequence - self._limit)
+
+    def _counters(self) -> dict[str, float]:
+        behind = self._context.writer.durable_sequence - self.acknowledged
+        return {"outbox.unsent_events": float(behind), "outbox.acknowledged_sequence": float(self.acknowledged)}
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        self._moved.set()
+
+    async def _flush(self, request: FlushEvents, call: Call) -> EventsFlushed:
+        await self._context.writer.durable()
+        self._hurry.set()
+        self._moved.set()
+        return EventsFlushed(sequence=self._context.writer.durable_sequence)
+
+    async def _run(self) -> None:
+        context = self._context
+        link = PersistentChannel(
+            self._database.addresses,
+            role="slurmctld",
+            log=context.log,
+            table={FlushEvents: self._flush},
+            on_connect=self._register,
+            owners=self._database.owners(),
+            clock=context.clock,
+        )
+        async with link:
+            while True:
+                channel = await link.channel()
+                try:
+                    await self._send_from(channel)
+                except ClientError as error:
+                    if channel.is_open:
+                        context.log.error("outbox.refused", error=error.message, acknowledged=self.acknowledged)
+                        await context.clock.sleep(_REFUSED_SECONDS)
+                        channel.close()
+                    await channel.wait_closed()
+
+    async def _register(self, channel: Channel) -> None:
+        context = self._context
+        await context.writer.durable()
+        request = RegisterCluster(
+            cluster=self._database.cluster_name,
+            journal=context.journal.identity,
+            last_sequence=context.writer.durable_sequence,
+            oldest_sequence=context.journal.oldest_sequence,
+            term=context.journal.term,
+            host=context.configuration.addresses[0] if context.configuration.addresses else "",
+            port=context.configuration.ports[0],
+            version=SLURM_VERSION,
+            store=self._keep,
+        )
+        reply = await channel.call(request, ClusterRegistered)
+        self.acknowledged = reply.sequence
+        context.log.info(
+            "outbox.connected", acknowledged=reply.sequence, behind_events=request.last_sequence - reply.sequence
+        )
+
+    # -- sending
+
+    async def _send_from(self, channel: Channel) -> None:
+        """Send what follows `acknowledged`, for as long as the connection holds. Raises ClientError."""
+        context = self._context
+        channel.on_close(self._moved.set)
+        if self.acknowledged + 1 < context.journal.oldest_sequence:
+            await self._send_state(channel)
+        while True:
+            await context.writer.durable()
+            while context.writer.durable_sequence <= self.acknowledged:
+                await self._wait(channel)
+            message = await self._next_message()
+            reply = await channel.call(message, EventsStored, timeout=STORE_SECONDS)
+            self.acknowledged = max(self.acknowledged, reply.sequence)
+
+    async def _wait(self, channel: Channel) -> None:
+        """Return when there are events to send, all of a moment together."""
+        self._moved.clear()
+        self._hurry.clear()
+        if not channel.is_open:
+            raise ClientError.of("SLURM_COMMUNICATIONS_CONNECTION_ERROR")
+        await self._moved.wait()
+        if not channel.is_open:
+            raise ClientError.of("SLURM_COMMUNICATIONS_CONNECTION_ERROR")
+        if not self._hurry.is_set():
+            try:
+                async with asyncio.timeout(GATHER_SECONDS):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass
+        await self._context.writer.durable()
+
+    async def _next_message(self) -> StoreEvents:
+        """The next groups, as they lie in the journal; scripts and environments with them, if they are kept."""
+        context = self._context
+        heavy = bool(_HEAVY.intersection(self._keep))
+        groups: list[EventGroup] = []
+        documents: dict[str, bytes] = {}
+        size = 0
+        found = context.journal.groups(self.acknowledged)
+        for group in found:
+            groups.append(EventGroup(group.first, group.last, group.payload))
+            size += len(group.payload)
+            if heavy:
+                size += self._add_documents(decode_group(group), documents)
+            if size >= MESSAGE_BYTES or len(groups) >= MESSAGE_GROUPS:
+                break
+            if len(groups) % 64 == 0:
+                await context.clock.sleep(0)
+        close: Callable[[], None] | None = getattr(found, "close", None)
+        if close is not None:
+            close()
+        return StoreEvents(
+            cluster=self._database.cluster_name, journal=context.journal.identity, groups=groups, documents=documents
+        )
+
+    def _add_documents(self, events: Sequence[Event], documents: dict[str, bytes]) -> int:
+        size = 0
+        for event in events:
+            if isinstance(event, JobQueued):
+                for flag, key in (
+                    ("job_script", event.job.spec.script_key),
+                    ("job_env", event.job.spec.environment_key),
+                ):
+                    if key and flag in self._keep and key not in documents:
+                        body = self._context.journal.blob(key)
+                        if body is not None:
+                            documents[key] = body
+                            size += len(body)
+        return size
+
+    async def _send_state(self, channel: Channel) -> None:
+        """Events that slurmdbd lacks are gone: send what is known of every job instead."""
+        context = self._context
+        await context.writer.durable()
+        # No await between this and the copy: the state is that of the last durable event.
+        sequence, state = context.writer.durable_sequence, context.machine.state
+        jobs = sorted(state.jobs.values(), key=lambda job: job.id)
+        steps = [step for found in state.steps.values() for step in found.values()]
+        now = context.clock.now()
+        context.log.error("outbox.events_lost", first=self.acknowledged + 1, last=sequence, jobs=len(jobs))
+        for start in range(0, max(1, len(jobs)), _PIECE):
+            piece = jobs[start : start + _PIECE]
+            ids = {job.id for job in piece}
+            message = StoreState(
+                cluster=self._database.cluster_name,
+                journal=context.journal.identity,
+                sequence=sequence,
+                at=now,
+                jobs=piece,
+                steps=[step for step in steps if step.job_id in ids],
+                last=start + _PIECE >= len(jobs),
+            )
+            reply = await channel.call(message, EventsStored, timeout=STORE_SECONDS)
+        self.acknowledged = reply.sequence
+
+
+def begin_outbox(context: Context) -> Outbox | None:
+    """The outbox, if this cluster keeps accounts."""
+    kind = context.configuration.loaded.settings.text("AccountingStorageType")
+    return Outbox(context) if kind == "accounting_storage/slurmdbd" else None

@@ -1,0 +1,114 @@
+"""TRES texts of whole job records: what was asked, what was given.
+
+Source: scontrol(1) show job, ReqTRES and AllocTRES.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spritz.model.job import Job, JobSpec
+    from spritz.model.resources import Allocation, GresRequest, NodeAllocation
+
+
+def cpu_count(job: Job) -> int:
+    """CPUs held, or the least that will be."""
+    if job.allocation is not None:
+        return job.allocation.cpu_count
+    spec = job.spec
+    if spec.overcommit:
+        return spec.nodes_min
+    return max(spec.nodes_min, task_count(spec) * (spec.cpus_per_task or 1), gpu_cpus(spec))
+
+
+def gpu_cpus(spec: JobSpec) -> int:
+    """CPUs that --cpus-per-gpu leads to."""
+    if not spec.cpus_per_gpu:
+        return 0
+    return spec.cpus_per_gpu * requested_gres(spec).get("gpu", 0)
+
+
+def task_count(spec: JobSpec) -> int:
+    """Tasks asked for, --ntasks-per-node counted."""
+    if spec.tasks_per_node and not spec.tasks_given:
+        return spec.tasks_per_node * spec.nodes_min
+    return spec.tasks
+
+
+def requested_gres(spec: JobSpec) -> dict[str, int]:
+    """name or name:type -> number for the whole job."""
+    counts: dict[str, int] = {}
+
+    def add(requests: Iterable[GresRequest], times: int) -> None:
+        for one in requests:
+            counts[one.name] = counts.get(one.name, 0) + one.count * times
+            if one.type:
+                typed = f"{one.name}:{one.type}"
+                counts[typed] = counts.get(typed, 0) + one.count * times
+
+    add(spec.gres_per_node, spec.nodes_min)
+    if spec.gpus:
+        add(spec.gpus, 1)
+    elif spec.gpus_per_node:
+        add(spec.gpus_per_node, spec.nodes_min)
+    elif spec.gpus_per_task:
+        add(spec.gpus_per_task, task_count(spec))
+    elif spec.gpus_per_socket:
+        add(spec.gpus_per_socket, spec.nodes_min * (spec.sockets_per_node or 1))
+    return counts
+
+
+def requested(job: Job) -> list[tuple[str, int]]:
+    """(name, count) with memory in MiB; nothing that is 0."""
+    spec = job.spec
+    cpus = cpu_count(job) if job.allocation is None else max(1, task_count(spec) * (spec.cpus_per_task or 1))
+    cpus = max(cpus, spec.nodes_min) if not spec.overcommit else cpus
+    gres = requested_gres(spec)
+    memory = 0
+    if spec.memory_mib_per_node:
+        memory = spec.memory_mib_per_node * spec.nodes_min
+    elif spec.memory_mib_per_cpu:
+        memory = spec.memory_mib_per_cpu * cpus
+    elif spec.memory_mib_per_gpu:
+        memory = spec.memory_mib_per_gpu * gres.get("gpu", 0)
+    return _pairs(cpus, memory, spec.nodes_min, gres)
+
+
+def allocated(job: Job) -> list[tuple[str, int]]:
+    """(name, count) of what the job holds or held; empty if it never ran."""
+    return [] if job.allocation is None else allocated_pairs(job.allocation)
+
+
+def allocated_pairs(allocation: Allocation) -> list[tuple[str, int]]:
+    """(name, count) of everything in an allocation."""
+    return pairs_of(allocation.nodes)
+
+
+def pairs_of(nodes: Sequence[NodeAllocation]) -> list[tuple[str, int]]:
+    """(name, count) of shares of nodes: a job's or a step's."""
+    gres: dict[str, int] = {}
+    for node in nodes:
+        for one in node.gres:
+            gres[one.name] = gres.get(one.name, 0) + one.count
+            if one.type:
+                typed = f"{one.name}:{one.type}"
+                gres[typed] = gres.get(typed, 0) + one.count
+    cpus, memory = sum(node.cpu_count for node in nodes), sum(node.memory_mib for node in nodes)
+    return _pairs(cpus, memory, len(nodes), gres)
+
+
+def _pairs(cpus: int, memory_mib: int, nodes: int, gres: dict[str, int]) -> list[tuple[str, int]]:
+    pairs = [("cpu", cpus)]
+    if memory_mib:
+        pairs.append(("mem", memory_mib))
+    pairs += [("node", nodes), ("billing", cpus)]
+    return pairs + [(f"gres/{name}", count) for name, count in gres.items()]
+
+
+def text(pairs: Iterable[tuple[str, int]]) -> str:
+    """`cpu=8,mem=200M,node=2,billing=8`; (null) for nothing."""
+    from spritz.notation.tres import format
+
+    return format(pairs) or "(null)"
