@@ -330,13 +330,18 @@ def test_no_promised_start_is_ever_broken(
 
 
 def promised(site: Site) -> dict[int, float]:
-    """Promised start of each job that has one in some partition: of equal requests the first promise is the first's."""
+    """Promised start of each job that has one in some partition: of equal requests the first promise is the first's.
+
+    What a quick cycle has promised in passing does not count.
+    """
     projection = site.projection
     projection.snapshot(site.now)
     found: dict[int, float] = {}
     for request, promises in projection.ledger.promises.items():
         shape = projection.queue.shapes[request]
         for key, promise in zip(shape.keys, promises, strict=False):
+            if promise.provisional:
+                break
             job_id = shape.jobs[key].id
             found[job_id] = min(promise.start_at, found.get(job_id, promise.start_at))
     return found

@@ -56,7 +56,8 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
     """A waiting job will start at `start_at` (seconds since the epoch) with `allocation`, or earlier.
 
     Jobs that ask for the same share their promises, the earliest to the first of them: `job_id` is some job of these.
-    `provisional`: made by a quick cycle, to be made again by a full one.
+    `provisional`: made by a quick cycle, to be made again by a full one. `queued`: how many jobs had joined the queue
+    when it was made.
     """
 
     job_id: int
@@ -64,6 +65,7 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
     end_at: float
     allocation: Allocation
     provisional: bool = False
+    queued: int = 0
 
 
 class Forecast(Struct, frozen=True, kw_only=True):

@@ -19,13 +19,14 @@ from spritz.scheduling.placement.columns import capacity_columns
 from spritz.scheduling.placement.place import holders_of, place
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.profile import NEVER, Hold
+from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation, NodeAllocation
-    from spritz.scheduling.nodes import Holder, Ints, NodeRow
+    from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow, NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.request import Request
@@ -39,15 +40,17 @@ MOMENTS_MAX = 256
 
 class Promise(Hold):
     """A job of this request will start at `start_at` with `allocation`. `provisional`: made in passing by a quick
-    cycle, to be made again in its turn. `freed`: what had been freed when it was last looked at.
+    cycle, to be made again in its turn. `freed`: what had been freed when it was last looked at. `queued`: how many
+    jobs had joined the queue when it was made.
     """
 
-    __slots__ = ("allocation", "freed", "provisional", "request")
+    __slots__ = ("allocation", "freed", "provisional", "queued", "request")
 
     allocation: Allocation
     request: Request
     provisional: bool
     freed: int
+    queued: int
 
 
 def earliest(
@@ -61,67 +64,85 @@ def earliest(
     if len(nodes) < target.nodes_min:
         return None
     openings = _Openings(profile, request, nodes, since)
-    first = openings.first(target.nodes_min)
-    if first > until:
-        return None
-    tried = 0
-    for at in openings.moments(first):
-        if at > until or tried >= MOMENTS_MAX:
+    at = openings.first(target.nodes_min)
+    for _ in range(MOMENTS_MAX):
+        if at > until or at == NEVER:
             break
-        if not openings.enough(at):
-            continue
-        tried += 1
-        allocation = place(profile.at(at, at + request.seconds), request, eligibility, prefer=profile.table)
-        if allocation is not None:
-            return at, allocation
+        within = openings.at(at)
+        if within is not None:
+            table = profile.at(at, at + request.seconds, within=within)
+            allocation = place(table, request, eligibility, profile.table, openings.cells.node[within])
+            if allocation is not None:
+                return at, allocation
+        at = openings.after(at)
     return None
 
 
 class _Openings:
-    """From when, and for how long, each node could carry a part of the request."""
+    """From when, and for how long, each node could carry a part of the request. Arrays are by cell of the profile."""
 
     def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float) -> None:
+        cells = self.cells = profile.cells()
         flat = profile.flat()
         self.target = target_of(request)
         self.seconds = request.seconds
-        moments = profile.times.shape[1]
-        where = (nodes[:, None] * moments + np.arange(moments)).reshape(-1)
-        tasks, gpus = capacity_columns(flat, request, where)
-        self.times: Floats = profile.times[nodes]
-        self.tasks, self.gpus = tasks.reshape(self.times.shape), gpus.reshape(self.times.shape)
+        able: Bools = cells.ends > since
+        if len(nodes) < len(profile.table.rows):
+            member = np.zeros(len(profile.table.rows), np.bool_)
+            member[nodes] = True
+            able &= member[cells.node]
+        for column, least in needed(flat, request):
+            able &= column[cells.place] >= least
+        some = np.flatnonzero(able)
+        self.tasks, self.gpus = np.zeros(len(able), np.int64), np.zeros(len(able), np.int64)
+        self.tasks[some], self.gpus[some] = capacity_columns(flat, request, cells.place[some])
         able = self.tasks >= (self.target.each if self.target.tasks is None else 1)
-        able &= np.isfinite(self.times) | (self.times < 0)
-        ends = np.concatenate((self.times[:, 1:], np.full((len(nodes), 1), NEVER)), axis=1)
-        #: until when a node that is able at a moment stays so
-        self.lasts: Floats = np.zeros_like(self.times)
-        lasts = np.full(len(nodes), NEVER)
-        for moment in reversed(range(moments)):
-            lasts = np.where(able[:, moment], lasts, self.times[:, moment])
-            self.lasts[:, moment] = np.where(able[:, moment], lasts, -NEVER)
-        starts = np.maximum(self.times, since)
-        good = able & (self.lasts - starts >= self.seconds) & (ends > since)
-        self.starts: Floats = np.where(good, starts, NEVER)
+        # A node that is able stays so until its next cell that is not, or for ever after its last.
+        last = np.append(cells.node[1:] != cells.node[:-1], True) | ~np.append(able[1:], True)
+        every = np.arange(len(able))
+        until = np.minimum.accumulate(np.where(last, every, len(able) - 1)[::-1])[::-1]
+        self.lasts: Floats = cells.ends[until]
+        starts = np.maximum(cells.begins, since)
+        self.able: Bools = able & (self.lasts - starts >= self.seconds)
+        self.open = np.flatnonzero(self.able)
+        self.starts: Floats = starts[self.open]
 
     def first(self, nodes_min: int) -> float:
         """Not before so many nodes have had an opening."""
-        ready = self.starts.min(axis=1)
+        node = self.cells.node[self.open]
+        ready = self.starts[np.append(True, node[1:] != node[:-1])] if len(node) else self.starts
+        if len(ready) < nodes_min:
+            return NEVER
         return float(np.partition(ready, nodes_min - 1)[nodes_min - 1])
 
-    def moments(self, first: float) -> Iterator[float]:
-        """Moments at which some node opens, from `first` on, ascending."""
-        found = np.unique(self.starts[(self.starts >= first) & (self.starts < NEVER)])
-        yield from found.tolist()
+    def after(self, at: float) -> float:
+        """The next moment at which some node opens."""
+        later = self.starts[self.starts > at]
+        return float(later.min()) if len(later) else NEVER
 
-    def enough(self, at: float) -> bool:
-        """Could all that is open at that moment carry the job, by its sums?"""
-        moment = (self.times <= at).sum(axis=1) - 1
-        every = np.arange(len(moment))
-        is_open = self.lasts[every, moment] - at >= self.seconds
-        if int(is_open.sum()) < self.target.nodes_min:
-            return False
-        if self.target.tasks and int(self.tasks[every, moment][is_open].sum()) < self.target.tasks:
-            return False
-        return not self.target.gpus or int(self.gpus[every, moment][is_open].sum()) >= self.target.gpus
+    def at(self, at: float) -> Ints | None:
+        """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
+        cells, found = self.cells, self.open
+        found = found[(cells.begins[found] <= at) & (at < cells.ends[found]) & (self.lasts[found] - at >= self.seconds)]
+        if len(found) < self.target.nodes_min:
+            return None
+        if self.target.tasks and int(self.tasks[found].sum()) < self.target.tasks:
+            return None
+        return found if not self.target.gpus or int(self.gpus[found].sum()) >= self.target.gpus else None
+
+
+def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
+    """(column, least value in it) that every node of the job must have: a quick test before `capacity_columns`."""
+    tests: list[tuple[Ints, int]] = []
+    if not request.share_rows:
+        tests.append((table.cpus if request.grain is Grain.CPU else table.core_cpus, request.cpus_floor))
+    if request.memory_per_node and request.memory_counts:
+        tests.append((table.memory, request.memory_per_node))
+    for need in (*request.gres_node, *request.gres_task):
+        column = table.gres.get((need.name, need.type))
+        if column is not None:
+            tests.append((column, need.count))
+    return tests
 
 
 def spares(rows: Sequence[NodeRow], index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:
@@ -199,7 +220,7 @@ class Ledger:
         parts = holders_of(allocation, request, number, uid, profile.table, start_at + request.seconds)
         promise = Promise(start_at, start_at + request.seconds, parts)
         promise.allocation, promise.request = allocation, request
-        promise.provisional, promise.freed = False, 0
+        promise.provisional, promise.freed, promise.queued = False, 0, 0
         return promise
 
     def keep(self, profile: Profile, promise: Promise) -> None:

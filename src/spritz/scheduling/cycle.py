@@ -56,7 +56,7 @@ def run(snapshot: Snapshot, budget: int | None = None, *, expect: bool | None = 
     heapify(waiting)
     while waiting and not cycle.exhausted:
         key, order, position, shape = waiting[0]
-        go_on = cycle.consider(shape.jobs[key], shape)
+        go_on = cycle.consider(shape.jobs[key], key, shape)
         position += 1
         if go_on and position < len(shape.keys):
             heapreplace(waiting, (shape.keys[position], order, position, shape))
@@ -101,7 +101,7 @@ class _Cycle:
 
     # -- one job
 
-    def consider(self, record: JobRecord, shape: Shape) -> bool:
+    def consider(self, record: JobRecord, key: SortKey, shape: Shape) -> bool:
         """Start the job, or as many tasks of the array as may start; else see when it can.
 
         False: no other job of this shape need be looked at.
@@ -117,9 +117,9 @@ class _Cycle:
             task_id = self._next_task(record)
             if task_id is _NO_TASK:
                 return True
-            found = self._find(shape) if self._licensed(request) else None
+            found = self._find(record, key, shape) if self._licensed(request) else None
             if found is None:
-                if self._make_room(record, request, task_id):
+                if self._make_room(record, key, request, task_id):
                     if record.tasks is None:
                         return True
                     continue
@@ -182,7 +182,7 @@ class _Cycle:
         holders = holders_of(allocation, request, alias, record.spec.uid, self.table, ends_at)
         for index, holder in holders:
             self.table.charge(index, holder)
-        self.promises.redeem(request)
+        self.promises.redeem(record)
         if request.partition in self._headed:
             self._backfilled += 1
         if request.licenses:
@@ -193,7 +193,7 @@ class _Cycle:
 
     # -- place
 
-    def _find(self, shape: Shape) -> Found | None:
+    def _find(self, record: JobRecord, key: SortKey, shape: Shape) -> Found | None:
         """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
         is not the request's.
         """
@@ -209,6 +209,13 @@ class _Cycle:
             shape.failure = Failure(freed)
             return None
         found = self._beside_promises(allocation, request)
+        if found is None:
+            void = self.promises.outranked(
+                record, key, request, allocation, self.snapshot.now + request.seconds, any_age=False
+            )
+            if void is not None:
+                self.promises.take_back(void)
+                found = allocation, None
         shape.failure = Failure(freed, self.promises.version) if found is None else None
         return found
 
@@ -287,18 +294,18 @@ class _Cycle:
 
     # -- preempt
 
-    def _make_room(self, record: JobRecord, request: Request, task_id: int | None) -> bool:
+    def _make_room(self, record: JobRecord, key: SortKey, request: Request, task_id: int | None) -> bool:
         """Others make room, or are doing so: the job starts, or has its place kept until they have left."""
         if not self.preemptor.enabled:
             return False
-        ends_at = self.snapshot.now + request.seconds
+        promises, ends_at = self.promises, self.snapshot.now + request.seconds
         room = self.preemptor.find(
             record,
             request,
             task_id,
             self.table,
             self.licenses,
-            lambda allocation: self.promises.spares(allocation, request, ends_at),
+            lambda allocation: promises.outranked(record, key, request, allocation, ends_at, any_age=True) is not None,
         )
         self.examined += self.preemptor.placements
         self.preemptor.placements = 0
@@ -306,6 +313,7 @@ class _Cycle:
             return False
         if room.planned is not None:
             self.preemptions.append(room.planned)
+        promises.take_back(promises.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
         holders = self._take(record, request, (room.allocation, None))
         if room.at_once:
             if self.notes.started(record, task_id):

@@ -38,12 +38,27 @@ class Hold:
         self.parts = parts
 
 
+class Cells:
+    """The moments of all nodes in one row, node by node and ascending in time. Arrays [cell]: `place` position in the
+    flat table, `node` index, `begins` and `ends` float64 (-inf: now; inf: for ever).
+    """
+
+    __slots__ = ("begins", "ends", "node", "place")
+
+    def __init__(self, times: Floats) -> None:
+        self.place = np.flatnonzero(times.reshape(-1) < NEVER)
+        self.node = self.place // times.shape[1]
+        self.begins: Floats = times.reshape(-1)[self.place]
+        last = np.append(self.node[1:] != self.node[:-1], True)
+        self.ends: Floats = np.where(last, NEVER, np.append(self.begins[1:], NEVER))
+
+
 class Profile:
     """Arrays: `times` float64[node, moment] (inf: no more), and `counts[k]` int64[node, moment] for the columns of
     `NodeRow.counts`. Moment 0 is now. `held_from` float64[node]: start of the first hold there.
     """
 
-    __slots__ = ("_flat", "_kinds", "_shares", "counts", "held_from", "holds", "table", "times")
+    __slots__ = ("_cells", "_flat", "_kinds", "_shares", "counts", "held_from", "holds", "table", "times")
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
@@ -55,6 +70,7 @@ class Profile:
         #: by node
         self.holds: dict[int, list[tuple[Hold, Holder]]] = {}
         self._flat: NodeTable | None = None
+        self._cells: Cells | None = None
         self._shares = False
         table.stale.update(range(count))
 
@@ -65,7 +81,7 @@ class Profile:
         other.table = table
         other._kinds = self._kinds
         other.times, other.held_from, other.counts, other.holds = self.times, self.held_from, self.counts, self.holds
-        other._flat, other._shares = None, True
+        other._flat, other._cells, other._shares = None, self._cells, True
         return other
 
     def _own(self) -> None:
@@ -106,6 +122,7 @@ class Profile:
         stale = self.table.stale
         if stale:
             self._own()
+            self._cells = None
         for index in sorted(stale):
             self._work_out(index)
         stale.clear()
@@ -138,6 +155,13 @@ class Profile:
         self._flat = None
 
     # -- questions
+
+    def cells(self) -> Cells:
+        """The moments of all nodes."""
+        self.settle()
+        if self._cells is None:
+            self._cells = Cells(self.times)
+        return self._cells
 
     def flat(self) -> NodeTable:
         """Every moment of every node as a node of its own, in order: for array expressions over all of them."""
@@ -177,22 +201,30 @@ class Profile:
                 meet(least, row)
         return row if least is None else least
 
-    def at(self, start_at: float | None, until: float, without: Hold | None = None) -> NodeTable:
-        """The table for a job that starts at `start_at` (None: now, as things are) and ends at `until`; `without` is a
-        hold that does not count.
+    def at(
+        self, start_at: float | None, until: float, without: Hold | None = None, within: Ints | None = None
+    ) -> NodeTable:
+        """The table for a job that starts at `start_at` (None: now, as things are) and ends at `until`.
+
+        `without`: a hold that does not count. `within`: positions of the cells that are looked at, one a node; other
+        nodes are as they are now.
         """
         table = self.table.fork()
         columns: list[npt.NDArray[Any]] = [table.cpus, table.core_cpus, table.memory, table.idle, *table.gres.values()]
+        held = self.held_from < until
         if start_at is not None:
-            self.settle()
-            moment = (self.times <= start_at).sum(axis=1) - 1
-            every = np.arange(len(moment))
+            cells = self.cells()
+            if within is None:
+                within = np.flatnonzero((cells.begins <= start_at) & (start_at < cells.ends))
+            nodes, places = cells.node[within], cells.place[within]
             for column, counts in zip(columns, self.counts, strict=True):
-                column[:] = counts[every, moment]
-        held = (self.held_from < until).nonzero()[0]
-        if len(held):
+                column[nodes] = counts.reshape(-1)[places]
+            held_nodes = nodes[held[nodes]]
+        else:
+            held_nodes = np.flatnonzero(held)
+        if len(held_nodes):
             self.settle()
-            self._lower(columns, held, -NEVER if start_at is None else start_at, until)
+            self._lower(columns, held_nodes, -NEVER if start_at is None else start_at, until)
         table.rows = FutureRows(self, start_at, until, without)
         if without is not None:
             for index, _holder in without.parts:

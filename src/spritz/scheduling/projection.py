@@ -146,7 +146,7 @@ class Projection:
             for item in new:
                 uid = self.records[item.job_id].spec.uid
                 promise = self.ledger.make(self.profile, request, item.start_at, item.allocation, uid=uid)
-                promise.provisional = item.provisional
+                promise.provisional, promise.queued = item.provisional, item.queued
                 self.ledger.keep(self.profile, promise)
 
     def _check_promises(self) -> None:

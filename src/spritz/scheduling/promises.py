@@ -3,7 +3,7 @@
 A full cycle goes through all waiting jobs in order. One that has a promise keeps it, or gets an earlier one if that
 breaks nobody else's. One that has none, and may have one, is given the first start that leaves alone the promises of
 those before it; promises of those behind it, which rank lower, are given anew after it. A quick cycle keeps what there
-is, and promises a start only to the first job of a partition that has none.
+is, and promises a start only to the first job of all that has none, for the time being.
 
 Source: slurm.conf(5) SchedulerParameters bf_max_job_*, bf_min_age_reserve, bf_min_prio_reserve, bf_one_resv_per_job,
 bf_window.
@@ -21,14 +21,14 @@ from spritz.scheduling.forecast import forecast
 from spritz.scheduling.profile import NEVER, FutureRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.notes import Notes
     from spritz.scheduling.policy import Policy
     from spritz.scheduling.profile import Profile
-    from spritz.scheduling.records import JobRecord, Shape
+    from spritz.scheduling.records import JobRecord, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
 
@@ -65,13 +65,18 @@ class Promises:
         self._seen: Counter[int] = Counter()
         #: those that may be told: (job, promise)
         self._told: list[tuple[JobRecord, Promise]] = []
-        self._renewing = False
+        #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
+        self._renewed = 0
         self._users: Counter[object] = Counter()
         #: by request: no start of it comes before this, so that equal requests start in order
         self._since: dict[Request, float] = {}
         #: with strict order: no start in the partition comes before this
         self._order: dict[str, float] = {}
         self._once: set[int] = set()
+        #: some job that waits has no promise: in a quick cycle none behind it gets one
+        self._passed_over = False
+        if full:
+            self._drop_void()
 
     @property
     def version(self) -> int:
@@ -94,25 +99,50 @@ class Promises:
         """What the first job of the request would find that starts now: its own promise is no hindrance."""
         return Beside(self._profile(), ends_at, next(iter(self._ledger.of(request)), None))
 
-    def spares(self, allocation: Allocation, request: Request, ends_at: float) -> bool:
-        """Does the allocation, of a job that is to have it whoever holds it now, leave alone what is promised to others
-        until then?
+    def outranked(
+        self,
+        record: JobRecord,
+        key: SortKey,
+        request: Request,
+        allocation: Allocation,
+        ends_at: float,
+        *,
+        any_age: bool,
+    ) -> list[Promise] | None:
+        """Promises that the allocation would break; None if it must not.
+
+        It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`).
         """
-        if not self.any_before(ends_at):
-            return True
+        clashing: list[Promise] = []
         own = next(iter(self._ledger.of(request)), None)
         holds = self._profile().holds
-        index_of = self._table.index_of
-        return not any(
-            hold is not own and hold.start_at < ends_at and clash(holder, part)
-            for part in allocation.nodes
-            for hold, holder in holds.get(index_of[part.node], ())
-        )
+        for part in allocation.nodes:
+            for hold, holder in holds.get(self._table.index_of[part.node], ()):
+                if hold is own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
+                    continue
+                assert isinstance(hold, Promise)
+                if not self._yields(hold, record, key, any_age=any_age):
+                    return None
+                clashing.append(hold)
+        return clashing
 
-    def redeem(self, request: Request) -> None:
-        """A job of the request starts: the first promise made to them has done its duty."""
-        for promise in self._ledger.of(request)[:1]:
+    def _yields(self, promise: Promise, record: JobRecord, key: SortKey, *, any_age: bool) -> bool:
+        shape = self._snapshot.queue.shapes.get(promise.request)
+        if shape is None:
+            return True
+        place = self._ledger.of(promise.request).index(promise)
+        return shape.keys[min(place, len(shape.keys) - 1)] > key and (any_age or record.queued > promise.queued)
+
+    def take_back(self, promises: Iterable[Promise]) -> None:
+        """These are not kept: a job that outranks theirs starts."""
+        for promise in promises:
             self._drop(promise)
+
+    def redeem(self, record: JobRecord) -> None:
+        """A job starts: the first promises made to its kind have done their duty, in each of its partitions."""
+        for _key, shape in record.entries:
+            for promise in self._ledger.of(shape.request)[:1]:
+                self._drop(promise)
 
     def _all_starts(self) -> list[float]:
         if self._starts is None:
@@ -132,38 +162,39 @@ class Promises:
         position = self._seen[shape.order]
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
         self._seen[shape.order] += tasks
-        if not (self._full or head):
+        if not self._full and self._passed_over:
             return False
         for place in range(position, position + tasks):
             items = self._ledger.of(request)
             promise: Promise | None = items[place] if place < len(items) else None
-            if promise is not None and self._full and (promise.provisional or promise.start_at < self._snapshot.now):
-                self._drop(promise)
-                promise = None
             if promise is None:
                 promise = self._new(record, request, head=head)
             elif self._full:
                 promise = self._improved(promise)
             if promise is None:
+                self._passed_over = True
                 return False
             self._since[request] = promise.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
             if place == position:
                 self._told.append((record, promise))
             self._count(record, request)
-        return self._full and len(self._ledger) <= self._policy.promises_max
+        if not self._full:
+            self._passed_over = self._passed_over or len(self._ledger.of(request)) < len(shape.keys)
+            return False
+        return len(self._ledger) <= self._policy.promises_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
         if not self._may_have(record, request, head=head):
             return None
-        if self._full and not self._renewing:
-            self._drop_lower()
+        if self._full and record.queued > self._renewed:
+            self._drop_lower(record)
         # The first of a partition is not passed over, however far away its start is.
         found = self._search(request, NEVER if head else self._policy.window_seconds)
         if found is None:
             return None
         promise = self._ledger.make(self._profile(), request, *found, uid=record.spec.uid)
-        promise.provisional = not self._full
+        promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
         promise.freed = self._snapshot.partition_freed.get(request.partition, 0)
         self._keep(promise)
         self._once.add(record.id)
@@ -178,8 +209,8 @@ class Promises:
 
     def _may_have(self, record: JobRecord, request: Request, *, head: bool) -> bool:
         policy, now = self._policy, self._snapshot.now
-        if head:
-            return True
+        if head or not self._full:
+            return head
         if policy.easy or len(self._ledger) >= policy.promises_max:
             return False
         if policy.promise_once and record.id in self._once:
@@ -213,19 +244,29 @@ class Promises:
             better = self._ledger.make(self._profile(), promise.request, *found, uid=uid)
         else:
             better = promise
-        better.freed = freed
+        better.freed, better.queued = freed, promise.queued
         self._keep(better)
         return better
 
-    def _drop_lower(self) -> None:
-        """Promises of jobs not yet seen to wait: they rank lower, and will be made again after this one."""
-        self._renewing = True
+    def _drop_void(self) -> None:
+        """Those made in passing, and those whose time has come and that could not be kept."""
+        for items in list(self._ledger.promises.values()):
+            for promise in list(items):
+                if promise.provisional or promise.start_at < self._snapshot.now:
+                    self._drop(promise)
+
+    def _drop_lower(self, record: JobRecord) -> None:
+        """Promises of jobs not yet seen to wait, made before this one came: they rank lower, and will be made again
+        after it.
+        """
+        self._renewed = record.queued
         shapes = self._snapshot.queue.shapes
         for request in list(self._ledger.promises):
             shape = shapes.get(request)
             kept = self._seen[shape.order] if shape is not None else 0
             for promise in self._ledger.of(request)[kept:]:
-                self._drop(promise)
+                if promise.queued < record.queued:
+                    self._drop(promise)
 
     def _keep(self, promise: Promise) -> None:
         self._ledger.keep(self._profile(), promise)
@@ -260,6 +301,7 @@ class Promises:
                 end_at=item.end_at,
                 allocation=item.allocation,
                 provisional=item.provisional,
+                queued=item.queued,
             )
             for request, items in self._ledger.promises.items()
             for item in items

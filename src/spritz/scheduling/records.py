@@ -63,6 +63,7 @@ class JobRecord:
         "pending",
         "preempting",
         "priority",
+        "queued",
         "reason",
         "reason_detail",
         "request",
@@ -104,6 +105,8 @@ class JobRecord:
         self.licenses: dict[str, int] = {}
         self.completing: set[str] = set()
         self.entries: list[tuple[SortKey, Shape]] = []
+        #: `Queue.count` when it took its place in the queue
+        self.queued = 0
 
     @property
     def waiting(self) -> bool:
@@ -196,6 +199,9 @@ class Shape:
         if not self.keys or key > self.keys[-1]:
             self.keys.append(key)
         else:
+            if key < self.keys[0] and self.failure is not None and self.failure.version is not None:
+                # What is promised to others may not hold back one that ranks higher.
+                self.failure = None
             insort(self.keys, key)
         self.jobs[key] = record
 
@@ -212,18 +218,22 @@ class Queue:
     special cases.
     """
 
-    __slots__ = ("_made", "shapes", "unsettled")
+    __slots__ = ("_made", "count", "shapes", "unsettled")
 
     def __init__(self) -> None:
         self.shapes: dict[Request, Shape] = {}
         self.unsettled: dict[int, JobRecord] = {}
         self._made = 0
+        #: jobs that have joined so far
+        self.count = 0
 
     def __len__(self) -> int:
         return sum(len(shape.keys) for shape in self.shapes.values())
 
     def add(self, record: JobRecord, requests: list[tuple[int, int, Request]]) -> None:
         """The job waits for any of these requests; (PriorityTier, priority, request) each."""
+        self.count += 1
+        record.queued = self.count
         for tier, priority, request in requests:
             shape = self.shapes.get(request)
             if shape is None:

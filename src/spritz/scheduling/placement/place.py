@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from spritz.model.resources import Allocation, mask_of
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice
+from spritz.scheduling.placement.eligible import Choice
 from spritz.scheduling.placement.runs import plain, select_columns
 from spritz.scheduling.placement.select import Candidate, Portion, select
 from spritz.scheduling.placement.share import assign
 
 if TYPE_CHECKING:
     from spritz.scheduling.nodes import Ints, NodeTable
-    from spritz.scheduling.placement.eligible import Choice, Eligibility
+    from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.request import Request
 
 #: For so few nodes, rows are quicker than arrays.
@@ -25,16 +28,27 @@ FEW = 8
 
 
 def place(
-    table: NodeTable, request: Request, eligibility: Eligibility, prefer: NodeTable | None = None
+    table: NodeTable,
+    request: Request,
+    eligibility: Eligibility,
+    prefer: NodeTable | None = None,
+    within: Ints | None = None,
 ) -> Allocation | None:
     """Resources for one job of this request on `table` as it is, or None.
 
-    `prefer`: take CPUs that are busy on that table before others (for reservations of a blocked job).
+    `prefer`: take CPUs that are busy on that table before others (for promises to a blocked job). `within`: the only
+    nodes that need be looked at, since the others cannot serve.
     """
     required = eligibility.required(request)
     if required is None or request.refusal:
         return None
+    able = None
+    if within is not None:
+        able = np.zeros(len(table.up), np.bool_)
+        able[within] = True
     for choice in eligibility.choices(request):
+        if able is not None:
+            choice = Choice(choice.nodes[able[choice.nodes]], choice.groups)
         allocation = _place_on(table, request, choice, required, prefer)
         if allocation is not None:
             return allocation
