@@ -72,11 +72,12 @@ class Room:
                 returned[name] = returned.get(name, 0) + count
         return returned
 
-    def company(self, name: str) -> list[Job]:
-        """Jobs beside which a new one would be: all that hold the node but those that stand still to make room."""
+    def company(self, name: str, partition: str) -> list[Job]:
+        """Jobs beside which a new one of `partition` would be: all that hold the node but those that stand aside."""
         jobs = (self.state.jobs[job_id] for job_id in self.use(name).jobs)
-        return [job for job in jobs if job.id not in self.stopped and not _stands_aside(job)]
+        return [job for job in jobs if job.id not in self.stopped and not _stands_aside(job, partition)]
 
 
-def _stands_aside(job: Job) -> bool:
-    return job.state is JobState.SUSPENDED and job.suspended_by == "preempt"
+def _stands_aside(job: Job, partition: str) -> bool:
+    """The scheduler has suspended it, and will not let it go on beside jobs of another partition."""
+    return job.state is JobState.SUSPENDED and bool(job.suspended_by) and job.partition != partition

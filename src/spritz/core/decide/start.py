@@ -132,7 +132,7 @@ def _cpus_agree(state: State, share: NodeAllocation, use: NodeUse, partition: Pa
 
 def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:
     """May the job be on a node together with those that are there: --exclusive, --exclusive=user, ExclusiveUser."""
-    company = room.company(name)
+    company = room.company(name, partition.name)
     if allocation.whole_nodes:
         return not company
     strict = partition.exclusive_user or job.spec.sharing is Sharing.USER
