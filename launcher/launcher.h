@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 /* Changes with anything that launcher and server must agree on. */
-#define PROTOCOL "SPRITZ1\n"
+#define PROTOCOL "SPRITZ2\n"
 /* From connecting to the word that the command has begun. After that there is no limit. */
 #define PATIENCE_MS 3000
 
@@ -44,7 +44,8 @@ void find_interpreter(struct place *place);
 int suits_server(const struct call *call);
 
 /* request.c */
-int send_request(int connection, const struct call *call, int token, long long deadline);
+int send_surroundings(int connection, const struct call *call, long long deadline);
+int send_descriptors(int connection, const struct call *call, int token, long long deadline);
 
 /* serve.c: returns only when the command has not begun, and never will in the server */
 enum outcome serve(const struct call *call, const struct place *place);

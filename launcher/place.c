@@ -136,8 +136,7 @@ static int find_directory(void)
         if (parent >= 0 && fstat(parent, &info) == 0 && info.st_uid == geteuid() && !(info.st_mode & 077)) {
             int found = own_directory(parent, "spritz");
             close(parent);
-            if (found >= 0)
-                return found;
+            return found;
         } else if (parent >= 0) {
             close(parent);
         }

@@ -1,6 +1,9 @@
-/* Everything that a process has around it, as one message: arguments, environment, directory, limits, descriptors.
+/* Everything that a process has around it, as two messages: arguments, environment and limits; then descriptors.
  *
- * spritz/cli/server/request.py reads it. Numbers are in the machine's own order: both ends are on one machine.
+ * The second one is sent when somebody is there to take it. A descriptor on its way to a server that hangs would keep
+ * the caller's pipe open, and whoever reads from it waiting, long after the command has been run in another way.
+ *
+ * spritz/cli/server/request.py reads them. Numbers are in the machine's own order: both ends are on one machine.
  */
 
 #define _GNU_SOURCE
@@ -104,11 +107,11 @@ static int send_all(int connection, const char *data, size_t size, const int *pa
     return 0;
 }
 
-int send_request(int connection, const struct call *call, int token, long long deadline)
+int send_surroundings(int connection, const struct call *call, long long deadline)
 {
     struct header header = {0};
     size_t size = sizeof header + strlen(call->path) + 1;
-    int passed[5], count = 0, status;
+    int status;
     char *data, *at;
 
     for (int i = 1; i < call->argc; i++)
@@ -116,15 +119,8 @@ int send_request(int connection, const struct call *call, int token, long long d
     for (char **entry = call->environ; *entry; entry++)
         size += strlen(*entry) + 1;
     data = size < 1U << 30 ? malloc(size) : NULL;
-    /* Works in a directory that was removed, or that may not be read. */
-    passed[count++] = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    passed[count++] = token;
-    if (!data || passed[0] < 0)
+    if (!data)
         return -1;
-    for (int number = 0; number < 3; number++) {
-        if (call->opened & 1U << number)
-            passed[count++] = number;
-    }
     fill(&header);
     header.opened = call->opened;
     header.size = (uint32_t)size;
@@ -135,8 +131,24 @@ int send_request(int connection, const struct call *call, int token, long long d
         at = append(at, call->argv[i]);
     for (char **entry = call->environ; *entry; entry++)
         at = append(at, *entry);
-    status = send_all(connection, data, size, passed, count, deadline);
-    close(passed[0]);
+    status = send_all(connection, data, size, NULL, 0, deadline);
     free(data);
+    return status;
+}
+
+int send_descriptors(int connection, const struct call *call, int token, long long deadline)
+{
+    int passed[5], count = 0, status;
+
+    /* Works in a directory that was removed, or that may not be read. */
+    passed[count++] = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    passed[count++] = token;
+    if (passed[0] < 0)
+        return -1;
+    for (int number = 0; number < 3; number++)
+        if (call->opened & 1U << number)
+            passed[count++] = number;
+    status = send_all(connection, "D", 1, passed, count, deadline);
+    close(passed[0]);
     return status;
 }

@@ -32,6 +32,7 @@ struct reply {
     char unused[3];
     int32_t value;
 };
+#define THERE 'H'
 #define STARTED 'S'
 #define ENDED 'E'
 #define KILLED 'K'
@@ -157,6 +158,13 @@ static void die_by(int number)
     _exit(128 + number);
 }
 
+static void fail(const struct call *call) __attribute__((noreturn));
+static void fail(const struct call *call)
+{
+    dprintf(2, "%s: error: the command server ended in the middle of this call\n", call->name);
+    _exit(1);
+}
+
 /* From the word that the command has begun to its end. */
 static void follow(const struct call *call, int connection, int pid) __attribute__((noreturn));
 static void follow(const struct call *call, int connection, int pid)
@@ -172,8 +180,7 @@ static void follow(const struct call *call, int connection, int pid)
         if (reply.kind == STOPPED)
             raise(SIGSTOP);
     }
-    dprintf(2, "%s: error: the command server ended in the middle of this call\n", call->name);
-    _exit(1);
+    fail(call);
 }
 
 /* The token has not been taken, and from now on cannot be: the call is ours. */
@@ -187,11 +194,27 @@ static int take_back(int token)
     return got == sizeof value;
 }
 
-enum outcome serve(const struct call *call, const struct place *place)
+/* Up to the word that the command has begun: 1 with its process id, 0 for a refusal, -1 at the end of our patience. */
+static int begin(int connection, const struct call *call, int token, int *pid)
 {
     long long deadline = now_ms() + PATIENCE_MS;
     struct reply reply;
-    int token, got, connection = connect_server(place);
+    int got = send_surroundings(connection, call, deadline) < 0 ? 0 : receive(connection, &reply, deadline);
+
+    if (got > 0 && reply.kind == THERE && send_descriptors(connection, call, token, deadline) == 0)
+        got = receive(connection, &reply, deadline);
+    else if (got > 0)
+        return 0;
+    *pid = reply.value;
+    if (got > 0)
+        return reply.kind == STARTED;
+    return got < 0 || now_ms() >= deadline ? -1 : 0;
+}
+
+enum outcome serve(const struct call *call, const struct place *place)
+{
+    struct reply reply;
+    int token, got, pid = 0, connection = connect_server(place);
 
     if (connection < 0)
         return (errno == ENOENT || errno == ECONNREFUSED) && place->directory >= 0 ? OUTCOME_NOBODY : OUTCOME_DECLINED;
@@ -200,17 +223,16 @@ enum outcome serve(const struct call *call, const struct place *place)
         close(connection);
         return OUTCOME_DECLINED;
     }
-    got = send_request(connection, call, token, deadline) < 0 ? -1 : receive(connection, &reply, deadline);
-    if (got > 0 && reply.kind == STARTED)
-        follow(call, connection, reply.value);
+    got = begin(connection, call, token, &pid);
+    if (got > 0)
+        follow(call, connection, pid);
     if (!take_back(token)) {
         /* It has begun, and may say so yet. */
-        if (got < 0 && receive(connection, &reply, 0) > 0 && reply.kind == STARTED)
+        if (receive(connection, &reply, 0) > 0 && reply.kind == STARTED)
             follow(call, connection, reply.value);
-        dprintf(2, "%s: error: the command server ended in the middle of this call\n", call->name);
-        _exit(1);
+        fail(call);
     }
     close(connection);
     close(token);
-    return got < 0 && now_ms() >= deadline ? OUTCOME_HUNG : OUTCOME_DECLINED;
+    return got < 0 ? OUTCOME_HUNG : OUTCOME_DECLINED;
 }

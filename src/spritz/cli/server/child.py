@@ -19,7 +19,7 @@ from socket import AF_UNIX, SCM_RIGHTS, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET, so
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.server import reply, terminal
-from spritz.cli.server.request import LIMITS, BadRequest, Request, receive
+from spritz.cli.server.request import LIMITS, BadRequest, Descriptors, Request, receive, receive_descriptors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,21 +103,23 @@ def _serve(post: Post, connection: socket) -> int:
     if stale:
         return 0
     connection.settimeout(_REQUEST_SECONDS)
+    connection.send(reply.encode(reply.THERE, 0))
     request = receive(connection)
     _become_user(connection, system=post.system)
     main = post.commands.get(os.path.basename(os.fsdecode(request.argv[0])))
     if main is None:
         raise Unsuitable("no command of ours")
     _take_limits(request)
-    os.fchdir(request.directory)
-    os.read(request.token, 8)  # BlockingIOError: the launcher does it itself
+    descriptors = receive_descriptors(connection, request)
+    os.fchdir(descriptors.directory)
+    os.read(descriptors.token, 8)  # BlockingIOError: the launcher does it itself
     connection.settimeout(None)
     connection.send(reply.encode(reply.STARTED, os.getpid()))
-    for descriptor in (*post.inherited, post.lifeline, request.directory, request.token):
+    for descriptor in (*post.inherited, post.lifeline, descriptors.directory, descriptors.token):
         os.close(descriptor)
     post.listener.close()
     post.control.close()
-    context = _take_over(request)
+    context = _take_over(request, descriptors)
     status = call(main, sys.argv[1:], context)
     for number in range(3):
         try:
@@ -156,11 +158,11 @@ def _take_limits(request: Request) -> None:
         raise Unsuitable("limits that cannot be had here") from error
 
 
-def _take_over(request: Request) -> Context:
+def _take_over(request: Request, descriptors: Descriptors) -> Context:
     """Become what the launcher is. Nothing of this can fail halfway in a way that the command would not have met."""
     os.setpgid(0, 0)
     terminal.set_launcher(request.pid)
-    for number, descriptor in enumerate(request.streams):
+    for number, descriptor in enumerate(descriptors.streams):
         if descriptor >= 0:
             os.dup2(descriptor, number)
             os.close(descriptor)
@@ -170,7 +172,7 @@ def _take_over(request: Request) -> Context:
     _take_environment(request.environ)
     time.tzset()
     sys.argv = [os.fsdecode(word) for word in request.argv]
-    sys.stdin, sys.stdout, sys.stderr = _streams(request)
+    sys.stdin, sys.stdout, sys.stderr = _streams(descriptors)
     _take_signals(request)
     environ = os.environ
     try:
@@ -208,10 +210,10 @@ def _take_signals(request: Request) -> None:
         )
 
 
-def _streams(request: Request) -> tuple[TextIO, TextIO, TextIO]:
+def _streams(descriptors: Descriptors) -> tuple[TextIO, TextIO, TextIO]:
     """Standard streams as Python makes them, and `entry.run` leaves them."""
     names: list[int | str] = [
-        number if descriptor >= 0 else os.devnull for number, descriptor in enumerate(request.streams)
+        number if descriptor >= 0 else os.devnull for number, descriptor in enumerate(descriptors.streams)
     ]
     stdin: TextIO
     if names[0] == 0 and os.isatty(0):

@@ -1,9 +1,11 @@
-"""What a launcher is told: that its command has begun, stopped, ended. `launcher/serve.c` reads it."""
+"""What a launcher is told: somebody is there; its command has begun, stopped, ended. `launcher/serve.c` reads it."""
 
 from __future__ import annotations
 
 import struct
 
+#: somebody is there to take the descriptors
+THERE = b"H"
 #: the command has begun; the child's process id
 STARTED = b"S"
 #: exit status

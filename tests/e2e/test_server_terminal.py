@@ -1,0 +1,172 @@
+"""Job control: served commands at a terminal, under a shell that has it.
+
+The shell is the system's `sh`, interactive, on a pseudo-terminal of its own. See termios(3), credentials(7).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from tests.e2e.cluster import Cluster, until
+from tests.e2e.launched import Launched
+
+_SECONDS = 40.0
+
+
+class Shell:
+    """An interactive shell on a terminal. Everything it prints is in `text`."""
+
+    def __init__(self, environment: dict[str, str], cwd: Path) -> None:
+        self._master, slave = pty.openpty()
+        # What is typed is not to be taken for what is printed.
+        settings = termios.tcgetattr(slave)
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        self.process = subprocess.Popen(
+            ["sh", "-i"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env={**environment, "PS1": "", "ENV": "", "TERM": "dumb"},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.text = ""
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._master)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def type(self, keys: str) -> None:
+        """As from the keyboard."""
+        os.write(self._master, keys.encode())
+
+    def expect(self, wanted: str) -> None:
+        """Wait for this text after what was expected before."""
+        deadline = time.monotonic() + _SECONDS
+        while wanted not in self.text:
+            if not select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise AssertionError(f"no {wanted!r} in {self.text!r}")
+            self.text += os.read(self._master, 4096).decode(errors="replace")
+        self.text = self.text.partition(wanted)[2]
+
+    def run(self, line: str, wanted: str) -> None:
+        """A line to the shell, and what it leads to."""
+        self.type(line + "\n")
+        self.expect(wanted)
+
+
+@pytest.fixture
+def shell(launched: Launched, tmp_path: Path) -> Iterator[Shell]:
+    """A server is warm, and the shell finds the commands."""
+    launched.warm()
+    with Shell(launched.environment(SLURM_CONF="/nowhere/slurm.conf"), tmp_path) as found:
+        yield found
+
+
+def child_of_call(launched: Launched) -> int:
+    """The server's child that has a terminal; 0 if there is none."""
+    server = launched.servers()[-1]
+    for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split():
+        try:
+            if os.readlink(f"/proc/{pid}/fd/0").startswith("/dev/pts/"):
+                return int(pid)
+        except OSError:
+            pass
+    return 0
+
+
+def launcher_of(shell: Shell) -> int:
+    """The shell's one child."""
+    pid = shell.process.pid
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(found[0]) if found else 0
+
+
+def state_of(pid: int) -> str:
+    """As ps shows it; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def test_ctrl_c_ends_a_command_with_its_status(launched: Launched, shell: Shell) -> None:
+    """`sbatch` waits for a script to be typed."""
+    before = launched.direct_calls()
+    shell.type("sbatch; echo status=$?\n")
+    until(lambda: child_of_call(launched), "it has begun")
+    shell.type("\x03")
+    shell.run("echo again=$?", "=")
+    shell.run("squeue --version", "slurm 25.05.0")
+    assert launched.direct_calls() == before
+
+
+def test_ctrl_z_stops_and_fg_continues(launched: Launched, shell: Shell) -> None:
+    shell.type("sbatch\n")
+    child = until(lambda: child_of_call(launched), "it has begun")
+    shell.type("\x1a")
+    until(lambda: state_of(child) == "T", "the command stops")
+    shell.run("jobs", "topped")
+    shell.type("fg\n")
+    until(lambda: state_of(child) == "S", "the command goes on")
+    shell.type("#!/bin/sh\ntrue\n\x04")
+    shell.expect("/nowhere/slurm.conf")
+    shell.run("echo status=$?", "status=1")
+
+
+def test_reading_the_terminal_in_the_background_stops_the_job(launched: Launched, shell: Shell) -> None:
+    shell.type("sbatch &\n")
+    until(lambda: child_of_call(launched), "it has begun")
+    until(lambda: state_of(launcher_of(shell)) == "T", "the job is stopped")
+    shell.run("jobs", "topped")
+    shell.run("echo typed", "typed")
+    shell.type("fg\n")
+    shell.type("#!/bin/sh\ntrue\n\x04")
+    shell.expect("/nowhere/slurm.conf")
+
+
+def test_a_step_is_interrupted_as_without_a_server(
+    launched: Launched, make_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = make_cluster(nodes=1).start()
+    launched.warm()
+    before = launched.direct_calls()
+    with Shell(launched.environment(SLURM_CONF=str(cluster.conf)), tmp_path) as shell:
+        shell.type("srun sh -c 'echo at work; exec sleep 1000'; echo status=$?\n")
+        shell.expect("at work")
+        shell.type("\x03")
+        shell.expect("one more within 1 sec to abort")
+        shell.type("\x03")
+        shell.type("\x03")
+        shell.expect("status=")
+        shell.type("srun cat; echo status=$?\n")
+        until(lambda: child_of_call(launched), "it has begun")
+        shell.run("typed words", "typed words")
+        shell.type("\x04")
+        shell.expect("status=0")
+        # In the background it leaves the terminal alone, and its output comes.
+        shell.run("srun sh -c 'echo from the background; sleep 1000' &", "from the background")
+        shell.run("echo mine", "mine")
+        shell.run("kill %1; wait %1; echo status=$?", "status=")
+    assert launched.direct_calls() == before
