@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.sim.processors.policies import POLICIES, RUNTIMES
 from spritz.sim.report import show
-from spritz.sim.swf_run import run_swf
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -17,26 +15,78 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
 
 BREAKDOWNS = ("user", "group", "size", "queue", "name")
+RUNTIMES = ("requested", "actual")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz simulate`."""
-    parser.add_argument("trace", metavar="TRACE", help="a trace in Standard Workload Format, plain or gzip")
-    parser.add_argument("--processors", type=_positive, metavar="N", help="size of the machine (default: MaxProcs)")
-    parser.add_argument("--policy", default="easy", metavar="P", help=f"one of: {', '.join(POLICIES)} (default: easy)")
-    parser.add_argument("--runtimes", default="requested", choices=RUNTIMES, help="what jobs are planned with")
-    parser.add_argument("--bound", type=_bound, default=10.0, metavar="S", help="bound of the slowdown (default: 10 s)")
-    parser.add_argument(
-        "--by", type=_breakdowns, default=(), metavar="WHAT", help=f"{', '.join(BREAKDOWNS)}: figures by"
+    what = parser.add_argument_group("what is replayed (one of)")
+    what.add_argument("trace", nargs="?", metavar="TRACE", help="Standard Workload Format, plain or gzip")
+    what.add_argument("--gang", metavar="CSV", help="gang jobs of a GPU cluster (Muri or ITP form)")
+    how = parser.add_argument_group("on what, and how")
+    how.add_argument("--processors", type=_positive, metavar="N", help="TRACE: processors (default: its MaxProcs)")
+    how.add_argument("--nodes", type=_positive, metavar="N", help="--gang: nodes (default: 8)")
+    how.add_argument("--gpus-per-node", type=_positive, metavar="N", help="--gang: GPUs of each node (default: 8)")
+    how.add_argument(
+        "--policy",
+        metavar="P",
+        help="TRACE: fcfs, easy (default), easy-sjbf, conservative, sjf, … (a wrong word lists all); "
+        "--gang: fifo (default), backfill, srtf, srsf",
     )
-    parser.add_argument("--starts", metavar="FILE", help="write job,start_seconds")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    how.add_argument("--runtimes", choices=RUNTIMES, help="TRACE: what jobs are planned with (default: requested)")
+    how.add_argument("--seed", type=_seed, metavar="S", help="for what is drawn by chance (default: 1)")
+    told = parser.add_argument_group("what is told")
+    told.add_argument("--bound", type=_bound, metavar="S", help="bound of the slowdown (default: 10 seconds)")
+    told.add_argument("--by", type=_breakdowns, metavar="WHAT", help=f"TRACE: figures by {', '.join(BREAKDOWNS)}")
+    told.add_argument("--starts", metavar="FILE", help="write job,start_seconds")
+    told.add_argument("--json", action="store_true", help="one JSON object")
+
+
+#: Options that only some forms have: option -> (forms, default)
+_FORMS: dict[str, tuple[tuple[str, ...], object]] = {
+    "processors": (("trace",), None),
+    "nodes": (("gang",), 8),
+    "gpus_per_node": (("gang",), 8),
+    "policy": (("trace", "gang"), None),
+    "runtimes": (("trace",), "requested"),
+    "seed": (("trace",), 1),
+    "bound": (("trace",), 10.0),
+    "by": (("trace",), ()),
+    "starts": (("trace", "gang"), None),
+}
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0: simulated; 1: a trace that cannot be."""
-    show(run_swf(arguments, context), context, as_object=arguments.json)
+    """0: simulated; 1: a trace that cannot be; 2: a wrong command line."""
+    forms = [form for form in ("trace", "gang") if getattr(arguments, form) is not None]
+    if len(forms) != 1:
+        return _wrong(context, "name one of TRACE and --gang CSV" if not forms else f"{' and '.join(forms)}: only one")
+    form = forms[0]
+    for option, (allowed, default) in _FORMS.items():
+        if getattr(arguments, option) is None:
+            setattr(arguments, option, default)
+        elif form not in allowed:
+            return _wrong(context, f"--{option.replace('_', '-')} has no meaning for {_called(form)}")
+    if form == "gang":
+        from spritz.sim.gang_run import run_gang
+
+        report = run_gang(arguments, context)
+    else:
+        from spritz.sim.swf_run import run_swf
+
+        report = run_swf(arguments, context)
+    show(report, context, as_object=arguments.json)
     return 0
+
+
+def _called(form: str) -> str:
+    return "TRACE" if form == "trace" else f"--{form}"
+
+
+def _wrong(context: Context, message: str) -> int:
+    context.error(message)
+    context.err("Try 'spritz simulate --help'.\n")
+    return 2
 
 
 def _positive(text: str) -> int:
@@ -44,6 +94,14 @@ def _positive(text: str) -> int:
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 40:
         raise ArgumentTypeError(f"a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    from argparse import ArgumentTypeError
+
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ArgumentTypeError(f"a whole number, not {text!r}")
     return int(text)
 
 

@@ -46,7 +46,10 @@ POLICIES: tuple[str, ...] = (
     *(f"{order}-easy" for order in ORDERS if order != "fcfs"),
 )
 
-RUNTIMES = ("requested", "actual")
+#: Policies of a study with rules of its own (`rlscheduler`).
+STUDIES: tuple[str, ...] = tuple(
+    f"rlscheduler-{order}{suffix}" for order in ("fcfs", "sjf", "f1") for suffix in ("", "-backfill")
+)
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
@@ -57,6 +60,16 @@ class Replayed(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
 
 
+def check_policy(policy: str) -> None:
+    """Raises TraceError, with the nearest right word, for a policy that there is not."""
+    known = POLICIES + STUDIES
+    if policy not in known:
+        near = nearest(policy, known)
+        raise TraceError(
+            f"no such policy: {policy}" + (f" (did you mean {near}?)" if near else ""), f"known: {', '.join(known)}"
+        )
+
+
 def run_policy(
     workload: Workload, processors: int, policy: str, runtimes: str, tick: Callable[[int], None] | None = None
 ) -> Replayed:
@@ -65,11 +78,7 @@ def run_policy(
     `runtimes`: what jobs are planned with, their `requested` or their `actual` run times. Raises TraceError for an
     unknown policy.
     """
-    if policy not in POLICIES:
-        near = nearest(policy, POLICIES)
-        raise TraceError(
-            f"no such policy: {policy}" + (f" (did you mean {near}?)" if near else ""), f"known: {', '.join(POLICIES)}"
-        )
+    check_policy(policy)
     estimates = workload.run if runtimes == "actual" else workload.limit
     order_name = "fcfs" if policy in ("easy", "easy-sjbf") else policy.removesuffix("-easy")
     order = _ranked(workload, estimates, order_name)

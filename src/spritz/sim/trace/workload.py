@@ -81,16 +81,17 @@ class Reading(Struct, kw_only=True):
 
     def skip(self, why: str, line: int) -> None:
         """Leave a row out."""
-        _count(self.skipped, why, line)
+        note(self.skipped, why, line)
 
     def adjust(self, what: str, line: int) -> None:
         """Take a row, changed."""
-        _count(self.adjusted, what, line)
+        note(self.adjusted, what, line)
 
     def remarks(self) -> list[str]:
         """One line for people per reason."""
-        told = [f"skipped {_rows(one)}: {why} (first at line {one.line})" for why, one in self.skipped.items()]
-        return told + [f"{_rows(one)}: {what} (first at line {one.line})" for what, one in self.adjusted.items()]
+        return told(self.skipped) + [
+            f"{_rows(one)}: {what} (first at line {one.line})" for what, one in self.adjusted.items()
+        ]
 
 
 class Counted(Struct):
@@ -100,7 +101,13 @@ class Counted(Struct):
     line: int
 
 
-def _count(counts: dict[str, Counted], what: str, line: int) -> None:
+def told(skipped: dict[str, Counted]) -> list[str]:
+    """One line for people per reason."""
+    return [f"skipped {_rows(one)}: {why} (first at line {one.line})" for why, one in skipped.items()]
+
+
+def note(counts: dict[str, Counted], what: str, line: int) -> None:
+    """Count once more."""
     found = counts.get(what)
     if found is None:
         counts[what] = Counted(1, line)

@@ -1,0 +1,57 @@
+"""Free GPUs of equal nodes, and where a gang fits.
+
+A gang of up to one node's GPUs goes on one node; a larger one takes whole nodes, and one more for what is left over.
+"""
+
+from __future__ import annotations
+
+
+class GangNodes:
+    """`free[node]`: GPUs that nobody has."""
+
+    __slots__ = ("free", "gpus_per_node")
+
+    def __init__(self, nodes: int, gpus_per_node: int) -> None:
+        self.gpus_per_node = gpus_per_node
+        self.free = [gpus_per_node] * nodes
+
+    def copy(self) -> GangNodes:
+        """The same free GPUs, to try something out."""
+        other = GangNodes(0, self.gpus_per_node)
+        other.free = self.free.copy()
+        return other
+
+    def fits(self, gpus: int) -> bool:
+        """Could `place` find room for a gang?"""
+        whole, rest = divmod(gpus, self.gpus_per_node)
+        if not whole:
+            return max(self.free) >= rest
+        full = self.free.count(self.gpus_per_node)
+        if not rest or full < whole:
+            return full >= whole
+        return full > whole or any(rest <= free < self.gpus_per_node for free in self.free)
+
+    def place(self, gpus: int, *, tightest: bool) -> list[tuple[int, int]] | None:
+        """Take GPUs for a gang: (node, GPUs) of its parts; None if it does not fit now.
+
+        `tightest`: parts of nodes come from the node with the least free GPUs that will do, else from the first.
+        """
+        whole, rest = divmod(gpus, self.gpus_per_node)
+        full = [node for node, free in enumerate(self.free) if free == self.gpus_per_node][:whole] if whole else []
+        if len(full) < whole:
+            return None
+        parts = [(node, self.gpus_per_node) for node in full]
+        if rest:
+            roomy = (node for node, free in enumerate(self.free) if free >= rest and node not in full)
+            node = min(roomy, key=lambda one: (self.free[one], one), default=-1) if tightest else next(roomy, -1)
+            if node < 0:
+                return None
+            parts.append((node, rest))
+        for node, count in parts:
+            self.free[node] -= count
+        return parts
+
+    def give_back(self, parts: list[tuple[int, int]]) -> None:
+        """A gang has ended."""
+        for node, count in parts:
+            self.free[node] += count

@@ -1,0 +1,109 @@
+"""FIFO and EASY backfill for gangs: a job starts once, and keeps its GPUs until it ends.
+
+With backfill the first job that does not fit has a reservation at the earliest instant at which, with running jobs
+ending as planned, it fits; another may start if it ends by then, or if the first still fits then beside it. Gang
+traces have no time limits: jobs are planned with their run times.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING
+
+from spritz.sim.gang.nodes import GangNodes
+from spritz.sim.gang.preemptive import GangReplay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.sim.trace.gang import GangJobs
+
+
+def replay_queued(
+    jobs: GangJobs,
+    nodes: int,
+    gpus_per_node: int,
+    *,
+    backfill: bool,
+    tick: Callable[[int], None] | None = None,
+) -> GangReplay:
+    """Replay in order of submission."""
+    count = len(jobs)
+    run = [iterations * unit for iterations, unit in zip(jobs.iterations, jobs.unit, strict=True)]
+    start, end = [-1.0] * count, [-1.0] * count
+    cluster = GangNodes(nodes, gpus_per_node)
+    #: (end, job), in order, and where each runs
+    running: list[tuple[float, int]] = []
+    parts: dict[int, list[tuple[int, int]]] = {}
+    queue: list[int] = []
+    arriving = events = finished = 0
+
+    def begin(job: int, now: float, taken: list[tuple[int, int]]) -> None:
+        start[job], end[job] = now, now + run[job]
+        parts[job] = taken
+        insort(running, (end[job], job))
+
+    while arriving < count or running:
+        now = running[0][0] if running else float("inf")
+        if arriving < count:
+            now = min(now, jobs.submit[arriving])
+        while running and running[0][0] <= now:
+            cluster.give_back(parts.pop(running.pop(0)[1]))
+            finished += 1
+        while arriving < count and jobs.submit[arriving] <= now:
+            queue.append(arriving)
+            arriving += 1
+        events += 1
+        while queue:
+            taken = cluster.place(jobs.gpus[queue[0]], tightest=True)
+            if taken is None:
+                break
+            begin(queue.pop(0), now, taken)
+        if backfill and len(queue) > 1:
+            for job, taken in _backfilled(jobs, cluster, queue, running, parts, run, now):
+                queue.remove(job)
+                begin(job, now, taken)
+        if tick is not None and events % 100 == 0:
+            tick(finished)
+    return GangReplay(start=start, end=end, events=events, preemptions=0)
+
+
+def _backfilled(
+    jobs: GangJobs,
+    cluster: GangNodes,
+    queue: list[int],
+    running: list[tuple[float, int]],
+    parts: dict[int, list[tuple[int, int]]],
+    run: list[float],
+    now: float,
+) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Who may overtake the first of the queue, and where; their GPUs are taken in `cluster`."""
+    head = jobs.gpus[queue[0]]
+    later = cluster.copy()
+    shadow = now
+    for at, ending in running:
+        if at > shadow and later.fits(head):
+            break
+        # All that end at the same instant leave their GPUs.
+        shadow = at
+        later.give_back(parts[ending])
+    chosen = []
+    free = sum(cluster.free)
+    for job in queue[1:]:
+        if not free:
+            break
+        if jobs.gpus[job] > free or not cluster.fits(jobs.gpus[job]):
+            continue
+        taken = cluster.place(jobs.gpus[job], tightest=True)
+        if taken is None:
+            continue
+        if now + run[job] > shadow:
+            for node, gpus in taken:
+                later.free[node] -= gpus
+            if not later.fits(head):
+                later.give_back(taken)
+                cluster.give_back(taken)
+                continue
+        free -= jobs.gpus[job]
+        chosen.append((job, taken))
+    return chosen
