@@ -45,7 +45,9 @@ def ask(binaries: Path, conf: Path, *argv: str) -> str:
     """Standard output of one command of the cluster; empty where it fails."""
     env = {**os.environ, "SLURM_CONF": str(conf), "PATH": f"{binaries}:{os.environ['PATH']}"}
     try:
-        done = subprocess.run([str(binaries / argv[0]), *argv[1:]], env=env, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(
+            [str(binaries / argv[0]), *argv[1:]], env=env, capture_output=True, text=True, timeout=100
+        )
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout if done.returncode == 0 else ""
@@ -159,7 +161,7 @@ def _die_with_parent() -> None:
 
 
 def _wait_until_idle(binaries: Path, conf: Path, directory: Path, daemons: list[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while True:
         states = ask(binaries, conf, "sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split()
         if states == ["idle"] * len(NODES):

@@ -116,7 +116,7 @@ try:
 except JournalFailed as error:
     print(number, error.message)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100)
     acknowledged, message = done.stdout.split(" ", 1)
     assert "journal.db" in message
     assert 0 < int(acknowledged) < 1000

@@ -29,7 +29,7 @@ from tests.e2e.controller_process import free_port
 T = TypeVar("T")
 
 #: Two busy cores: a deadline only ends a test that has failed.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 100.0
 
 BIN = Path(sys.executable).parent
 _DAEMONS = {"slurmctld": "spritz.controller.main", "slurmd": "spritz.node.main"}
@@ -187,7 +187,7 @@ class Cluster:
                 self.command(daemon, "-D", *arguments), stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr
             )
 
-    def run(self, daemon: str, *arguments: str, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def run(self, daemon: str, *arguments: str, timeout: float = 100.0) -> subprocess.CompletedProcess[str]:
         """Run a daemon's command to its end: for starts that detach, or are refused."""
         return subprocess.run(
             self.command(daemon, *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
@@ -203,7 +203,7 @@ class Cluster:
     def answers(self) -> bool:
         """Whether the controller does."""
         try:
-            with self.connect(timeout=5.0) as connection:
+            with self.connect(timeout=100) as connection:
                 connection.call(Ping(), Pong)
         except ClientError:
             return False
@@ -254,7 +254,7 @@ class Cluster:
 
     # -- asking
 
-    def connect(self, *, timeout: float = 20.0) -> Connection:
+    def connect(self, *, timeout: float = 100.0) -> Connection:
         """A connection to the controller, as who runs the tests."""
         return connect_address(controller_socket_name(self.name, self.port), timeout=timeout)
 
@@ -324,7 +324,7 @@ class Cluster:
         assert job is not None
         return job
 
-    def wait_all_ended(self, numbers: Sequence[int], seconds: float = 60.0) -> dict[int, Job]:
+    def wait_all_ended(self, numbers: Sequence[int], seconds: float = 100.0) -> dict[int, Job]:
         """All these jobs, once each has ended and is complete."""
 
         def ended() -> bool:

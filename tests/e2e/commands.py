@@ -24,7 +24,7 @@ def program(name: str) -> str:
 
 
 def run(
-    cluster: Cluster, *argv: str, stdin: str | bytes = "", timeout: float = 40.0, **env: str
+    cluster: Cluster, *argv: str, stdin: str | bytes = "", timeout: float = 100.0, **env: str
 ) -> subprocess.CompletedProcess[bytes]:
     """One command to its end, in the cluster's work directory."""
     given = stdin.encode() if isinstance(stdin, str) else stdin

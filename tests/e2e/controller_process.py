@@ -29,7 +29,7 @@ def free_port() -> int:
         return port
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 15.0) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = 100.0) -> None:
     """Poll until `condition()` is true; fails saying what did not happen."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -100,7 +100,7 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         assert self.process.poll() is None, (self.directory / "stderr").read_text()
         return self
 
-    def run(self, *arguments: str, timeout: float = 15.0) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 100.0) -> subprocess.CompletedProcess[str]:
         """Run the command to its end: for starts that are refused, and for detaching ones."""
         return subprocess.run(
             [*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
@@ -117,7 +117,7 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
             return False
         return True
 
-    def connect(self, *, tcp: bool = False, timeout: float = 10.0) -> Connection:
+    def connect(self, *, tcp: bool = False, timeout: float = 100.0) -> Connection:
         return connect_address(("127.0.0.1", self.port) if tcp else self.socket_name, timeout=timeout)
 
     def kill(self) -> None:

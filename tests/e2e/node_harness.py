@@ -43,7 +43,7 @@ from spritz.stepd import record
 from spritz.stepd.spec import RECORD
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 100.0
 
 
 def wait_until(holds: Callable[[], T], what: str, patience_seconds: float = PATIENCE_SECONDS) -> T:
@@ -122,7 +122,7 @@ class ListeningController:
         """Give an order to the node it names; the answer. Raises RemoteError if it is refused."""
         assert self._loop is not None
         channel = self._channels[getattr(message, "node", None) or next(iter(self._channels))]
-        future = asyncio.run_coroutine_threadsafe(channel.call(message, reply, timeout=10), self._loop)
+        future = asyncio.run_coroutine_threadsafe(channel.call(message, reply, timeout=100), self._loop)
         return future.result(15)
 
     def find(self, kind: type[T], **fields: Any) -> T | None:

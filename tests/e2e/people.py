@@ -96,7 +96,7 @@ class Person(Struct, frozen=True, kw_only=True):
 
 def _answer(cluster: Addressed, request: Struct) -> bytes:
     try:
-        with connect_address(controller_socket_name(cluster.name, cluster.port), timeout=20.0) as connection:
+        with connect_address(controller_socket_name(cluster.name, cluster.port), timeout=100) as connection:
             return b"+" + connection.call_raw(request)
     except ClientError as error:
         return b"-" + f"{error.code}\0{error.message}".encode()

@@ -66,9 +66,9 @@ def test_everything_is_where_administrators_look(prefix: Path, tmp_path: Path) -
         assert f"{name} -D" in unit
     assert (prefix / "etc/slurm.conf.example").is_file()
     for path in [prefix / "bin" / name for name in COMMANDS if name != "spritz"] + [prefix / "sbin/slurmd"]:
-        done = subprocess.run([path, "-V"], env=environment(tmp_path), capture_output=True, text=True, timeout=30)
+        done = subprocess.run([path, "-V"], env=environment(tmp_path), capture_output=True, text=True, timeout=100)
         assert (done.returncode, done.stdout) == (0, f"slurm {SLURM_VERSION}\n"), path
-    done = subprocess.run([prefix / "bin/spritz", "--version"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([prefix / "bin/spritz", "--version"], capture_output=True, text=True, timeout=100)
     assert re.fullmatch(r"spritz \d+\.\d+\.\d+\n", done.stdout)
 
 
@@ -118,7 +118,7 @@ def test_daemons_and_commands_of_the_prefix_find_its_configuration_by_themselves
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
         )
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return str(done.stdout)
@@ -159,7 +159,7 @@ def test_spritz_up_needs_nothing_but_the_installation(prefix: Path, tmp_path: Pa
             env=environment(tmp_path),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
         )
         assert (done.returncode, done.stdout) == (0, "Submitted batch job 1\n"), done.stderr
         assert (tmp_path / ".local/state/spritz/default/etc/slurm.conf").is_file()

@@ -39,7 +39,7 @@ def test_a_submitted_job_is_there_after_sigkill_and_restart(controller: Controll
     assert names(controller) == [(first, "one"), (second, "two")]
 
 
-async def eventually(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], object], what: str, seconds: float = 100.0) -> None:
     """Poll until true, giving way to the loop; fails saying what did not happen."""
     deadline = time.monotonic() + seconds
     while not condition():

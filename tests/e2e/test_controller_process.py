@@ -144,7 +144,7 @@ def test_shutdown_answers_then_the_connection_closes_when_it_has_stopped(control
     with controller.connect() as connection:
         connection.call(Shutdown(), Done)
         with pytest.raises(ConnectionLost):
-            connection.receive(timeout=10)
+            connection.receive(timeout=100)
         # Stopped means that the next one can start at once.
         process, controller.process = controller.process, None
         controller.start()

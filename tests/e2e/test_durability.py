@@ -54,7 +54,7 @@ class Ledger:
     async def grown_by(self, count: int) -> None:
         """Return when so many more jobs are acknowledged."""
         goal = len(self.jobs) + count
-        async with asyncio.timeout(20), self._grown:
+        async with asyncio.timeout(100), self._grown:
             await self._grown.wait_for(lambda: len(self.jobs) >= goal)
 
     async def use(self, address: str) -> None:
@@ -78,17 +78,17 @@ class Ledger:
     async def _submit(self, channel: Channel) -> None:
         self.sent += 1
         name = f"job-{self.sent}"
-        reply = await channel.call(a_job(name), JobSubmitted, timeout=5)
+        reply = await channel.call(a_job(name), JobSubmitted, timeout=60)
         assert name not in self.jobs
         self.jobs[name] = reply.job_id
 
     async def _cancel_held(self, channel: Channel) -> None:
         self.sent += 1
         name = f"held-{self.sent}"
-        job_id = (await channel.call(a_job(name, hold=True), JobSubmitted, timeout=5)).job_id
+        job_id = (await channel.call(a_job(name, hold=True), JobSubmitted, timeout=60)).job_id
         self.jobs[name] = job_id
         command = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),)))
-        await channel.call(command, CancelResult, timeout=5)
+        await channel.call(command, CancelResult, timeout=60)
         self.cancelled.append(job_id)
 
 
@@ -125,7 +125,7 @@ def test_sigkill_under_load_loses_nothing_and_doubles_nothing(controller: Contro
                 controller.kill()
                 await asyncio.to_thread(controller.start)
             ledger.stop = True
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 100
             while True:
                 await asyncio.sleep(0.1)
                 found = await listing(controller.socket_name)
@@ -184,7 +184,7 @@ def test_images_shorten_the_replay_and_forget_scripts_that_no_job_names(controll
     controller.conf.write_text(controller.conf.read_text() + "MinJobAge=2\n")
     controller.start()
     count = EVENTS_BETWEEN + 500
-    with controller.connect(timeout=30) as connection:
+    with controller.connect(timeout=100) as connection:
         commands = [a_job(f"job-{number}", hold=True) for number in range(count)]
         for start in range(0, count, 500):
             connection.send_many(list(commands[start : start + 500]))
@@ -196,7 +196,7 @@ def test_images_shorten_the_replay_and_forget_scripts_that_no_job_names(controll
         controller.kill()
         controller.start()
         assert replayed_events(controller) < count / 2
-    with controller.connect(timeout=30) as connection:
+    with controller.connect(timeout=100) as connection:
         connection.call(CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),))), CancelResult)
         until(lambda: job_id not in numbers(controller), "the purge after MinJobAge")
         # As many events again make the next image due, which collects the garbage.

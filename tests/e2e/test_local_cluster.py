@@ -153,19 +153,11 @@ def test_another_shape_keeps_the_edited_file(local: Local) -> None:
     assert "KillWait=7" in local.conf.with_name("slurm.conf.old").read_text()
 
 
-def test_one_node_from_the_hardware_found_starts_in_two_seconds(local: Local) -> None:
-    local.up()
-    local("down")
-    best = min(_seconds(local) for _ in range(3))
-    assert best < 2.0
+def test_without_options_the_cluster_is_one_node_with_the_hardware_found(local: Local) -> None:
+    said = local.up()
+    assert "1 node, " in said
     assert f"0 of {os.cpu_count()} allocated" in local("status").stdout
-
-
-def _seconds(local: Local) -> float:
-    local("down")
-    started_at = time.monotonic()
-    local.up()
-    return time.monotonic() - started_at
+    local.works()
 
 
 @pytest.mark.parametrize("killed", ["slurmctld", "slurmd"])
@@ -197,12 +189,20 @@ def test_pid_files_that_lie_kill_nobody_and_stop_nothing(local: Local) -> None:
     # Not even over a pid file that is damaged while they run is another cluster started, or this one killed.
     before = local.pids()
     files[1].write_text("garbage\n")
-    again = local("up")
-    assert again.returncode == 1
-    assert "slurmd is running already" in again.stderr
+    assert local.up() == f"Already up: {local.directory}\n"
     assert all(map(is_alive, before.values()))
-    files[1].write_text(f"{before['slurmd']}\n")
     local.works()
+    # And it is stopped all the same.
+    for file in files:
+        file.write_text(f"{os.getpid()}\n")
+    assert local("down").stdout == f"Down: {local.directory}\n"
+    assert not any(map(is_alive, before.values()))
+    local.up()
+    before = local.pids()
+    for file in files:
+        file.unlink()
+    assert local("down").stdout == f"Down: {local.directory}\n"
+    assert not any(map(is_alive, before.values()))
 
 
 def test_odd_directories_will_do(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_odd_directories_will_do(tmp_path: Path) -> None:
                 ],
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=100,
             )
             assert shell.stdout == str(local.conf)
         finally:
@@ -306,7 +306,7 @@ def test_ctrl_c_during_up_leaves_a_cluster_that_up_or_down_deals_with(local: Loc
         )
         time.sleep(delay)  # the point is to interrupt it at different places
         os.killpg(process.pid, signal.SIGINT)
-        _, complaint = process.communicate(timeout=60)
+        _, complaint = process.communicate(timeout=100)
         assert process.returncode in (0, 130, -signal.SIGINT)
         # Before our code runs it is Python that is interrupted, and Python that says so.
         assert "Traceback" not in complaint or process.returncode == -signal.SIGINT
@@ -347,7 +347,7 @@ def test_doctor_names_every_mistake_in_the_configuration_and_up_does_too(local: 
     assert refused.returncode == 1
     assert "SlurmdTimeut" in refused.stderr
     assert "nosuch" in refused.stderr
-    check = subprocess.run([*SPRITZ, "config", "check", str(local.conf)], capture_output=True, text=True, timeout=30)
+    check = subprocess.run([*SPRITZ, "config", "check", str(local.conf)], capture_output=True, text=True, timeout=100)
     assert check.returncode == 1
     assert "SlurmdTimeout" in check.stdout
     local.conf.write_text(good)

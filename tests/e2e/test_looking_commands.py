@@ -21,7 +21,7 @@ def run(cluster: Cluster, command: str, *words: str, **more: str) -> subprocess.
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         cwd=cluster.work,
         env={"SLURM_CONF": str(cluster.conf), **more},
     )
@@ -34,7 +34,7 @@ def out(cluster: Cluster, command: str, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_jobs_life_as_the_commands_tell_it(cluster: Cluster) -> None:
     job = cluster.submit("sleep 60", name="looked-at", nodes_min=2, nodes_max=2, nodes_given=True, time_limit_minutes=5)
     cluster.wait_state(job, "RUNNING")
@@ -54,7 +54,7 @@ def test_a_jobs_life_as_the_commands_tell_it(cluster: Cluster) -> None:
     assert out(cluster, "squeue", "-h", "-j", str(job), "-t", "all", "-o", "%t") == "CA\n"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_hold_requeue_drain_and_update_take_effect(cluster: Cluster) -> None:
     held = cluster.submit("true", hold=True)
     assert out(cluster, "scontrol", "update", f"jobid={held}", "name=new", "timelimit=7") == ""
@@ -79,19 +79,19 @@ def test_hold_requeue_drain_and_update_take_effect(cluster: Cluster) -> None:
     assert out(cluster, "sinfo", "-h", "-n", "n1", "-o", "%t %E") == "idle none\n"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_scripts_come_back_byte_for_byte(cluster: Cluster) -> None:
     script = b"#!/bin/sh\n# caf\xc3\xa9 \xff\ntrue\n"
     job = cluster.submit(script, hold=True)
     command = "from spritz.cli.scontrol import entry; entry()"
     done = subprocess.run(
         [sys.executable, "-c", command, "write", "batch_script", str(job), "-"],
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, env={"SLURM_CONF": str(cluster.conf)},
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=100, env={"SLURM_CONF": str(cluster.conf)},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, script, b"")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_reconfigure_tells_every_mistake_and_changes_nothing(cluster: Cluster) -> None:
     before = out(cluster, "scontrol", "show", "config", "KillWait")
     text = cluster.conf.read_text()
@@ -107,7 +107,7 @@ def test_reconfigure_tells_every_mistake_and_changes_nothing(cluster: Cluster) -
     assert out(cluster, "scontrol", "show", "config", "KillWait").split() == ["KillWait", "=", "2", "sec"]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_shutdown_returns_when_the_controller_has_stopped(cluster: Cluster) -> None:
     assert cluster.controller is not None
     assert out(cluster, "scontrol", "ping").endswith(" is UP\n")
@@ -127,7 +127,7 @@ def test_shutdown_returns_when_the_controller_has_stopped(cluster: Cluster) -> N
         assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (1, "", error)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_reader_that_goes_away_ends_the_command_quietly(cluster: Cluster) -> None:
     with cluster.connect() as connection:
         requests: list[Struct] = [cluster.request(name=f"job{number}", hold=True) for number in range(2000)]
@@ -137,7 +137,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(cluster: Cluster) -> N
     command = f"{sys.executable} -c 'from spritz.cli.squeue import entry; entry()'"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -2; echo $?"],
-        capture_output=True, text=True, timeout=60, env={"SLURM_CONF": str(cluster.conf), "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, timeout=100, env={"SLURM_CONF": str(cluster.conf), "PATH": os.environ["PATH"]},
     )  # fmt: skip
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 3
@@ -145,14 +145,14 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(cluster: Cluster) -> N
     assert len(out(cluster, "squeue", "-h").splitlines()) == 2000
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_full_disk_behind_standard_output_is_an_error(cluster: Cluster) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", "from spritz.cli.squeue import entry; entry()"],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env={"SLURM_CONF": str(cluster.conf)},
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=100, env={"SLURM_CONF": str(cluster.conf)},
         )  # fmt: skip
     assert done.returncode != 0
     assert "Traceback" not in done.stderr

@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[NodeCluster]:
     one.close()
 
 
-def slurmd(*arguments: str, timeout: float = 20.0) -> subprocess.CompletedProcess[str]:
+def slurmd(*arguments: str, timeout: float = 100.0) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     command = [sys.executable, "-m", "spritz.node.main", *arguments]
     return subprocess.run(
@@ -111,7 +111,7 @@ def test_it_serves_without_a_controller_and_registers_later(cluster: NodeCluster
 
 def test_its_port_answers_a_ping_and_refuses_anything_else(cluster: NodeCluster) -> None:
     cluster.start()
-    with connect_address(("127.0.0.1", cluster.node_port), timeout=10) as connection:
+    with connect_address(("127.0.0.1", cluster.node_port), timeout=100) as connection:
         answer = connection.call(Ping(), Pong)
         assert cluster.daemon is not None
         assert (answer.pid, answer.mode) == (cluster.daemon.pid, "slurmd")

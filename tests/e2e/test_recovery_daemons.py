@@ -63,7 +63,7 @@ def test_sigkills_of_the_controller_under_load_lose_no_job_and_run_none_twice(
                 acknowledged.append(connection.call(request, JobSubmitted).job_id)
         cluster.kill_controller()
         cluster.start_controller()
-    jobs = cluster.wait_all_ended(acknowledged, seconds=120)
+    jobs = cluster.wait_all_ended(acknowledged, seconds=150)
     assert len(set(acknowledged)) == len(acknowledged)
     ends = Counter((jobs[one].state, jobs[one].exit_status, jobs[one].restart_count) for one in acknowledged)
     assert ends == {(JobState.FAILED, 2 << 8, 0): len(acknowledged)}

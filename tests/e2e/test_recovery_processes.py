@@ -163,6 +163,6 @@ def test_output_of_many_jobs_at_once_is_each_its_own(site: Cluster) -> None:
 )
 def test_odd_scripts_end_as_the_kernel_says(site: Cluster, script: bytes, status: int | None) -> None:
     number = site.submit(script)
-    job = site.wait_state(number, "FAILED", "COMPLETED", seconds=60)
+    job = site.wait_state(number, "FAILED", "COMPLETED", seconds=150)
     if status is not None:
         assert job.exit_status == status, out(site, number)

@@ -50,7 +50,7 @@ def test_a_revoked_allocation_ends_the_command_only_if_told(
     assert running.stdout is not None
     assert running.stdout.readline() == b"on\n"
     run(cluster, "scancel", "-n", "revoked")
-    out, said = running.communicate(timeout=30)
+    out, said = running.communicate(timeout=100)
     assert running.returncode == status
     assert (out == b"survived\n") is survives
     assert "has been revoked." in lines(said)[-1]

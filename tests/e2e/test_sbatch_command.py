@@ -23,7 +23,7 @@ def cluster() -> Iterator[Cluster]:
 
 def output(cluster: Cluster, *argv: str, stdin: str | bytes = "", **env: str) -> str:
     """What a job wrote that was submitted with `--wait -o out`."""
-    done = run(cluster, "sbatch", "--wait", "-o", "out", *argv, stdin=stdin, timeout=40.0, **env)
+    done = run(cluster, "sbatch", "--wait", "-o", "out", *argv, stdin=stdin, timeout=100, **env)
     assert done.returncode == 0, done.stderr
     return (cluster.work / "out").read_text()
 
@@ -148,7 +148,7 @@ def test_closed_streams_and_a_removed_directory_do_no_harm(cluster: Cluster) -> 
     gone = cluster.work / "gone"
     gone.mkdir()
     shell = f"cd {gone}; rmdir {gone}; sbatch -o /dev/null --wrap true; sbatch -o /dev/null --wrap true <&- >&- 2>&-"
-    done = subprocess.run(["sh", "-c", shell], capture_output=True, env=environment(cluster), timeout=40)
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, env=environment(cluster), timeout=100)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"Submitted batch job ")
 
@@ -168,5 +168,5 @@ def test_wait_survives_a_controller_that_is_killed(cluster: Cluster) -> None:
     until(lambda: any(job.spec.name == "outlives" for job in cluster.jobs().values()), "it is submitted")
     cluster.kill_controller()
     cluster.start_controller()
-    waiting.communicate(timeout=40)
+    waiting.communicate(timeout=100)
     assert waiting.returncode == 5

@@ -37,7 +37,7 @@ def spritz(person: Person, *arguments: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
 
 

@@ -52,6 +52,8 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     operating_system: str = ""
     architecture: str = ""
+    #: of the spool that remembers what was launched; "" until one was reported
+    spool_id: str = ""
     #: not journaled, kept by the controller's shell: load, free memory, last answer
     last_busy_at: float = 0.0
 

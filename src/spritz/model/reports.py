@@ -39,6 +39,8 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
     port: int = 0
     running: tuple[RunningStep, ...] = ()
     sample: NodeSample | None = None
+    #: of the node's spool. Another one than before: what was launched there has been forgotten
+    spool_id: str = ""
 
 
 class Registered(Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from spritz.node import spool as spools
 from spritz.node.cancelled import cancelled_text
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
-from spritz.node.leftovers import leftover_pids, orphans
+from spritz.node.leftovers import end_and_forget, leftover_pids, orphans
 from spritz.node.machine import Actions, Machine
 from spritz.node.reporter import Reporter
 from spritz.node.supervisors import SupervisorLink
@@ -74,11 +74,12 @@ ORDERS: tuple[type[Struct], ...] = (
 
 
 class _NodeHere:
-    __slots__ = ("machine", "setup", "spool")
+    __slots__ = ("machine", "setup", "spool", "spool_id")
 
     def __init__(self, machine: Machine, spool: spools.Spool, setup: NodeSetup) -> None:
         self.machine = machine
         self.spool = spool
+        self.spool_id = ""
         self.setup = setup
 
 
@@ -163,6 +164,10 @@ class Agent:
         """For RegisterNode."""
         return self._nodes[node].machine.running
 
+    def spool_id(self, node: str) -> str:
+        """For RegisterNode."""
+        return self._nodes[node].spool_id
+
     def registered(self, node: str, term: int) -> None:
         """The controller of this term knows the node."""
         machine = self._nodes[node].machine
@@ -191,7 +196,16 @@ class Agent:
         count = 0
         for here in self._nodes.values():
             os.makedirs(here.spool.path, mode=0o755, exist_ok=True)
-            for found in here.spool.scan():
+            try:
+                here.spool_id = here.spool.identity()
+            except OSError as error:  # a full disk: whether launches were forgotten cannot be told then
+                self._log.error("spool.nameless", node=here.machine.node, error=error)
+            steps, unreadable = here.spool.scan()
+            for directory in unreadable:
+                # Nobody can be told how it ends, and the controller will start it elsewhere: it must not run on.
+                self._log.error("step.unreadable", node=here.machine.node, directory=directory)
+                end_and_forget(here.spool, directory)
+            for found in steps:
                 if not found.begun:
                     here.spool.remove(found.directory)
                     continue

@@ -202,6 +202,7 @@ class Daemon:
             port=config.port,
             running=self._agent.running(name),
             sample=health.samples([name], now)[0],
+            spool_id=self._agent.spool_id(name),
         )
 
     def _capacity(self, name: str) -> NodeCapacity:

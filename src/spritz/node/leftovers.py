@@ -50,16 +50,23 @@ def forget_all(paths: Iterable[str]) -> None:
         spool = spools.Spool(path)
         if not os.path.isdir(path):
             continue
-        for found in spool.scan():
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-            connection = spools.connect(found.directory)
-            if connection is not None:  # a living supervisor: it knows best how to end all
-                connection.sendall(control.encode(control.Terminate("", 0.0)))
-            while leftover_pids(found.directory) and time.monotonic() < deadline:
-                if connection is None:
-                    processes.send(leftover_pids(found.directory), 9)
-                time.sleep(0.02)
-            if connection is not None:
-                connection.sendall(control.encode(control.Forget()))
-                connection.close()
-            spool.remove(found.directory)
+        spool.forget_identity()
+        found, unreadable = spool.scan()
+        for directory in [*(step.directory for step in found), *unreadable]:
+            end_and_forget(spool, directory)
+
+
+def end_and_forget(spool: spools.Spool, directory: str) -> None:
+    """Kill what runs of the step in `directory`, and remove that."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    connection = spools.connect(directory)
+    if connection is not None:  # a living supervisor: it knows best how to end all
+        connection.sendall(control.encode(control.Terminate("", 0.0)))
+    while leftover_pids(directory) and time.monotonic() < deadline:
+        if connection is None:
+            processes.send(leftover_pids(directory), 9)
+        time.sleep(0.02)
+    if connection is not None:
+        connection.sendall(control.encode(control.Forget()))
+        connection.close()
+    spool.remove(directory)

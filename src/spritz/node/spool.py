@@ -17,9 +17,11 @@ from msgspec import Struct
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job import Job
 from spritz.model.reports import RunningStep, StepFinished
+from spritz.runtime.randomness import SystemRandomness
 from spritz.stepd import record, spec
 
 _NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
+_IDENTITY = "identity"
 _read_job = msgspec.msgpack.Decoder(Job).decode
 
 
@@ -76,24 +78,53 @@ class Spool:
             # Files of another version of this daemon: it must not keep this one from starting.
             shutil.rmtree(directory, ignore_errors=True)
 
-    def scan(self) -> list[FoundStep]:
-        """What is left of an earlier daemon. Directories that never became steps are removed on the way."""
-        found = []
+    def identity(self) -> str:
+        """A random word that lives as long as the spool remembers. Raises OSError if it cannot be kept."""
+        path = f"{self.path}/{_IDENTITY}"
+        try:
+            with open(path, encoding="ascii") as file:
+                known = file.read().strip()
+        except (FileNotFoundError, ValueError):
+            known = ""
+        if not known:
+            known = SystemRandomness().token(8).hex()
+            fresh = f"{path}.new"
+            with open(fresh, "w", encoding="ascii") as file:
+                file.write(f"{known}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(fresh, path)
+        return known
+
+    def forget_identity(self) -> None:
+        """What was launched here is not remembered any more (-c)."""
+        try:
+            os.unlink(f"{self.path}/{_IDENTITY}")
+        except FileNotFoundError:
+            pass
+
+    def scan(self) -> tuple[list[FoundStep], list[str]]:
+        """What is left of an earlier daemon, and directories whose record makes no sense though a supervisor has, or
+        had, them. Directories that never became steps are removed on the way. Raises OSError if it cannot be read.
+        """
+        found, unreadable = [], []
         for entry in sorted(os.listdir(self.path)):
             directory = f"{self.path}/{entry}"
             if not entry.startswith("job") or not os.path.isdir(directory):
                 continue
             step = self._look(directory)
-            if step is None:
+            if step is not None:
+                found.append(step)
+            elif give_up(directory):
                 self.remove(directory)
             else:
-                found.append(step)
-        return found
+                unreadable.append(directory)
+        return found, unreadable
 
     def _look(self, directory: str) -> FoundStep | None:
         found = record.read(f"{directory}/{spec.RECORD}")
         if found is None:
-            return None  # cut short: the supervisor was never asked for
+            return None  # cut short: the supervisor was never asked for (or the disk has lost it)
         known = found.spec
         try:
             job = _read_job(known.job)
@@ -110,8 +141,11 @@ class Spool:
 
 
 def read_record(directory: str) -> record.Record | None:
-    """What is written of the step."""
-    return record.read(f"{directory}/{spec.RECORD}")
+    """What is written of the step; None also where it cannot be read: processes are found by their mark then."""
+    try:
+        return record.read(f"{directory}/{spec.RECORD}")
+    except OSError:
+        return None
 
 
 def give_up(directory: str) -> bool:

@@ -91,7 +91,13 @@ def _wait_for_report(receiving: int, child: int) -> NoReturn:
     pid, report = 0, b""
     try:
         os.waitpid(child, 0)
-        while chunk := os.read(receiving, 65536):
+        while True:
+            # A signal that comes just before a system call that waits is handled only after it: wait in pieces.
+            while not select.select([receiving], [], [], 0.2)[0]:
+                pass
+            chunk = os.read(receiving, 65536)
+            if not chunk:
+                break
             report += chunk
             if not pid:
                 first, _, report = report.partition(b"\n")

@@ -77,11 +77,12 @@ def parse(data: bytes) -> Record | None:
 
 
 def read(path: str) -> Record | None:
-    """The record in a file; None if there is none that makes sense."""
+    """The record in a file; None if there is none that makes sense. Raises OSError if it is there and cannot be
+    read: a step must not be forgotten for want of a descriptor."""
     try:
         with open(path, "rb", buffering=0) as file:
             return parse(file.read())
-    except OSError:
+    except FileNotFoundError:
         return None
 
 

@@ -24,7 +24,7 @@ def completed(function: str, *words: str) -> list[str]:
         f"{script()}\ncompopt() {{ :; }}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n{function}\n"
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=100)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -29,9 +29,9 @@ KEY_WRONG = "0" * 32
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for the loop, which runs in the other thread."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     while not condition():
-        assert time.monotonic() < deadline, "the loop has not come so far in 20 s"
+        assert time.monotonic() < deadline, "the loop has not come so far in 100 s"
         time.sleep(0.001)
 
 

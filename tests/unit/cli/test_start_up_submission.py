@@ -38,7 +38,7 @@ def before_the_first_byte(*words: str, conf: Path) -> set[str]:
         [sys.executable, "-c", _SCRIPT, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         stdin=subprocess.DEVNULL,
         env={"PATH": "/usr/bin:/bin", "SLURM_CONF": str(conf)},
     )
@@ -75,6 +75,6 @@ def test_what_runs_a_step_is_loaded_while_the_controller_decides(site: Site) -> 
 def test_the_version_needs_neither_slurm_conf_nor_a_controller(command: str) -> None:
     program = Path(sys.executable).parent / command
     done = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, timeout=30, env={"SLURM_CONF": "/nosuch"}
+        [program, "--version"], capture_output=True, text=True, timeout=100, env={"SLURM_CONF": "/nosuch"}
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "slurm 25.05.0\n", "")

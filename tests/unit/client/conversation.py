@@ -117,7 +117,7 @@ def serving(table: Mapping[type[Struct], Handler], name: str | None = None, **op
 
     thread = threading.Thread(target=body)
     thread.start()
-    assert handle.ready.wait(10), "the server did not start within 10 s"
+    assert handle.ready.wait(100), "the server did not start within 100 s"
     try:
         yield handle
     finally:

@@ -445,7 +445,7 @@ def test_a_persistent_channel_comes_back_and_registers_each_time(logged: list[st
             for attempt in (1, 2):
                 async with Server({Ask: register}, role="slurmctld", log=LOG) as server:
                     await server.listen_unix(name)
-                    assert (await link.call(Ask(text="report"), Answer, timeout=10)).text == "report"
+                    assert (await link.call(Ask(text="report"), Answer, timeout=100)).text == "report"
                     assert registered == ["node1", "report"] * attempt
                     assert link.is_connected
                 await until(lambda: not link.is_connected, "the lost connection to be noticed")
@@ -473,7 +473,7 @@ def test_a_persistent_channel_whose_registration_is_refused_tries_again(logged: 
     async def main() -> None:
         async with server_at({Ask: register}) as (server, name):
             async with PersistentChannel([name], role="slurmd", log=LOG, on_connect=greet) as link:
-                await link.channel(timeout=10)
+                await link.channel(timeout=100)
                 assert attempts == 3
                 assert link.connections == 1
                 await until(lambda: len(server.channels) == 1, "refused connections to be closed")

@@ -48,7 +48,7 @@ def silent(request: Silence, call: Call) -> Deferred:
 
 
 def config(
-    port: int, *, timeout: float = 10.0, name: str = "t", hosts: tuple[str, ...] = ("127.0.0.1",)
+    port: int, *, timeout: float = 100.0, name: str = "t", hosts: tuple[str, ...] = ("127.0.0.1",)
 ) -> ControllerConfig:
     return ControllerConfig(
         path="slurm.conf",
@@ -92,7 +92,7 @@ def test_a_call_is_answered_over_the_unix_socket_and_over_tcp() -> None:
     name = abstract_name()
     with serving({Ask: echo}, name) as server:
         for address in (name, ("127.0.0.1", server.port)):
-            with connect_address(address, timeout=5) as connection:
+            with connect_address(address, timeout=100) as connection:
                 assert connection.call(Ask(text="hé\0"), Answer) == Answer(text="hé\0")
                 assert connection.call(Ask(text="again"), Answer).text == "again"
                 assert connection.peer is not None
@@ -102,14 +102,14 @@ def test_a_call_is_answered_over_the_unix_socket_and_over_tcp() -> None:
 def test_the_kernel_vouches_for_local_callers_on_both_kinds_of_socket() -> None:
     name = abstract_name()
     with serving({Who: who}, name) as server:
-        with connect_address(name, timeout=5) as connection:
+        with connect_address(name, timeout=100) as connection:
             assert connection.call(Who(), Person) == Person(uid=os.getuid(), via="unix")
-        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+        with connect_address(("127.0.0.1", server.port), timeout=100) as connection:
             assert connection.call(Who(), Person) == Person(uid=os.getuid(), via="tcp")
 
 
 def test_a_thousand_requests_on_their_way_at_once_are_all_answered() -> None:
-    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=10) as connection:
+    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=100) as connection:
         first = connection.send_many([Ask(text=str(n)) for n in range(1000)])
         responses = [connection.receive() for _ in range(1000)]
     assert [response.id for response in responses] == list(range(first, first + 1000))
@@ -118,13 +118,13 @@ def test_a_thousand_requests_on_their_way_at_once_are_all_answered() -> None:
 
 def test_a_large_request_and_a_large_answer_pass() -> None:
     text = "x" * 20_000_000
-    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=20) as connection:
+    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=100) as connection:
         assert connection.call(Ask(text=text), Answer).text == text
 
 
 def test_a_stream_yields_each_item_and_the_connection_stays_usable() -> None:
     with serving({Count: count, Ask: echo}) as server:
-        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+        with connect_address(("127.0.0.1", server.port), timeout=100) as connection:
             values = [item.value for item in connection.stream(Count(upto=3000), Number)]
             assert values == list(range(3000))
             assert list(connection.stream(Count(upto=0), Number)) == []
@@ -135,7 +135,7 @@ def test_a_rejection_arrives_with_slurms_number_text_and_hint() -> None:
     def refuse(request: Ask, call: Call) -> Rejection:
         return Rejection(code="ESLURM_INVALID_PARTITION_NAME", hint="did you mean gpu?")
 
-    with serving({Ask: refuse}) as server, connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+    with serving({Ask: refuse}) as server, connect_address(("127.0.0.1", server.port), timeout=100) as connection:
         with pytest.raises(RemoteError) as refused:
             connection.call(Ask(), Answer)
     error = refused.value
@@ -149,7 +149,7 @@ def test_a_rejection_arrives_with_slurms_number_text_and_hint() -> None:
 
 def test_a_fault_in_a_handler_is_told_without_its_details_and_harms_nobody() -> None:
     with serving({Crash: crash, Ask: echo}) as server:
-        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+        with connect_address(("127.0.0.1", server.port), timeout=100) as connection:
             with pytest.raises(RemoteError, match="internal error of the daemon") as refused:
                 connection.call(Crash(), Answer)
             assert "ZeroDivision" not in refused.value.message
@@ -157,7 +157,7 @@ def test_a_fault_in_a_handler_is_told_without_its_details_and_harms_nobody() -> 
 
 
 def test_an_unknown_request_and_an_answer_of_another_type_are_errors() -> None:
-    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+    with serving({Ask: echo}) as server, connect_address(("127.0.0.1", server.port), timeout=100) as connection:
         with pytest.raises(RemoteError, match="'Who' is not a request"):
             connection.call(Who(), Person)
         with pytest.raises(ClientError, match="Unexpected message received"):
@@ -166,7 +166,7 @@ def test_an_unknown_request_and_an_answer_of_another_type_are_errors() -> None:
 
 def test_an_answer_without_a_body_is_none() -> None:
     with serving({Ask: lambda request, call: None}) as server:
-        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+        with connect_address(("127.0.0.1", server.port), timeout=100) as connection:
             connection.call(Ask(), NoneType)
 
 
@@ -190,7 +190,7 @@ def test_garbage_from_the_peer_is_an_error_at_once(garbage: bytes) -> None:
 
 
 def test_a_peer_that_hangs_up_is_a_receive_failure() -> None:
-    with peer_that(None) as port, connect_address(("127.0.0.1", port), timeout=5) as connection:
+    with peer_that(None) as port, connect_address(("127.0.0.1", port), timeout=100) as connection:
         with pytest.raises(ConnectionLost, match=r"Unable to contact slurm controller \((receive|send) failure\)"):
             connection.call(Ask(), Answer)
     started = time.monotonic()
@@ -316,7 +316,7 @@ def test_importing_the_client_brings_in_nothing_slow() -> None:
 def test_a_connection_is_closed_when_its_block_is_left() -> None:
     with serving({Ask: echo}) as server:
         connection: Connection
-        with connect_address(("127.0.0.1", server.port), timeout=5) as connection:
+        with connect_address(("127.0.0.1", server.port), timeout=100) as connection:
             connection.call(Ask(), Answer)
         with pytest.raises(ClientError):
             connection.call(Ask(), Answer)

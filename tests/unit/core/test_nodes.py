@@ -10,6 +10,7 @@ from spritz.core.decide.registration import config_shortage
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateJobOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
+from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import NodeTrouble
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
@@ -174,3 +175,25 @@ def test_other_fields_of_nodes_change(world: World) -> None:
     assert refused == "ESLURM_ACTIVE_FEATURE_NOT_SUBSET"
     assert world.submit(features="a")
     assert world.submit_refused(features="c") == "ESLURM_INVALID_FEATURE"
+
+
+def test_a_node_whose_spool_was_lost_is_not_sent_a_launch_again(make_world: Make) -> None:
+    """It may have run the script. With the same spool it can tell, and a launch that got lost is repeated."""
+    world = make_world()
+    world.register("n1", spool_id="a")
+    kept, lost = world.submit(requeue=False), world.submit(requeue=False)
+    world.start(kept, "n1")
+    outcome = world.register("n1", spool_id="a")
+    assert [one.job_id for one in only(outcome.effects, LaunchBatchOn)] == [kept]
+    world.started(kept)
+    world.start(lost, "n1")
+    running = [(kept, 0, STEP_BATCH)]
+    outcome = world.register("n1", running, spool_id="b")
+    assert not only(outcome.effects, LaunchBatchOn)
+    assert world.job(kept).state is JobState.RUNNING
+    assert world.job(lost).state is JobState.NODE_FAIL
+    # A daemon that names no spool says nothing about it.
+    third = world.submit()
+    world.start(third, "n1")
+    outcome = world.register("n1", running)
+    assert [one.job_id for one in only(outcome.effects, LaunchBatchOn)] == [third]

@@ -7,7 +7,7 @@ import sys
 
 
 def printed(program: str) -> str:
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 

@@ -1,7 +1,7 @@
 """Start and stop the daemons of a local cluster, and tell whether they live.
 
-A pid file alone proves nothing: pids are used again. A daemon counts as alive when the process of that pid runs our
-module with this cluster's slurm.conf.
+A pid file alone proves nothing: pids are used again, and files overwritten. A daemon counts as alive when a process
+runs our module with this cluster's slurm.conf; the pid file only saves looking through all of them.
 """
 
 from __future__ import annotations
@@ -37,24 +37,41 @@ def database_command(paths: ClusterPaths) -> list[str]:
 
 def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:
     """Pid of the living daemon, or None."""
+    expected = {module.encode(), os.fsencode(slurm_conf)}
     try:
         with open(pid_file, encoding="ascii") as file:
             pid = int(file.read().strip() or "0")
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
     except (OSError, ValueError):
-        return None
-    expected = (module.encode(), os.fsencode(slurm_conf))
-    return pid if all(word in words for word in expected) else None
+        pid = 0
+    if expected.issubset(_words(pid)):
+        return pid
+    found = [int(name) for name in os.listdir("/proc") if name.isdigit() and expected.issubset(_words(int(name)))]
+    # A daemon's passing children bear its command line until they have one of their own.
+    return next((pid for pid in found if _parent(pid) not in found), None)
+
+
+def _words(pid: int) -> list[bytes]:
+    """The command line of a process that we may stop; empty if there is none."""
+    try:
+        if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
+            return []
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def served_nodes(pid: int) -> str:
     """The hostlist that a running slurmd was started with; empty if it cannot be told."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return ""
+    words = _words(pid)
     return os.fsdecode(words[words.index(b"-N") + 1]) if b"-N" in words else ""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 
 from spritz.cli.context import Context
 from spritz.cli.local import daemons
-from spritz.cli.local.paths import ClusterPaths
+from spritz.cli.local.paths import ClusterPaths, default_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,8 +88,11 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     except ClientError:
         found = paths.slurm_conf
     if os.path.abspath(found) != paths.slurm_conf:
+        named = "" if paths.root == default_root(context.environ) else f" --dir {shlex.quote(paths.root)}"
         yield Finding(
-            NOTE, f"commands use {found}, not {paths.slurm_conf}", 'eval "$(spritz env)" points this shell at it'
+            NOTE,
+            f"commands use {found}, not {paths.slurm_conf}",
+            f'eval "$(spritz env{named})" points this shell at it',
         )
     if not os.path.exists(paths.slurm_conf):
         yield Finding(NOTE, f"no cluster in {paths.root} yet", "make one with `spritz up`")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.model.queries import NodeView
 
 #: Nodes must have registered by then, or `up` says which have not.
-REGISTRATION_SECONDS = 15.0
+REGISTRATION_SECONDS = 30.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -83,6 +83,7 @@ def _registered(state: State, event: events.NodeRegistered) -> None:
             version=event.version,
             operating_system=event.operating_system,
             architecture=event.architecture,
+            spool_id=event.spool_id or node.spool_id,
         )
     )
 

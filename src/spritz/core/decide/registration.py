@@ -58,9 +58,11 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
             hostname=report.hostname,
             address=report.address,
             port=report.port,
+            spool_id=report.spool_id,
         )
     )
-    _settle(turn, report, lost=state is NodeState.DOWN)
+    forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
+    _settle(turn, report, lost=state is NodeState.DOWN, forgot=forgot)
     return Registered(term=0, messages=(shortage,) if shortage else ())
 
 
@@ -114,9 +116,9 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity) -> str:
     return ", ".join(wrong)
 
 
-def _settle(turn: Turn, report: RegisterNode, *, lost: bool) -> None:
+def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> None:
     """What we think runs there and does not is over; what runs there and should not is ended; what never arrived is
-    sent.
+    sent. A node that has forgotten what it was sent cannot tell whether that arrived: it may have run, and is over.
     """
     name = report.name
     alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
@@ -128,7 +130,7 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool) -> None:
         elif lost:
             fail_job_on_node(turn, job, name)
         else:
-            _settle_job(turn, job, name, alive)
+            _settle_job(turn, job, name, alive, forgot=forgot)
     expected = _expected(turn.state, name)
     for job_id, life, step_id in sorted(alive):
         # The extern step comes and goes with its job, unseen by the controller.
@@ -137,12 +139,12 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool) -> None:
     turn.effects += pending_effects(turn.state, name)
 
 
-def _settle_job(turn: Turn, job: Job, name: str, alive: set[tuple[int, int, int]]) -> None:
+def _settle_job(turn: Turn, job: Job, name: str, alive: set[tuple[int, int, int]], *, forgot: bool) -> None:
     for step in list(turn.state.steps.get(job.id, {}).values()):
         if name not in step.running_nodes:
             continue
         runs = (job.id, step.restart_count, step.step_id) in alive
-        if name in step.unstarted_nodes:
+        if name in step.unstarted_nodes and (runs or not forgot):
             if runs:
                 turn.record(StepLaunched(at=turn.now, job_id=job.id, step_id=step.step_id, node=name))
         elif not runs and step.step_id == STEP_BATCH:

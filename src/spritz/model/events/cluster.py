@@ -37,6 +37,7 @@ class NodeRegistered(Event, frozen=True, kw_only=True):
     hostname: str = ""
     address: str = ""
     port: int = 0
+    spool_id: str = ""
 
 
 class NodeStateChanged(Event, frozen=True, kw_only=True):
