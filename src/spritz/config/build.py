@@ -57,6 +57,10 @@ def cluster_settings(have: Settings) -> ClusterSettings:
         return_to_service=number("ReturnToService"),
         job_requeue=flag("JobRequeue"),
         max_batch_requeue=number("MaxBatchRequeue"),
+        requeue_delay_seconds=float(
+            _option(have, "SchedulerParameters", "requeue_delay", int(defaults.requeue_delay_seconds))
+        ),
+        expedited_requeue=have.has_option("SlurmctldParameters", "enable_expedited_requeue"),
         requeue_exit=exit_codes(words("RequeueExit")),
         requeue_exit_hold=exit_codes(words("RequeueExitHold")),
         enforce_part_limits=text("EnforcePartLimits"),

@@ -57,6 +57,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     max_batch_requeue: int = 5
     #: a requeued job waits so long (BeginTime), so that what made it fail can pass
     requeue_delay_seconds: float = 5.0
+    #: SlurmctldParameters=enable_expedited_requeue
+    expedited_requeue: bool = False
     requeue_exit: tuple[int, ...] = ()
     requeue_exit_hold: tuple[int, ...] = ()
     #: ALL, ANY, NO

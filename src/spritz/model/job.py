@@ -156,6 +156,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nice: int = 0
     priority: int | None = None
     requeue: bool | None = None
+    #: --requeue=expedite: after a node failure it starts again before all others, its nodes kept for it meanwhile
+    expedite: bool = False
     no_kill: bool = False
     # -- what runs
     batch: bool = False

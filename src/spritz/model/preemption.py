@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from spritz.model.partition import Partition
+from spritz.model.partition import Partition
 
 
 class PreemptMode(str, Enum):

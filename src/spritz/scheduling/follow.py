@@ -15,7 +15,7 @@ from spritz.model.events import step as step_events
 from spritz.model.job import Hold
 from spritz.model.node import Node, NodeConfig
 from spritz.model.resources import mask_of
-from spritz.model.states import NodeFlag, NodeState
+from spritz.model.states import JobFlag, NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,6 +145,7 @@ def _requeued(projection: Projection, event: job_events.JobRequeued) -> None:
     if event.begin_at:
         record.spec = replace(record.spec, begin_at=event.begin_at)
     record.pending = True
+    record.expediting = bool(event.flags & JobFlag.EXPEDITING)
     record.held = event.hold is not Hold.NONE
     record.priority = event.priority
     record.submitted_at = event.at

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from spritz.model.resources import NodeCapacity
 
 
+#: Above every PriorityTier (16 bits).
+EXPEDITED_TIER = 1 << 16
+
+
 class Projection:
     """Feed it every event in order (`apply`), ask for a `snapshot`.
 
@@ -259,6 +263,7 @@ class Projection:
         record.tasks = mask_of(job.array.pending) if job.array is not None else None
         record.pending = job.state is JobState.PENDING
         record.held = job.hold is not Hold.NONE
+        record.expediting = bool(job.flags & JobFlag.EXPEDITING)
         record.priority = job.priority
         record.submitted_at = job.submitted_at
         record.eligible_at = job.eligible_at
@@ -282,8 +287,9 @@ class Projection:
         names = record.spec.partitions
         if not names:
             names = tuple(name for name, partition in self.partitions.items() if partition.default)
+        first = EXPEDITED_TIER if record.expediting else 0
         return [
-            (self.partitions[name].priority_tier, self._request(record, name))
+            (self.partitions[name].priority_tier + first, self._request(record, name))
             for name in dict.fromkeys(names)
             if name in self.partitions
         ]
@@ -295,7 +301,7 @@ class Projection:
 
     def start(self, record: JobRecord, allocation: Allocation, ends_at: float, at: float) -> None:
         """The job runs and holds `allocation`. `ends_at` 0.0: no limit."""
-        record.pending = False
+        record.pending = record.expediting = False
         record.allocation = allocation
         record.request = self._request(record, allocation.partition)
         record.ends_at = ends_at or at + YEAR_SECONDS
@@ -330,6 +336,12 @@ class Projection:
         if allocation is None:
             return
         gone = set(names)
+        if record.expediting and record.pending:
+            # Others take nothing of it before it can start again itself.
+            record.completing -= gone
+            if record.completing:
+                return
+            gone = set(allocation.names)
         for name in sorted(gone):
             index = self.table.index_of.get(name)
             if index is not None and self.table.release(index, record.id):

@@ -57,6 +57,7 @@ class JobRecord:
         "entries",
         "expected_nodes",
         "expected_start_at",
+        "expediting",
         "held",
         "id",
         "licenses",
@@ -90,6 +91,8 @@ class JobRecord:
         self.stopped = False
         #: it is in its grace time and will soon be gone
         self.preempting = False
+        #: it lost a node and goes before all others; what it still holds is kept until it can start again
+        self.expediting = False
         self.started_at = 0.0
         self.suspended_seconds = 0.0
         self.priority = 0

@@ -41,7 +41,8 @@ def build(said: list[str] | None = None, environ: dict[str, str] | None = None, 
         ({"oversubscribe": ""}, {"sharing": Sharing.OVERSUBSCRIBE}),
         ({"signal": "B:USR1@90"}, {"end_signal": EndSignal(signal=10, seconds=90, batch=True)}),
         ({"nice": ""}, {"nice": 100}),
-        ({"requeue": ""}, {"requeue": True}),
+        ({"requeue": ""}, {"requeue": True, "expedite": False}),
+        ({"requeue": "expedite"}, {"requeue": True, "expedite": True}),
         ({"no_requeue": ""}, {"requeue": False}),
         ({"chdir": "../x"}, {"work_dir": "/x"}),
         ({"mail_type": "ALL"}, {"mail_types": ("BEGIN", "END", "FAIL", "INVALID_DEPEND", "REQUEUE", "STAGE_OUT")}),
@@ -93,7 +94,7 @@ def test_a_wrong_value_is_refused_in_slurms_words(option: str, value: str, messa
     assert (caught.value.message, caught.value.exit_code) == (message, status)
 
 
-@pytest.mark.parametrize(("option", "value"), [("requeue", "expedite"), ("mem-bind", "local"), ("exclusive", "topo")])
+@pytest.mark.parametrize(("option", "value"), [("mem-bind", "local"), ("exclusive", "topo")])
 def test_a_value_that_is_not_built_is_refused_by_name(option: str, value: str) -> None:
     with pytest.raises(SpritzError, match=f"option --{option}={value} is not supported by Spritz: "):
         build(None, None, **{option.replace("-", "_"): value})

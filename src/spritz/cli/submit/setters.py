@@ -290,8 +290,10 @@ def _priority(fields: Fields, value: str, source: Source) -> None:
 
 
 def _requeue(fields: Fields, value: str, source: Source) -> None:
-    if value and value not in ("1", "yes"):
-        raise not_built(f"requeue={shown(value, 40)}", "expedited requeue is not built yet")
+    if value == "expedite":
+        fields["expedite"] = True
+    elif value and value not in ("1", "yes"):
+        raise invalid("requeue")
     fields["requeue"] = True
 
 

@@ -72,6 +72,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "max_depend_depth": (0, 2**31 - 1),
     "min_exempt_priority": (0, 2**32 - 3),
     "reorder_count": (0, 1000),
+    "requeue_delay": (0, 31_536_000),
     "preempt_reorder_count": (0, 1000),
     "suspend_grace_time": (0, 3600),
 }

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
 
 #: flags that a start clears
-_PENDING_FLAGS: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_EXIT | JobFlag.LAUNCH_FAILED).value
+_PENDING_FLAGS: int = (
+    JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_EXIT | JobFlag.LAUNCH_FAILED | JobFlag.EXPEDITING
+).value
 #: flags that a requeued job loses when its old nodes are clear
 _CLEARED_FLAGS: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
 _BATCH_STEP = StepSpec(name="batch")

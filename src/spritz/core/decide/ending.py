@@ -15,7 +15,7 @@ from spritz.core.eligibility import HELD_REASONS
 from spritz.core.exit_status import worse
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
-from spritz.core.priority import initial_priority
+from spritz.core.priority import PRIORITY_MAX, initial_priority
 from spritz.core.turn import Turn
 from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
@@ -176,7 +176,8 @@ def requeue_job(
     if hold is Hold.NONE:
         hold = job.hold  # set while it ran
     held = hold is not Hold.NONE
-    delay = 0.0 if job.state.ended else turn.state.settings.requeue_delay_seconds
+    expedited = bool(flags & JobFlag.EXPEDITING)
+    delay = 0.0 if job.state.ended or expedited else turn.state.settings.requeue_delay_seconds
     # Differs: Slurm makes a requeued job wait two minutes.
     waits = HELD_REASONS[hold] if held else Reason.BEGIN_TIME if delay else Reason.NONE
     turn.record(
@@ -185,7 +186,7 @@ def requeue_job(
             job_id=job.id,
             restart_count=job.restart_count + 1,
             eligible_at=0.0 if held else turn.now + delay,
-            priority=0 if held else initial_priority(turn.state, job.spec, job.id),
+            priority=0 if held else PRIORITY_MAX if expedited else initial_priority(turn.state, job.spec, job.id),
             hold=hold,
             # REQUEUED and REQUEUE_HOLD show only while the old nodes are being cleared.
             flags=int(flags) & ~(0 if turn.state.jobs[job.id].completing else _WHILE_CLEARING),

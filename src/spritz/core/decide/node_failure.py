@@ -13,7 +13,7 @@ from spritz.core.pending import terminate_step
 from spritz.model.events.job import JobNodeFailed
 from spritz.model.events.step import StepCancelled, StepEnded, StepNodeEnded
 from spritz.model.reasons import Reason
-from spritz.model.states import JobState
+from spritz.model.states import JobFlag, JobState
 
 if TYPE_CHECKING:
     from spritz.core.turn import Turn
@@ -44,7 +44,15 @@ def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> N
         return
     left = (name,) if gone else ()
     if may_requeue(turn.state, job):
-        requeue_job(turn, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
+        requeue_job(
+            turn,
+            job,
+            JobState.NODE_FAIL,
+            Reason.NODE_DOWN,
+            flags=JobFlag.REQUEUED | JobFlag.EXPEDITING if job.spec.expedite else JobFlag.REQUEUED,
+            gone=left,
+            failed_node=name,
+        )
     else:
         end_job(turn, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
 

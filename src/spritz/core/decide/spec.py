@@ -55,7 +55,7 @@ def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason
     _check_lengths(spec)
     partitions = chosen_partitions(state, spec.partitions)
     _check_counts(spec, state.settings)
-    _check_built(spec)
+    _check_built(spec, state.settings)
     _check_names(state, spec)
     _check_gres(state.settings, spec)
     _check_licenses(state.settings, spec)
@@ -108,8 +108,11 @@ def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
             raise Refused("ESLURM_INVALID_GRES")
 
 
-def _check_built(spec: JobSpec) -> None:
+def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
     """What other options promise and nothing here keeps is refused by name."""
+    if spec.expedite and not settings.expedited_requeue:
+        hint = "--requeue=expedite needs SlurmctldParameters=enable_expedited_requeue"
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=hint)
     if spec.core_spec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
     if spec.end_signal is not None and spec.end_signal.reservation:
