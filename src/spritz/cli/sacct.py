@@ -74,7 +74,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("version", "V", "", "the version"),
     Option("wckeys", "W", "NAMES", "only jobs of these wckeys"),
     Option("whole-hetjob", "", "[=yes|no]", refused="heterogeneous jobs are not built yet"),
-    Option("yaml", "", "[=list|VERSION]", refused="no YAML library is among Spritz's dependencies; use --json"),
+    Option("yaml", "", "[=list|VERSION]", "full records as YAML"),
 )
 
 _SYNOPSIS = "[OPTIONS]"

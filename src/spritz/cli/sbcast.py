@@ -114,7 +114,7 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
 def _job_id(given: Values, context: Context) -> int:
     text = given.get("jobid", context.environ.get("SLURM_JOB_ID", "")).partition(".")[0]
     if not text:
-        raise SpritzError("Need a job id to run this command. Run from within a Slurm job or use the --jobid option.")
+        raise SpritzError("Need a job id to run this command.  Run from within a Slurm job or use the --jobid option.")
     if not (text.isascii() and text.isdigit() and len(text) < 11):
         raise SpritzError(f"Invalid job id: {text[:80]}")
     return int(text)

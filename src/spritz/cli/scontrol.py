@@ -28,7 +28,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("usage", "", "", "a short usage"),
     Row("verbose", "v", "", "say more"),
     Row("version", "V", "", "the version"),
-    Row("yaml", "", "[=list|VERSION]", refused="no YAML library is among Spritz's dependencies; use --json"),
+    Row("yaml", "", "[=list|VERSION]", "the same as YAML"),
 )
 
 _SYNOPSIS = "[<OPTION>] [<COMMAND>]"
@@ -86,8 +86,8 @@ def _set_modes(session: Session, found: list[tuple[str, str | None]]) -> None:
             session.quiet = True
         elif key == "verbose":
             session.verbose = True
-        elif key == "json":
-            session.json = value or ""
+        elif key in ("json", "yaml"):
+            session.json = ("yaml=" if key == "yaml" else "") + (value or "")
 
 
 def full_help() -> str:

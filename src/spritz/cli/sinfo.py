@@ -44,7 +44,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("usage", "", "", "a short usage"),
     Row("verbose", "v", "", "say what is asked for"),
     Row("version", "V", "", "the version"),
-    Row("yaml", "", "[=list|VERSION]", refused="no YAML library is among Spritz's dependencies; use --json"),
+    Row("yaml", "", "[=list|VERSION]", "full records as YAML"),
 )
 
 _SYNOPSIS = "[OPTIONS]"

@@ -1,4 +1,7 @@
-"""What every answer carries, and its printing. Source: squeue(1) --json; OpenAPI `openapi_meta`."""
+"""What every answer carries, and its printing. Source: squeue(1) --json, --yaml; OpenAPI `openapi_meta`.
+
+`asked` is what follows `--json=`; for `--yaml` it is that after the word `yaml=`.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,25 @@ if TYPE_CHECKING:
 
 #: versions whose form this is; the first is the default
 VERSIONS = ("v0.0.43", "v0.0.42")
+YAML = "yaml="
 
 
 def version_of(asked: str) -> str:
-    """The data_parser version of `--json[=VERSION]`. Raises SpritzError for another."""
-    if not asked:
+    """The data_parser version of `--json[=VERSION]`; the default one for `list`. Raises SpritzError for another."""
+    option, asked = ("--yaml", asked[len(YAML) :]) if asked.startswith(YAML) else ("--json", asked)
+    if asked in ("", "list"):
         return VERSIONS[0]
     name = asked.removeprefix("data_parser/")
     if name not in VERSIONS:
         from spritz.model.errors import SpritzError
 
-        raise SpritzError(f"--json={asked} is not supported by Spritz: {' and '.join(VERSIONS)} are")
+        raise SpritzError(f"{option}={asked} is not supported by Spritz: {' and '.join(VERSIONS)} are")
     return name
 
 
 def show(context: Context, asked: str, body: dict[str, Any]) -> None:
     """Print an answer, or with `--json=list` the versions there are. Raises SpritzError."""
-    if asked == "list":
+    if asked.removeprefix(YAML) == "list":
         lines = ["Possible data_parser plugins:", *(f"data_parser/{version}" for version in VERSIONS)]
         context.out("\n".join(lines) + "\n")
         return
@@ -35,11 +40,16 @@ def show(context: Context, asked: str, body: dict[str, Any]) -> None:
     from spritz.notation.octets import restored
 
     whole = encoded({**body, "meta": meta(context, version_of(asked)), "errors": [], "warnings": []})
-    text = json.format(whole, indent=2).decode("utf-8")
+    if asked.startswith(YAML):
+        from spritz.cli.jsonview.yaml import document
+
+        text = document(json.decode(whole))
+    else:
+        text = json.format(whole, indent=2).decode("utf-8") + "\n"
     if not text.isascii():
         # Differs: Slurm prints bytes that are not UTF-8 as they are, which is no JSON; here each is escaped (\udce9).
         text = restored(text).encode("utf-8", "backslashreplace").decode("utf-8")
-    context.out(text + "\n")
+    context.out(text)
 
 
 def encoded(value: object) -> bytes:

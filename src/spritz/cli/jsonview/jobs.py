@@ -27,8 +27,7 @@ class JobsJson:
     """`squeue --json`, prepared."""
 
     def __init__(self, asked: str, wanted: JobFilter, context: Context, *, all_jobs: bool) -> None:
-        if asked != "list":
-            version_of(asked)
+        version_of(asked)
         self._asked = asked
         self._wanted = wanted
         self._context = context

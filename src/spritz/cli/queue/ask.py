@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
     """Options by name, the last one of a kind counting, with the environment's where the command line has none.
 
-    Flags have the value "". `--steps` without a list is "".
+    Flags have the value "". `--steps` without a list is "". --yaml is another form of --json.
     """
     given = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
     if "Format" in given:
@@ -32,6 +32,9 @@ def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context:
         if key in ("format", "Format"):  # the last of the two forms counts
             given.pop("format", None)
             given.pop("Format", None)
+        if key == "yaml":
+            given["json"] = "yaml=" + (value or "")
+            continue
         given[key] = value or ""
     return given
 
