@@ -120,8 +120,7 @@ def test_sigkill_under_load_loses_nothing_and_doubles_nothing(controller: Contro
             for number in range(2):
                 tasks.spawn(ledger.use(controller.socket_name), name=f"client-{number}")
             for _ in range(KILLS):
-                await ledger.grown_by(200)
-                await asyncio.sleep(chance.uniform(0, 0.3))
+                await ledger.grown_by(200 + chance.randrange(100))
                 controller.kill()
                 await asyncio.to_thread(controller.start)
             ledger.stop = True

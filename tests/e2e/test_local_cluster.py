@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -292,10 +293,15 @@ def test_down_with_keep_jobs_lets_them_run_and_up_finds_them(local: Local) -> No
     assert (local.directory / "runs").read_text() == "ran\n"
 
 
+def _is_there_or_ended(path: Path, process: subprocess.Popen[str]) -> bool:
+    return path.exists() or process.poll() is not None
+
+
 def test_ctrl_c_during_up_leaves_a_cluster_that_up_or_down_deals_with(local: Local) -> None:
     local.up("--nodes", "1")
     local("down")
-    for delay in (0.05, 0.15, 0.3, 0.45):
+    # The point is to interrupt it at different places: at once, and as each daemon shows itself.
+    for sign in ("", "run/slurmdbd.pid", "run/slurmctld.pid", "run/slurmd.pid"):
         process = subprocess.Popen(
             [*SPRITZ, "up", "--dir", str(local.directory)],
             stdin=subprocess.DEVNULL,
@@ -304,7 +310,8 @@ def test_ctrl_c_during_up_leaves_a_cluster_that_up_or_down_deals_with(local: Loc
             text=True,
             start_new_session=True,
         )
-        time.sleep(delay)  # the point is to interrupt it at different places
+        awaited = local.directory / sign
+        until(partial(_is_there_or_ended, awaited, process), f"{awaited} is there, or `up` is done")
         os.killpg(process.pid, signal.SIGINT)
         _, complaint = process.communicate(timeout=100)
         assert process.returncode in (0, 130, -signal.SIGINT)
