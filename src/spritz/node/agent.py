@@ -316,8 +316,12 @@ class Agent:
         link = self._links.pop((here.machine.node, action.key), None)
         if link is not None:
             link.order(control.Forget())
+        directory = here.spool.directory(action.key)
         try:
-            here.spool.remove(here.spool.directory(action.key))
+            if link is not None and link.finished:
+                here.spool.recycle(directory)
+            else:
+                here.spool.remove(directory)
         except OSError as error:
             self._log.error("spool.stuck", job_id=action.key.job_id, error=error)
 

@@ -22,6 +22,9 @@ from spritz.stepd import record, spec
 
 _NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
 _IDENTITY = "identity"
+#: Directories that are kept, empty but for an empty record, for steps to come: new inodes are what a step's files cost.
+_FREE = "free."
+_FREE_MAX = 8
 _read_job = msgspec.msgpack.Decoder(Job).decode
 
 
@@ -41,6 +44,8 @@ class Spool:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._free: list[str] = []
+        self._kept = 0
 
     def directory(self, key: RunningStep) -> str:
         """Where the step is kept."""
@@ -49,6 +54,9 @@ class Spool:
 
     def create(self, directory: str, known: spec.SupervisorSpec) -> None:
         """Write a step's spool. Raises OSError: FileExistsError if the step was started before."""
+        entry = record.spec_entry(known)
+        if self._free and self._reuse(self._free.pop(), directory, entry):
+            return
         try:
             os.mkdir(directory, 0o711)
         except FileNotFoundError:  # the whole spool was deleted under us
@@ -57,9 +65,48 @@ class Spool:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(f"{directory}/{spec.RECORD}", flags, 0o600)
         try:
-            record.append(descriptor, record.spec_entry(known))
+            record.append(descriptor, entry)
         finally:
             os.close(descriptor)
+
+    def _reuse(self, free: str, directory: str, entry: bytes) -> bool:
+        """Make a kept directory this step's. The record is whole before it has the step's name."""
+        try:
+            descriptor = os.open(f"{free}/{spec.RECORD}", os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # the whole spool was deleted under us
+            self._free.clear()
+            return False
+        try:
+            record.append(descriptor, entry)
+            os.rename(free, directory)
+        except OSError as error:
+            self.remove(free)
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise FileExistsError(error.errno, error.strerror, directory) from error
+            raise
+        finally:
+            os.close(descriptor)
+        return True
+
+    def recycle(self, directory: str) -> None:
+        """Forget a step whose supervisor has told its end, and so is done with the directory; keep that for another."""
+        free = f"{self.path}/{_FREE}{self._kept}"
+        if len(self._free) >= _FREE_MAX:
+            self.remove(directory)
+            return
+        try:
+            for name in (spec.CONTROL, spec.SCRIPT):
+                try:
+                    os.unlink(f"{directory}/{name}")
+                except FileNotFoundError:
+                    continue
+            os.truncate(f"{directory}/{spec.RECORD}", 0)
+            os.rename(directory, free)
+        except OSError:
+            self.remove(directory)
+            return
+        self._kept += 1
+        self._free.append(free)
 
     def remove(self, directory: str) -> None:
         """Forget a step; harmless if it was forgotten."""
@@ -110,6 +157,9 @@ class Spool:
         found, unreadable = [], []
         for entry in sorted(os.listdir(self.path)):
             directory = f"{self.path}/{entry}"
+            if entry.startswith(_FREE) and os.path.isdir(directory):
+                self.remove(directory)
+                continue
             if not entry.startswith("job") or not os.path.isdir(directory):
                 continue
             step = self._look(directory)

@@ -1,13 +1,15 @@
-"""The spool directory: what is left there is found again, whatever it is."""
+"""The spool directory: what is left there is found again, whatever it is; directories serve one step after another."""
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
-from spritz.node.spool import Spool
+from spritz.model.reports import RunningStep
+from spritz.node.spool import Spool, read_record
 from spritz.stepd import spec
 
 
@@ -45,3 +47,68 @@ def test_a_spool_keeps_its_identity_until_it_is_lost_or_told_to_forget(tmp_path:
     assert Spool(str(tmp_path)).identity() == first
     Spool(str(tmp_path)).forget_identity()
     assert Spool(str(tmp_path)).identity() not in ("", first)
+
+
+def known(number: int) -> spec.SupervisorSpec:
+    """A step of job `number`."""
+    task = spec.TaskSpec(0, ("true",))
+    identity = spec.Identity(1, 1)
+    return spec.SupervisorSpec(
+        job_id=number, restart_count=0, step_id=0, label="", node="n", node_index=0, identity=identity, tasks=(task,)
+    )
+
+
+def test_a_directory_serves_one_step_after_another_and_nothing_of_the_first_is_left(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    first, second = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    spool.create(first, known(1))
+    inode = Path(first).stat().st_ino
+    for name in (spec.CONTROL, spec.SCRIPT):
+        (Path(first) / name).write_text("old")
+    spool.recycle(first)
+    assert not Path(first).exists()
+    spool.create(second, known(2))
+    assert Path(second).stat().st_ino == inode
+    assert [path.name for path in Path(second).iterdir()] == [spec.RECORD]
+    found = read_record(second)
+    assert found is not None
+    assert (found.spec, found.result) == (known(2), None)
+    assert (Path(second) / spec.RECORD).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_step_that_was_started_before_is_not_overwritten(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    kept, other = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    spool.create(kept, known(1))
+    spool.create(other, known(2))
+    spool.recycle(other)
+    with pytest.raises(FileExistsError):
+        spool.create(kept, known(3))
+    found = read_record(kept)
+    assert found is not None
+    assert found.spec == known(1)
+    assert [path.name for path in tmp_path.iterdir()] == ["job00001.0.0"]
+
+
+def test_kept_directories_are_few_and_end_with_the_daemon(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    names = [spool.directory(RunningStep(number, 0, 0)) for number in range(20)]
+    for number, name in enumerate(names):
+        spool.create(name, known(number))
+    for name in names:
+        spool.recycle(name)
+    left = list(tmp_path.iterdir())
+    assert 0 < len(left) < 20
+    assert not list(tmp_path.glob("job*"))
+    assert Spool(str(tmp_path)).scan() == ([], [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_spool_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path / "spool"))
+    first, second = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    spool.create(first, known(1))
+    spool.recycle(first)
+    shutil.rmtree(tmp_path / "spool")
+    spool.create(second, known(2))
+    assert read_record(second) is not None
