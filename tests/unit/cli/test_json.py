@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+import pytest
+
 from spritz.cli import scontrol, sinfo, squeue
+from spritz.cli.jsonview import jobs, pretty
+from spritz.cli.jsonview.pretty import Printer
 from spritz.notation.octets import plain
 from tests.unit.cli.site import Site
 
@@ -84,3 +89,27 @@ def test_names_that_are_not_utf8_make_valid_json(site: Site) -> None:
     site.submit(hold=True, name=plain("a\udcff"))
     [job] = asked(site, squeue.main, "--json")["jobs"]
     assert job["name"] == "a\udcff"
+
+
+def test_records_made_in_one_pass_are_what_the_whole_answer_would_be(site: Site) -> None:
+    """Byte for byte, and types are kept apart that Python takes for equal: every value of a key has one type."""
+    site.running("n1", "n2", name='quo"te\\ \u00e9', time_limit_minutes=5, tasks=3)
+    site.submit(hold=True, requeue=False, mail_types=("END", "FAIL"), mail_user="m")
+    site.submit(batch=False, interactive=True, cpus_per_task=2)
+    ended = site.running("n3")
+    site.world.finished(ended, status=9 << 8)
+    records = [dict(sorted(jobs.job_json(job).items())) for job in site.world.state.jobs.values()]
+    for record in records:
+        assert [type(value) for value in record.values()] == [type(value) for value in records[0].values()]
+    out = site.run(squeue.main, "--json", "-t", "all").out
+    whole = json.loads(out)
+    whole["jobs"] = records
+    assert out == msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+    assert site.run(squeue.main, "--json", "-n", "nobody").out.startswith('{\n  "jobs": [],\n  "last_backfill": {')
+
+
+def test_a_printer_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretty, "_KEPT_MAX", 2)
+    printer = Printer(("n",))
+    texts = [printer.record((number,)) for number in (1, 2, 3, 1)]
+    assert texts == [f'    {{\n      "n": {number}\n    }}' for number in (1, 2, 3, 1)]

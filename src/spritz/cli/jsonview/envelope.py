@@ -32,12 +32,9 @@ def version_of(asked: str) -> str:
 def show(context: Context, asked: str, body: dict[str, Any]) -> None:
     """Print an answer, or with `--json=list` the versions there are. Raises SpritzError."""
     if asked.removeprefix(YAML) == "list":
-        lines = ["Possible data_parser plugins:", *(f"data_parser/{version}" for version in VERSIONS)]
-        context.out("\n".join(lines) + "\n")
+        _list_versions(context)
         return
     from msgspec import json
-
-    from spritz.notation.octets import restored
 
     whole = encoded({**body, "meta": meta(context, version_of(asked)), "errors": [], "warnings": []})
     if asked.startswith(YAML):
@@ -46,10 +43,27 @@ def show(context: Context, asked: str, body: dict[str, Any]) -> None:
         text = document(json.decode(whole))
     else:
         text = json.format(whole, indent=2).decode("utf-8") + "\n"
-    if not text.isascii():
-        # Differs: Slurm prints bytes that are not UTF-8 as they are, which is no JSON; here each is escaped (\udce9).
-        text = restored(text).encode("utf-8", "backslashreplace").decode("utf-8")
-    context.out(text)
+    context.out(_printable(text))
+
+
+def show_records(context: Context, asked: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
+    """The same for an answer whose first list, `name`, is of records that are text already (see `pretty`)."""
+    if asked.startswith(YAML) or asked == "list":
+        from msgspec import Raw
+
+        show(context, asked, {name: [Raw(record.encode()) for record in records], **rest})
+        return
+    from spritz.cli.jsonview.pretty import around
+
+    before, behind = around(name, {**rest, "meta": meta(context, version_of(asked)), "errors": [], "warnings": []})
+    context.out(before)
+    for start in range(0, len(records), _RECORDS_PER_WRITE):
+        context.out("\n" if start == 0 else ",\n")
+        context.out(_printable(",\n".join(records[start : start + _RECORDS_PER_WRITE])))
+    context.out(("\n  " if records else "") + _printable(behind) + "\n")
+
+
+_RECORDS_PER_WRITE = 100
 
 
 def encoded(value: object) -> bytes:
@@ -62,6 +76,20 @@ def encoded(value: object) -> bytes:
         from spritz.wire.plain import plain
 
         return json.encode(plain(value))
+
+
+def _list_versions(context: Context) -> None:
+    lines = ["Possible data_parser plugins:", *(f"data_parser/{version}" for version in VERSIONS)]
+    context.out("\n".join(lines) + "\n")
+
+
+def _printable(text: str) -> str:
+    if text.isascii():
+        return text
+    from spritz.notation.octets import restored
+
+    # Differs: Slurm prints bytes that are not UTF-8 as they are, which is no JSON; here each is escaped (\udce9).
+    return restored(text).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def meta(context: Context, version: str) -> dict[str, Any]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from spritz.cli.format import job_paths, job_tres
-from spritz.cli.jsonview.envelope import encoded, show, version_of
+from spritz.cli.format.job_record import standard_paths
+from spritz.cli.jsonview.envelope import show_records as print_records
+from spritz.cli.jsonview.envelope import version_of
+from spritz.cli.jsonview.pretty import Printer, Shared
 from spritz.cli.jsonview.values import exit_code, moment, number
-from spritz.model.job import Hold
+from spritz.model.job import Hold, Job, JobSpec
 from spritz.model.states import JobFlag
+from spritz.notation import dependency, tres
+from spritz.notation.gres import format_indexes
+from spritz.notation.hostlist import compress
+from spritz.notation.ranges import format_array
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from msgspec import Raw
-
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
     from spritz.model.commands.job import JobFilter
-    from spritz.model.job import Job, JobSpec
     from spritz.model.resources import GresRequest
 
     Json = dict[str, Any]
@@ -38,41 +44,41 @@ class JobsJson:
         from spritz.model.queries import Jobs, ListJobs
 
         now = 0.0
-        records: list[Raw] = []
+        records: list[str] = []
+        printer = Printer(_KEYS)
         request = ListJobs(filter=self._wanted, all=self._all)
         for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
             now = piece.now
-            records += [_raw(job) for job in piece.jobs]
+            records += [printer.record(job_values(job)) for job in piece.jobs]
         _show(self._context, self._asked, now, records)
 
 
 def show_records(context: Context, asked: str, now: float, jobs: list[Job]) -> None:
     """Print them."""
-    _show(context, asked, now, [_raw(job) for job in jobs])
+    printer = Printer(_KEYS)
+    _show(context, asked, now, [printer.record(job_values(job)) for job in jobs])
 
 
-def _raw(job: Job) -> Raw:
-    """A record, encoded at once: ten thousand of them as dicts would fill the memory."""
-    from msgspec import Raw
-
-    return Raw(encoded(job_json(job)))
+def _show(context: Context, asked: str, now: float, records: list[str]) -> None:
+    print_records(context, asked, "jobs", records, {"last_backfill": moment(0), "last_update": moment(now)})
 
 
-def _show(context: Context, asked: str, now: float, records: list[Raw]) -> None:
-    show(context, asked, {"jobs": records, "last_backfill": moment(0), "last_update": moment(now)})
-
-
-def state_list(job: Job) -> list[str]:
+def state_list(job: Job) -> tuple[str, ...]:
     """Base state first, then flags."""
     if not job.flags:
-        return [job.state.value]
-    return [job.state.value, *(flag.name or "" for flag in JobFlag if job.flags & int(flag))]
+        return (job.state.value,)
+    return (job.state.value, *(flag.name or "" for flag in JobFlag if job.flags & int(flag)))
 
 
 def job_json(job: Job) -> Json:
-    """One record, keys in the order of the alphabet."""
-    body = {**_identity(job), **_state(job), **_times(job), **_size(job), **_request(job), **_files(job), **_absent()}
-    return dict(sorted(body.items()))
+    """One record, keys in any order."""
+    return {**_identity(job), **_state(job), **_times(job), **_size(job), **_request(job), **_files(job), **_ABSENT}
+
+
+def job_values(job: Job) -> tuple[Any, ...]:
+    """One record, values in the order of `_KEYS`."""
+    values: tuple[Any, ...] = _in_order(job_json(job))
+    return values
 
 
 def _requests(requests: tuple[GresRequest, ...]) -> str:
@@ -110,8 +116,6 @@ def _identity(job: Job) -> Json:
 def _array(job: Job) -> Json:
     tasks, limit = "", None
     if job.array is not None:
-        from spritz.notation.ranges import format_array
-
         tasks = format_array(int(job.array.pending, 16), job.array.limit, 0)
     of = job.array or job.array_of
     if of is not None and of.limit:
@@ -131,12 +135,12 @@ def _state(job: Job) -> Json:
         "derived_exit_code": exit_code(job.derived_exit_status),
         "exit_code": exit_code(job.exit_status),
         "failed_node": job.failed_node,
-        "flags": [],
+        "flags": (),
         "hold": job.hold is not Hold.NONE,
         "job_state": state_list(job),
         "nice": spec.nice,
         "priority": number(job.priority),
-        "priority_by_partition": [],
+        "priority_by_partition": (),
         "requeue": spec.batch and spec.requeue is not False,
         "restart_cnt": job.restart_count,
         "state_description": job.reason_detail,
@@ -145,8 +149,8 @@ def _state(job: Job) -> Json:
 
 
 def _dependency(job: Job) -> str:
-    from spritz.notation import dependency
-
+    if not job.dependencies:
+        return ""
     words = [
         dependency.format_one(dependency.Dependency(d.kind, d.job_id, d.task_id, d.minutes), d.state)
         for d in job.dependencies
@@ -177,8 +181,6 @@ def _times(job: Job) -> Json:
 
 
 def _size(job: Job) -> Json:
-    from spritz.notation.hostlist import compress
-
     spec = job.spec
     allocation = job.allocation
     names = allocation.names if allocation is not None else ()
@@ -188,7 +190,7 @@ def _size(job: Job) -> Json:
         "cpus_per_task": number(spec.cpus_per_task or 1),
         "gres_detail": _gres_detail(job),
         "job_resources": _resources(job),
-        "job_size_str": [],
+        "job_size_str": (),
         "max_cpus": number(0),
         "max_nodes": number(spec.nodes_max),
         "node_count": number(len(names) if names else spec.nodes_min),
@@ -200,29 +202,23 @@ def _size(job: Job) -> Json:
 
 
 def _tres(pairs: list[tuple[str, int]]) -> str:
-    from spritz.notation.tres import format
-
-    return format(pairs)
+    return tres.format(pairs)
 
 
-def _gres_detail(job: Job) -> list[str]:
+def _gres_detail(job: Job) -> tuple[str, ...]:
     if job.allocation is None:
-        return []
-    from spritz.notation.gres import format_indexes
-
-    return [
+        return ()
+    return tuple(
         ",".join(format_indexes(one.name, one.type, one.count, int(one.indexes, 16)) for one in node.gres)
         for node in job.allocation.nodes
         if node.gres
-    ]
+    )
 
 
 def _resources(job: Job) -> Json:
     allocation = job.allocation
     if allocation is None:
-        return {}
-    from spritz.notation.hostlist import compress
-
+        return _NO_RESOURCES
     nodes = [
         {
             "index": index,
@@ -232,21 +228,24 @@ def _resources(job: Job) -> Json:
         }
         for index, node in enumerate(allocation.nodes)
     ]
-    return {
-        "cpus": allocation.cpu_count,
-        "nodes": {
-            "count": len(nodes),
-            "list": compress(allocation.names),
-            "whole": allocation.whole_nodes,
-            "allocation": nodes,
-        },
-        "threads_per_core": number(job.spec.threads_per_core),
-    }
+    return Shared(
+        {
+            "cpus": allocation.cpu_count,
+            "nodes": {
+                "count": len(nodes),
+                "list": compress(allocation.names),
+                "whole": allocation.whole_nodes,
+                "allocation": nodes,
+            },
+            "threads_per_core": number(job.spec.threads_per_core),
+        }
+    )
+
+
+_NO_RESOURCES = Shared()
 
 
 def _request(job: Job) -> Json:
-    from spritz.notation.hostlist import compress
-
     spec = job.spec
     least = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
     return {
@@ -258,7 +257,7 @@ def _request(job: Job) -> Json:
         "features": spec.features,
         "licenses": spec.licenses,
         "licenses_allocated": spec.licenses if job.state.active else "",
-        "mail_type": list(spec.mail_types),
+        "mail_type": tuple(spec.mail_types),
         "mail_user": spec.mail_user,
         "memory_per_cpu": number(spec.memory_mib_per_cpu),
         "memory_per_node": number(None if spec.memory_mib_per_cpu else spec.memory_mib_per_node or 0),
@@ -269,9 +268,7 @@ def _request(job: Job) -> Json:
         "required_nodes": compress(spec.node_list),
         "resv_name": spec.reservation,
         "scheduled_nodes": compress(job.expected_nodes) if job.state == "PENDING" else "",
-        "shared": {"exclusive": ["none"], "user": ["user"], "oversubscribe": ["oversubscribe"]}.get(
-            spec.sharing.value, []
-        ),
+        "shared": _SHARED.get(spec.sharing.value, ()),
         "sockets_per_node": number(spec.sockets_per_node),
         **_per_part(spec),
         "threads_per_core": number(spec.threads_per_core),
@@ -281,6 +278,9 @@ def _request(job: Job) -> Json:
         "tres_per_socket": _requests(spec.gpus_per_socket),
         "tres_per_task": _requests(spec.gpus_per_task),
     }
+
+
+_SHARED = {"exclusive": ("none",), "user": ("user",), "oversubscribe": ("oversubscribe",)}
 
 
 def _per_part(spec: JobSpec) -> Json:
@@ -296,14 +296,8 @@ def _per_part(spec: JobSpec) -> Json:
 def _files(job: Job) -> Json:
     spec = job.spec
     names = {"current_working_directory": spec.work_dir}
-    empty = dict.fromkeys(
-        (f"{prefix}{suffix}" for prefix, suffix in _FILE_KEYS),
-        "",
-    )
     if not spec.batch:
-        return {**names, **empty}
-    from spritz.cli.format.job_record import standard_paths
-
+        return {**names, **_NO_FILES}
     default = job_paths.default_output(bool(job.array_job_id or job.array is not None))
     output = job_paths.file_pattern(spec.stdout, spec.work_dir, default=default)
     error_full, input_full, output_full = standard_paths(job)
@@ -318,48 +312,46 @@ def _files(job: Job) -> Json:
     }
 
 
-_FILE_KEYS = (
-    ("standard_", "error"),
-    ("standard_", "input"),
-    ("standard_", "output"),
-    ("stderr_", "expanded"),
-    ("stdin_", "expanded"),
-    ("stdout_", "expanded"),
+_NO_FILES: Json = dict.fromkeys(
+    ("standard_error", "standard_input", "standard_output", "stderr_expanded", "stdin_expanded", "stdout_expanded"), ""
 )
 
 
-def _absent() -> Json:
-    """Facts about what Spritz has not: accounting, federations, heterogeneous jobs, containers, power."""
-    return {
-        "association_id": 0,
-        "batch_features": "",
-        "billable_tres": number(None),
-        "burst_buffer": "",
-        "burst_buffer_state": "",
-        "cluster_features": "",
-        "container": "",
-        "container_id": "",
-        "cpu_frequency_governor": number(None),
-        "cpu_frequency_maximum": number(None),
-        "cpu_frequency_minimum": number(None),
-        "cron": "",
-        "delay_boot": number(0),
-        "federation_origin": "",
-        "federation_siblings_active": "",
-        "federation_siblings_viable": "",
-        "het_job_id": number(0),
-        "het_job_id_set": "",
-        "het_job_offset": number(0),
-        "maximum_switch_wait_time": 0,
-        "mcs_label": "",
-        "network": "",
-        "power": {"flags": []},
-        "profile": ["NOT_SET"],
-        "reboot": False,
-        "required_switches": 0,
-        "segment_size": 0,
-        "selinux_context": "",
-        "sockets_per_board": 0,
-        "thread_spec": 32766,
-        "tres_freq": "",
-    }
+#: Facts about what Spritz has not: accounting, federations, heterogeneous jobs, containers, power.
+_ABSENT: Json = {
+    "association_id": 0,
+    "batch_features": "",
+    "billable_tres": number(None),
+    "burst_buffer": "",
+    "burst_buffer_state": "",
+    "cluster_features": "",
+    "container": "",
+    "container_id": "",
+    "cpu_frequency_governor": number(None),
+    "cpu_frequency_maximum": number(None),
+    "cpu_frequency_minimum": number(None),
+    "cron": "",
+    "delay_boot": number(0),
+    "federation_origin": "",
+    "federation_siblings_active": "",
+    "federation_siblings_viable": "",
+    "het_job_id": number(0),
+    "het_job_id_set": "",
+    "het_job_offset": number(0),
+    "maximum_switch_wait_time": 0,
+    "mcs_label": "",
+    "network": "",
+    "power": Shared({"flags": []}),
+    "profile": ("NOT_SET",),
+    "reboot": False,
+    "required_switches": 0,
+    "segment_size": 0,
+    "selinux_context": "",
+    "sockets_per_board": 0,
+    "thread_spec": 32766,
+    "tres_freq": "",
+}
+
+#: keys of a record, the same for all, in the order of the alphabet
+_KEYS = tuple(sorted(job_json(Job(id=0, spec=JobSpec()))))
+_in_order = itemgetter(*_KEYS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spritz.cli.jsonview.pretty import Shared
 from spritz.model.ids import INFINITE
 
 TYPE_CHECKING = False
@@ -11,13 +12,25 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
+_UNSET: Json = Shared({"set": False, "infinite": False, "number": 0})
+_INFINITE: Json = Shared({"set": True, "infinite": True, "number": 0})
+_numbers: dict[tuple[type, float], Json] = {}
+_NUMBERS_MAX = 4096
+
+
 def number(value: float | None) -> Json:
-    """A number that may be unset (None) or without bound (INFINITE)."""
+    """A number that may be unset (None) or without bound (INFINITE). The dict is shared: it must not be changed."""
     if value is None:
-        return {"set": False, "infinite": False, "number": 0}
+        return _UNSET
+    known = _numbers.get((type(value), value))
+    if known is not None:
+        return known
     if value >= INFINITE:
-        return {"set": True, "infinite": True, "number": 0}
-    return {"set": True, "infinite": False, "number": value}
+        return _INFINITE
+    if len(_numbers) >= _NUMBERS_MAX:
+        _numbers.clear()
+    made = _numbers[type(value), value] = Shared({"set": True, "infinite": False, "number": value})
+    return made
 
 
 def moment(at: float) -> Json:
@@ -27,12 +40,19 @@ def moment(at: float) -> Json:
 
 def exit_code(status: int) -> Json:
     """A wait status in words."""
+    if not status:
+        return _SUCCESS
     from spritz.notation.signals import signal_name
 
     code, signal = status >> 8, status & 0x7F
     words = ["SIGNALED"] if signal else ["ERROR"] if code else ["SUCCESS"]
-    return {
-        "status": words,
-        "return_code": number(code),
-        "signal": {"id": number(signal or None), "name": f"{signal_name(signal)}" if signal else ""},
-    }
+    return Shared(
+        {
+            "status": words,
+            "return_code": number(code),
+            "signal": {"id": number(signal or None), "name": f"{signal_name(signal)}" if signal else ""},
+        }
+    )
+
+
+_SUCCESS: Json = Shared({"status": ["SUCCESS"], "return_code": number(0), "signal": {"id": number(None), "name": ""}})
