@@ -23,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = parser.add_argument_group("what is replayed (one of)")
     what.add_argument("trace", nargs="?", metavar="TRACE", help="Standard Workload Format, plain or gzip")
     what.add_argument("--gang", metavar="CSV", help="gang jobs of a GPU cluster (Muri or ITP form)")
+    what.add_argument("--pods", metavar="CSV", help="pods with shares of GPUs (openb form), with --node-list")
     how = parser.add_argument_group("on what, and how")
     how.add_argument("--processors", type=_positive, metavar="N", help="TRACE: processors (default: its MaxProcs)")
     how.add_argument("--nodes", type=_positive, metavar="N", help="--gang: nodes (default: 8)")
@@ -33,6 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="TRACE: fcfs, easy (default), easy-sjbf, conservative, sjf, … (a wrong word lists all); "
         "--gang: fifo (default), backfill, srtf, srsf",
     )
+    how.add_argument("--node-list", metavar="CSV", help="--pods: the nodes")
+    how.add_argument("--demand", type=_ratio, metavar="X", help="--pods: GPUs asked for, a multiple (default: 1.3)")
+    how.add_argument("--placement", metavar="P", help="--pods: random, bestfit or fgd (default)")
     how.add_argument("--runtimes", choices=RUNTIMES, help="TRACE: what jobs are planned with (default: requested)")
     how.add_argument("--seed", type=_seed, metavar="S", help="for what is drawn by chance (default: 1)")
     told = parser.add_argument_group("what is told")
@@ -49,7 +53,10 @@ _FORMS: dict[str, tuple[tuple[str, ...], object]] = {
     "gpus_per_node": (("gang",), 8),
     "policy": (("trace", "gang"), None),
     "runtimes": (("trace",), "requested"),
-    "seed": (("trace",), 1),
+    "node_list": (("pods",), None),
+    "demand": (("pods",), 1.3),
+    "placement": (("pods",), "fgd"),
+    "seed": (("trace", "pods"), 1),
     "bound": (("trace",), 10.0),
     "by": (("trace",), ()),
     "starts": (("trace", "gang"), None),
@@ -58,16 +65,24 @@ _FORMS: dict[str, tuple[tuple[str, ...], object]] = {
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: simulated; 1: a trace that cannot be; 2: a wrong command line."""
-    forms = [form for form in ("trace", "gang") if getattr(arguments, form) is not None]
+    forms = [form for form in ("trace", "gang", "pods") if getattr(arguments, form) is not None]
     if len(forms) != 1:
-        return _wrong(context, "name one of TRACE and --gang CSV" if not forms else f"{' and '.join(forms)}: only one")
+        return _wrong(
+            context, "name one of TRACE, --gang CSV and --pods CSV" if not forms else f"{' and '.join(forms)}: only one"
+        )
     form = forms[0]
     for option, (allowed, default) in _FORMS.items():
         if getattr(arguments, option) is None:
             setattr(arguments, option, default)
         elif form not in allowed:
             return _wrong(context, f"--{option.replace('_', '-')} has no meaning for {_called(form)}")
-    if form == "gang":
+    if form == "pods":
+        if arguments.node_list is None:
+            return _wrong(context, "--pods needs --node-list CSV")
+        from spritz.sim.pods_run import run_pods
+
+        report = run_pods(arguments, context)
+    elif form == "gang":
         from spritz.sim.gang_run import run_gang
 
         report = run_gang(arguments, context)
@@ -103,6 +118,18 @@ def _seed(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise ArgumentTypeError(f"a whole number, not {text!r}")
     return int(text)
+
+
+def _ratio(text: str) -> float:
+    from argparse import ArgumentTypeError
+
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 < ratio <= 100:
+        raise ArgumentTypeError(f"a number above 0 and up to 100, not {text!r}")
+    return ratio
 
 
 def _bound(text: str) -> float:

@@ -1,0 +1,84 @@
+"""`spritz simulate --pods PODS.csv --node-list NODES.csv --demand 1.3 --placement fgd`: GPU shares and fragments."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from spritz.notation.names import nearest
+from spritz.runtime.clock import SystemClock
+from spritz.scheduling.fragmentation import fragments
+from spritz.sim.pods.cluster import PodCluster
+from spritz.sim.pods.demand import sequence, typical_tasks
+from spritz.sim.pods.placement import PLACEMENTS, BestFitPlacement, FragmentPlacement, Placement, RandomPlacement
+from spritz.sim.progress import progress
+from spritz.sim.report import Report
+from spritz.sim.trace.pods import read_nodes, read_pods
+from spritz.sim.trace.workload import TraceError, told
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from spritz.cli.context import Context
+
+
+def run_pods(arguments: Namespace, context: Context) -> Report:
+    """Read, draw, place, measure."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    name = arguments.placement
+    if name not in PLACEMENTS:
+        near = nearest(name, PLACEMENTS)
+        raise TraceError(
+            f"no such placement: {name}" + (f" (did you mean {near}?)" if near else ""),
+            f"known: {', '.join(PLACEMENTS)}",
+        )
+    pods, skipped = read_pods(arguments.pods)
+    for remark in told(skipped):
+        context.warn(remark)
+    nodes = read_nodes(arguments.node_list)
+    random = Random(arguments.seed)
+    nodes.sort(key=lambda node: node.name)
+    random.shuffle(nodes)
+    cluster = PodCluster(nodes)
+    coming = sequence(pods, cluster.capacity, arguments.demand, random)
+    typical = typical_tasks(pods, cluster.models)
+    placement: Placement
+    descent: FragmentPlacement | None = None
+    if name == "fgd":
+        placement = descent = FragmentPlacement(cluster, typical)
+    elif name == "bestfit":
+        placement = BestFitPlacement(cluster)
+    else:
+        placement = RandomPlacement(cluster, random)
+    failed = 0
+    with progress(context, "placing", len(coming)) as tick:
+        for count, pod in enumerate(coming):
+            feasible = cluster.feasible(pod)
+            if not len(feasible):
+                failed += 1
+                continue
+            node, gpus = placement.choose(pod, feasible)
+            cluster.take(node, pod, gpus)
+            if descent is not None:
+                descent.placed(node)
+            if tick is not None and count % 100 == 0:
+                tick(count)
+    idle = int(cluster.gpus.sum())
+    fragment = float(fragments(cluster.cpu, cluster.gpus, cluster.model, typical).sum())
+    figures: dict[str, object] = {
+        "placement": name,
+        "demand": arguments.demand,
+        "seed": arguments.seed,
+        "nodes": len(nodes),
+        "gpus": cluster.capacity / 1000,
+        "pods": len(coming),
+        "pods_failed": failed,
+        "skipped": sum(one.count for one in skipped.values()),
+        "gpus_asked_percent": 100 * sum(pod.gpus * pod.milli for pod in coming) / cluster.capacity,
+        "gpus_allocated_percent": 100 * (cluster.capacity - idle) / cluster.capacity,
+        "fragmentation_percent": 100 * fragment / idle if idle else 0.0,
+        "fragmented_gpus": fragment / 1000,
+        "elapsed_seconds": round(clock.monotonic() - began, 3),
+    }
+    return Report(title=f"{name} on {len(nodes):,} nodes", figures=figures)
