@@ -129,6 +129,8 @@ class StepRun:
             self.inform(f"Force Terminated {self.name}")
         if self._broken_pipe:
             return 141
+        if self.endings.interrupted and status == 128 + 15:
+            return 128 + 2  # the signals after Ctrl-C come to the tasks by two ways, and the second may be first
         return status or int(self._lost_output)
 
     def inform(self, text: str) -> None:
