@@ -9,10 +9,10 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test unit lint types contracts format demo bench docs clean
+.PHONY: help venv test unit lint types contracts format demo bench databases docs clean
 
 help:
-	@echo 'make venv test unit lint types contracts format demo bench docs clean (see README.md)'
+	@echo 'make venv test unit lint types contracts format demo bench databases docs clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt
@@ -33,6 +33,10 @@ test: lint types contracts unit
 
 unit: $(VENV)/.stamp
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+# Private servers of PostgreSQL and MariaDB (Debian: postgresql, mariadb-server); fails where one is not installed.
+databases: $(VENV)/.stamp
+	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp
 	$(BIN)/ruff check .

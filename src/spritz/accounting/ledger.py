@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.accounting import nodes, steps
+from spritz.accounting.steps import tres_text
 from spritz.model import job_tres
 from spritz.model.accounting import (
     JobRecord,
@@ -26,7 +27,7 @@ from spritz.model.events import step as step_events
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.states import JobFlag
-from spritz.notation import hostlist, tres
+from spritz.notation import hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -205,7 +206,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.exit_status, record.derived_exit_status = job.exit_status, job.derived_exit_status
     record.cancelled_by = job.cancelled_by_uid
     asked = job_tres.requested(job)
-    record.tres_requested = tres.format(asked)
+    record.tres_requested = tres_text(tuple(asked))
     record.requested_cpus, record.requested_nodes = asked[0][1], spec.nodes_min
     if job.allocation is not None:
         allocate(record, job.allocation)
@@ -230,7 +231,7 @@ def allocate(record: JobRecord, allocation: Allocation) -> None:
     record.nodes, record.node_count = hostlist.compress(allocation.names), len(allocation.nodes)
     given = job_tres.allocated_pairs(allocation)
     record.cpus = given[0][1]
-    record.tres_allocated = tres.format(given)
+    record.tres_allocated = tres_text(tuple(given))
 
 
 def _queued(ledger: Ledger, place: int, event: job_events.JobQueued) -> None:

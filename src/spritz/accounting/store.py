@@ -283,20 +283,18 @@ class Store:
         return describe(self.engine.url)
 
 
-_JOB_COLUMNS = [column.name for column in schema.jobs.columns if column.name != "cluster_id"]
-_STEP_COLUMNS = [column.name for column in schema.steps.columns if column.name != "cluster_id"]
+_JOB_COLUMNS = [column.name for column in schema.jobs.columns][1:]
+_STEP_COLUMNS = [column.name for column in schema.steps.columns][1:]
 
 
 def job_of(row: Any, cluster: str = "") -> JobRecord:
-    """A row of `jobs`."""
-    values = row._mapping
-    return JobRecord(cluster=cluster, **{name: values[name] for name in _JOB_COLUMNS})
+    """A row of `jobs`, all its columns."""
+    return JobRecord(cluster=cluster, **dict(zip(_JOB_COLUMNS, row[1:], strict=True)))
 
 
 def step_of(row: Any) -> StepRecord:
-    """A row of `steps`."""
-    values = row._mapping
-    return StepRecord(**{name: values[name] for name in _STEP_COLUMNS})
+    """A row of `steps`, all its columns."""
+    return StepRecord(**dict(zip(_STEP_COLUMNS, row[1:], strict=True)))
 
 
 def _record(kind: Any, row: Any) -> Any:

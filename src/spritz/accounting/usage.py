@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spritz.model.accounting import StepRecord
     from spritz.model.reports import Usage
 
@@ -20,9 +22,9 @@ def parse(text: str) -> dict[str, str]:
     return dict(item.split("=", 1) for item in text.split(",")) if text else {}
 
 
-def write(values: dict[str, str] | dict[str, int]) -> str:
+def write(values: Mapping[str, str | int]) -> str:
     """Inverse of `parse`."""
-    return ",".join(f"{name}={value}" for name, value in values.items())
+    return ",".join([f"{name}={value}" for name, value in values.items()])
 
 
 def add(step: StepRecord, node: str, used: Usage) -> None:
@@ -44,6 +46,16 @@ def _add(step: StepRecord, way: str, node: str, values: dict[str, int]) -> None:
     first = not getattr(step, f"usage_{way}_tot")
     if first and not any(values.values()):
         # A node that was lost or never ran has nothing to say.
+        return
+    if first:  # as for nearly all steps: the only node that reports is all there is
+        text = write(values)
+        where, who = write(dict.fromkeys(values, node)), write(dict.fromkeys(values, 0))
+        prefix = f"usage_{way}"
+        setattr(step, f"{prefix}_tot", text)
+        for bound in ("max", "min"):
+            setattr(step, f"{prefix}_{bound}", text)
+            setattr(step, f"{prefix}_{bound}_node", where)
+            setattr(step, f"{prefix}_{bound}_task", who)
         return
     total = {name: int(value) for name, value in parse(getattr(step, f"usage_{way}_tot")).items()}
     for name, value in values.items():
@@ -67,6 +79,10 @@ def _bound(step: StepRecord, column: str, node: str, values: dict[str, int], bet
 def average(step: StepRecord) -> None:
     """All nodes have reported."""
     for way in ("in", "out"):
-        total = parse(getattr(step, f"usage_{way}_tot"))
-        tasks = max(1, step.tasks)
+        text = getattr(step, f"usage_{way}_tot")
+        tasks = step.tasks
+        if tasks <= 1:
+            setattr(step, f"usage_{way}_ave", text)
+            continue
+        total = parse(text)
         setattr(step, f"usage_{way}_ave", write({name: int(value) // tasks for name, value in total.items()}))

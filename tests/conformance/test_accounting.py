@@ -1,0 +1,370 @@
+"""What must hold of the accounting database, whichever kind it is: SQLite, PostgreSQL, MariaDB.
+
+`make databases` runs this with all three and fails where one is missing; otherwise a missing one is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import MetaData, inspect, select, text
+
+from spritz.accounting import migrations, schema
+from spritz.accounting.engine import DatabaseError, open_engine, parse_url
+from spritz.accounting.select import read_jobs
+from spritz.accounting.store import Store
+from spritz.model.accounting import JobPick, JobWithSteps, RegisterCluster, SelectJobs
+from spritz.model.events import Event
+from spritz.model.events import job as jobs
+from spritz.testing.history import History, in_groups
+from tests.conformance import databases
+
+JOURNAL = 77
+
+pytestmark = pytest.mark.xdist_group("databases")
+
+
+@pytest.fixture(scope="module", params=databases.KINDS)
+def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """Makes empty databases of one kind."""
+    kind = str(request.param)
+    missing = databases.reason(kind)
+    if missing:
+        if os.environ.get("SPRITZ_TEST_DATABASES") == "all":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    if kind == "sqlite":
+        yield lambda: f"sqlite:///{tmp_path_factory.mktemp('database') / 'acct.db'}"
+        return
+    if os.environ.get("SPRITZ_TEST_DATABASES") != "all":
+        pytest.skip("servers are started by `make databases`")
+    with databases.server(kind) as server:
+        yield server.url
+
+
+@pytest.fixture
+def make_store(new_url: Callable[[], str]) -> Iterator[Callable[[], Store]]:
+    """Makes stores with tables, each on a database of its own."""
+    made: list[Store] = []
+
+    def make() -> Store:
+        store = Store(open_engine(parse_url(new_url())))
+        store.migrate()
+        made.append(store)
+        return store
+
+    yield make
+    for store in made:
+        store.engine.dispose()
+
+
+@pytest.fixture
+def store(make_store: Callable[[], Store]) -> Store:
+    return make_store()
+
+
+def register(store: Store, cluster: str = "c1", journal: int = JOURNAL, last: int = 10**9) -> int:
+    request = RegisterCluster(cluster=cluster, journal=journal, last_sequence=last, store=("job_comment", "job_script"))
+    return store.register(request, 1000.0)[0]
+
+
+def tables(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything that events have led to, in order."""
+    found = {}
+    with store.engine.connect() as connection:
+        for table in schema.metadata.sorted_tables:
+            if table.name not in ("clusters", "documents"):
+                rows = connection.execute(select(table).order_by(*table.primary_key))
+                found[table.name] = [tuple(row) for row in rows]
+    return found
+
+
+def asked(store: Store, **conditions: Any) -> list[JobWithSteps]:
+    return [one for piece in read_jobs(store.engine, SelectJobs(**conditions)) for one in piece]
+
+
+def ids(store: Store, **conditions: Any) -> list[int]:
+    return [one.job.job_id for one in asked(store, **conditions)]
+
+
+# -- storing
+
+
+def test_batches_of_any_size_repeated_and_overlapping_lead_to_the_same_tables(make_store: Callable[[], Store]) -> None:
+    groups = in_groups(History(1).events(120), 1)
+    at_once, piecewise = make_store(), make_store()
+    register(at_once)
+    assert at_once.ingest("c1", JOURNAL, groups) == groups[-1].last
+    register(piecewise)
+    draw = random.Random(5)
+    position = 0
+    while position < len(groups):
+        size = draw.randint(1, 40)
+        again = max(0, position - draw.randint(0, 10))
+        piecewise.ingest("c1", JOURNAL, groups[again : position + size])
+        position += size
+        if draw.random() < 0.3:
+            piecewise.forget()
+    assert tables(piecewise) == tables(at_once)
+    assert len(tables(at_once)["jobs"]) >= 120
+    assert all(tables(at_once)[name] for name in ("steps", "pending_reasons", "suspensions", "node_events"))
+
+
+def test_events_that_are_missing_are_refused_and_nothing_of_the_batch_is_kept(store: Store) -> None:
+    groups = in_groups(History(2).events(30), 2)
+    register(store)
+    store.ingest("c1", JOURNAL, groups[:3])
+    before = tables(store)
+    with pytest.raises(DatabaseError, match="are missing"):
+        store.ingest("c1", JOURNAL, groups[4:])
+    assert tables(store) == before
+    assert register(store) == groups[2].last
+
+
+def test_a_batch_that_fails_half_way_leaves_nothing_behind(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = in_groups(History(3).events(30), 3)
+    register(store)
+    store.ingest("c1", JOURNAL, groups[:5])
+    before = tables(store)
+
+    def fail(*_: object) -> None:
+        raise DatabaseError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_advance", fail)
+        with pytest.raises(DatabaseError, match="full"):
+            store.ingest("c1", JOURNAL, groups[5:])
+    assert tables(store) == before
+    store.ingest("c1", JOURNAL, groups[5:])
+    assert register(store) == groups[-1].last
+
+
+def test_killed_at_any_point_it_loses_nothing_and_doubles_nothing(make_store: Callable[[], Store]) -> None:
+    """A daemon is a Store; killing it forgets its memory before, inside or after the transaction of a batch."""
+    groups = in_groups(History(4).events(150), 4)
+    reference, store = make_store(), make_store()
+    register(reference)
+    reference.ingest("c1", JOURNAL, groups)
+    draw = random.Random(4)
+
+    class Killed(Exception):
+        pass
+
+    deaths = 0
+    while (at := register(store)) < groups[-1].last:
+        left = [group for group in groups if group.last > at][: draw.randint(1, 8)]
+        where = draw.choice(("before", "inside", "after", "not"))
+        doomed = Store(store.engine)
+        if where == "inside":
+            advance = doomed._advance
+
+            def die(*arguments: Any, advance: Callable[..., None] = advance) -> None:
+                advance(*arguments)
+                raise Killed
+
+            doomed._advance = die  # type: ignore[assignment,method-assign]
+            with pytest.raises(Killed):
+                doomed.ingest("c1", JOURNAL, left)
+        elif where != "before":
+            doomed.ingest("c1", JOURNAL, left)
+        deaths += where != "not"
+        store = doomed if where == "not" else Store(store.engine)
+    assert deaths > 10
+    assert tables(store) == tables(reference)
+
+
+def test_a_database_restored_from_a_backup_catches_up(make_store: Callable[[], Store]) -> None:
+    groups = in_groups(History(6).events(60), 6)
+    whole, old = make_store(), make_store()
+    register(whole)
+    whole.ingest("c1", JOURNAL, groups)
+    register(old)
+    old.ingest("c1", JOURNAL, groups[: len(groups) // 2])
+    restored = Store(old.engine)
+    at = register(restored)
+    assert at < groups[-1].last
+    restored.ingest("c1", JOURNAL, [group for group in groups if group.last > at])
+    assert tables(restored) == tables(whole)
+
+
+def test_another_journal_of_the_same_cluster_goes_on_behind_the_first(store: Store) -> None:
+    """slurmctld -c: sequence numbers and job numbers begin at 1 again."""
+    first, second = in_groups(History(7).events(10), 7), in_groups(History(8).events(10), 8)
+    register(store)
+    store.ingest("c1", JOURNAL, first)
+    count = len(tables(store)["jobs"])
+    assert register(store, journal=78) == 0
+    store.ingest("c1", 78, second)
+    assert len(tables(store)["jobs"]) > count
+    assert len(ids(store, picks=(JobPick(1),), duplicates=True)) == 2
+    assert len(ids(store, picks=(JobPick(1),))) == 1
+    with pytest.raises(DatabaseError, match="another journal"):
+        store.ingest("c1", JOURNAL, first)
+
+
+def test_clusters_do_not_meet(store: Store) -> None:
+    for cluster, seed in (("c1", 9), ("c2", 10)):
+        register(store, cluster)
+        store.ingest(cluster, JOURNAL, in_groups(History(seed).events(20), seed))
+    both, one = ids(store), ids(store, clusters=("c2",))
+    assert sorted(both) == sorted(ids(store, clusters=("c1",)) + one)
+    assert {item.job.cluster for item in asked(store)} == {"c1", "c2"}
+
+
+def test_two_daemons_on_one_database_do_not_both_store(store: Store) -> None:
+    groups = in_groups(History(11).events(10), 11)
+    register(store)
+    other = Store(store.engine)
+    other.cluster("c1")
+    store.ingest("c1", JOURNAL, groups[:2])
+    with pytest.raises(DatabaseError, match="another slurmdbd"):
+        other.ingest("c1", JOURNAL, groups[:3])
+    assert other.ingest("c1", JOURNAL, groups[:3]) == groups[2].last
+
+
+def test_text_of_any_kind_comes_back_as_it_was(store: Store) -> None:
+    history = History(12)
+    odd = '\'; DROP TABLE jobs; -- \N{SNOWMAN} \N{GRINNING FACE} \\ %s %(x)s "q" \x07\n'
+    events: list[Event] = []
+    for event in history.events(1):
+        if isinstance(event, jobs.JobQueued):
+            from msgspec.structs import replace
+
+            spec = replace(event.job.spec, name=odd, comment=odd * 1000, submit_line="x" * 200_000 + "\0y")
+            event = replace(event, job=replace(event.job, spec=spec))
+        events.append(event)
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 12), {"k" * 40: bytes(range(256)) * 1000})
+    (one,) = asked(store, names=(odd,))
+    assert (one.job.name, one.job.comment) == (odd, odd * 1000)
+    assert one.job.submit_line == "x" * 200_000 + "\N{REPLACEMENT CHARACTER}y"
+    assert asked(store, names=(odd.upper(),)) == []
+
+
+# -- asking
+
+
+def test_conditions_choose_what_a_look_at_every_record_would(store: Store) -> None:
+    """Each condition, compared with a filter in Python over all lives."""
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(History(13).events(300), 13))
+    every = [one.job for one in asked(store, duplicates=True)]
+    middle = sorted(job.submitted_at for job in every)[len(every) // 2]
+
+    def expect(check: Callable[[Any], bool], **conditions: Any) -> None:
+        wanted = sorted(job.number for job in every if check(job))
+        assert wanted, "the condition chooses something"
+        assert sorted(one.job.number for one in asked(store, duplicates=True, **conditions)) == wanted
+
+    expect(lambda job: job.uid == 1003, users=(1003,))
+    expect(lambda job: job.account == "project4", accounts=("project4",))
+    expect(lambda job: job.partition in ("gpu", "long"), partitions=("gpu", "long"))
+    expect(lambda job: job.name == every[0].name, names=(every[0].name,))
+    expect(lambda job: job.node_count >= 2, nodes_min=2)
+    expect(lambda job: job.ended_at == 0.0 or job.ended_at >= middle, starts_at=middle)
+    expect(lambda job: 0.0 < job.eligible_at <= middle, ends_at=middle)
+    expect(lambda job: job.state == "FAILED" and job.ended_at >= middle, states=("FAILED",), starts_at=middle)
+    expect(
+        lambda job: 0.0 < job.started_at <= middle <= job.ended_at and job.ended_at > job.started_at,
+        states=("RUNNING",),
+        starts_at=middle,
+    )
+    expect(lambda job: 5 in (job.job_id, job.array_job_id), picks=(JobPick(5),))
+    arrays = sorted({job.array_job_id for job in every if job.array_job_id})
+    tasks = JobPick(arrays[0], "3")
+    expect(
+        lambda job: (
+            job.array_job_id == arrays[0]
+            and (job.array_task_id in (0, 1) or bool(job.array_tasks and int(job.array_tasks, 16) & 3))
+        ),
+        picks=(tasks,),
+    )
+    from spritz.notation.hostlist import expand
+
+    expect(lambda job: bool(job.nodes) and "n3" in expand(job.nodes), nodes=("n3",))
+
+
+def test_without_duplicates_the_last_life_of_each_job_is_shown_in_order(store: Store) -> None:
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(History(14).events(700), 14))
+    lives = asked(store, duplicates=True)
+    newest: dict[int, int] = {}
+    for one in lives:
+        if not one.job.aside:
+            newest[one.job.job_id] = one.job.number
+    shown = asked(store)
+    assert [one.job.number for one in shown if not one.job.aside] == [newest[number] for number in sorted(newest)]
+    assert len(lives) > len(shown), "some job was requeued"
+    assert any(one.steps for one in shown)
+
+
+def test_an_answer_that_nobody_reads_to_its_end_gives_its_connection_back(store: Store) -> None:
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(History(15).events(600), 15))
+    for _ in range(30):
+        pieces = read_jobs(store.engine, SelectJobs())
+        assert len(next(pieces)) > 0
+        pieces.close()  # type: ignore[attr-defined]  # a generator
+    assert store.engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
+
+
+# -- tables
+
+
+def test_the_migrations_lead_to_the_tables_of_this_release(store: Store) -> None:
+    found = MetaData()
+    found.reflect(store.engine)
+    assert set(found.tables) - {"alembic_version"} == set(schema.metadata.tables)
+    for name, table in schema.metadata.tables.items():
+        reflected = found.tables[name]
+        assert [column.name for column in reflected.columns] == [column.name for column in table.columns], name
+        assert [c.name for c in reflected.primary_key] == [c.name for c in table.primary_key], name
+        for column in table.columns:
+            assert reflected.columns[column.name].nullable == column.nullable, f"{name}.{column.name}"
+        indexes = {index["name"]: index["column_names"] for index in inspect(store.engine).get_indexes(name)}
+        for index in table.indexes:
+            assert indexes[index.name] == [column.name for column in index.columns], index.name
+
+
+def test_a_database_of_each_released_revision_is_brought_up_with_what_it_holds(new_url: Callable[[], str]) -> None:
+    for revision in migrations.revisions():
+        store = Store(open_engine(parse_url(new_url())))
+        with store.engine.begin() as connection:
+            migrations.upgrade(connection, revision)
+            connection.execute(
+                text(
+                    "INSERT INTO clusters (name, base, journal, sequence, term, host, port, version, store, "
+                    "created_at, registered_at, lost) VALUES ('old', 0, 5, 0, 1, 'h', 1, 'v', '', 0, 0, 0)"
+                )
+            )
+        assert store.migrate()[1] == migrations.revisions()[-1] == schema.REVISION
+        assert register(store, "old", 5) == 0
+        assert store.ingest("old", 5, in_groups(History(16).events(5), 16)) > 0
+        store.engine.dispose()
+
+
+def test_a_database_of_a_later_release_is_refused_and_left_alone(store: Store) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(DatabaseError, match="later release") as caught:
+        store.migrate()
+    assert not caught.value.temporary
+    assert set(inspect(store.engine).get_table_names()) >= {"jobs", "steps"}
+
+
+def test_a_database_that_cannot_be_written_is_told_and_tried_again_later(tmp_path: Path) -> None:
+    store = Store(open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db")))
+    store.migrate()
+    register(store)
+    store.engine.dispose()
+    path = tmp_path / "acct.db"
+    read_only = Store(open_engine(parse_url(f"sqlite:///file:{path}?mode=ro&uri=true")))
+    with pytest.raises(DatabaseError, match="readonly") as caught:
+        read_only.ingest("c1", JOURNAL, in_groups(History(17).events(3), 17))
+    assert caught.value.temporary
+    read_only.engine.dispose()
