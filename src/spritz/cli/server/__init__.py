@@ -14,6 +14,7 @@ Map
 `sources`  whether a file of ours changed since (installations from a checkout)
 `keeper`   the parent: spare children, their ends, the launchers' ends, its own end
 `child`    one call: wait for it, check it, take over its surroundings, run
+`rehearsal` what a child does before: writing to the memory that a call writes to
 `request`  the launcher's message, decoded
 `reply`    what it is told
 `terminal` the manners of a process of the caller's job, where standard input is a terminal

@@ -18,7 +18,7 @@ from socket import AF_UNIX, SCM_RIGHTS, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET, so
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
-from spritz.cli.server import reply, terminal
+from spritz.cli.server import rehearsal, reply, terminal
 from spritz.cli.server.request import LIMITS, BadRequest, Descriptors, Request, receive, receive_descriptors
 
 TYPE_CHECKING = False
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _SO_PEERGROUPS = 59
 _REQUEST_SECONDS = 10.0
+#: RLIM_INFINITY, which Python has as -1
+_UNLIMITED = (1 << 64) - 1
 _CREDENTIALS = struct.Struct("iII")
 _DEFAULT = (
     signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
@@ -56,6 +58,7 @@ class Post:
         *,
         system: bool,
         inherited: tuple[int, ...],
+        limits: tuple[int, ...],
     ) -> None:
         self.listener = listener
         self.control = control
@@ -65,12 +68,15 @@ class Post:
         self.system = system
         #: descriptors of the parent's that a command must not hold
         self.inherited = inherited
+        #: the parent's own, as a request has them
+        self.limits = limits
 
 
 def run(post: Post) -> NoReturn:
     """The whole life of a child."""
     status = 1
     try:
+        _rehearse(post)
         connection = _wait(post)
         if connection is not None:
             status = _serve(post, connection)
@@ -78,6 +84,16 @@ def run(post: Post) -> NoReturn:
         pass
     finally:
         os._exit(status)
+
+
+def _rehearse(post: Post) -> None:
+    """Have the memory written to that a call writes to."""
+    rehearsal.rehearse(post.commands)
+    _take_environment([b"REHEARSAL_%d=%s" % (number, b"x" * 60) for number in range(60)])
+    _take_environment([])
+    time.tzset()
+    _streams((0, 1, 2))
+    _take_signals(0, 0)
 
 
 def _wait(post: Post) -> socket | None:
@@ -109,7 +125,7 @@ def _serve(post: Post, connection: socket) -> int:
     main = post.commands.get(os.path.basename(os.fsdecode(request.argv[0])))
     if main is None:
         raise Unsuitable("no command of ours")
-    _take_limits(request)
+    _take_limits(request, post.limits)
     descriptors = receive_descriptors(connection, request)
     os.fchdir(descriptors.directory)
     os.read(descriptors.token, 8)  # BlockingIOError: the launcher does it itself
@@ -143,15 +159,19 @@ def _become_user(connection: socket, *, system: bool) -> None:
         raise Unsuitable("another user, or other groups")
 
 
-def _take_limits(request: Request) -> None:
-    wanted = request.limits
+def own_limits() -> tuple[int, ...]:
+    """Soft and hard limits of this process, as a request has them."""
+    pairs = [resource.getrlimit(number) for number in range(LIMITS)]
+    return tuple(value if value >= 0 else _UNLIMITED for pair in pairs for value in pair)
+
+
+def _take_limits(request: Request, own: tuple[int, ...]) -> None:
     try:
-        for number in range(LIMITS):
-            soft, hard = wanted[2 * number], wanted[2 * number + 1]
-            # Python has RLIM_INFINITY as -1.
-            pair = (soft if soft < 1 << 63 else -1, hard if hard < 1 << 63 else -1)
-            if resource.getrlimit(number) != pair:
-                resource.setrlimit(number, pair)
+        if request.limits != own:
+            for number in range(LIMITS):
+                soft, hard = (-1 if value == _UNLIMITED else value for value in request.limits[2 * number :][:2])
+                if resource.getrlimit(number) != (soft, hard):
+                    resource.setrlimit(number, (soft, hard))
         if os.getpriority(os.PRIO_PROCESS, 0) != request.nice:
             os.setpriority(os.PRIO_PROCESS, 0, request.nice)
     except (ValueError, OSError) as error:
@@ -172,8 +192,8 @@ def _take_over(request: Request, descriptors: Descriptors) -> Context:
     _take_environment(request.environ)
     time.tzset()
     sys.argv = [os.fsdecode(word) for word in request.argv]
-    sys.stdin, sys.stdout, sys.stderr = _streams(descriptors)
-    _take_signals(request)
+    sys.stdin, sys.stdout, sys.stderr = _streams(descriptors.streams)
+    _take_signals(request.ignored, request.blocked)
     environ = os.environ
     try:
         cwd = os.getcwd()
@@ -194,27 +214,22 @@ def _take_environment(entries: list[bytes]) -> None:
             environ[name] = value
 
 
-def _take_signals(request: Request) -> None:
+def _take_signals(ignored: int, blocked: int) -> None:
     signal.set_wakeup_fd(-1)
     for default in _DEFAULT:
         signal.signal(default, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    ignored = request.ignored
     if ignored:
         for number in range(1, 32):
             if ignored >> number - 1 & 1:
                 signal.signal(number, signal.SIG_IGN)
-    if request.blocked:
-        signal.pthread_sigmask(
-            signal.SIG_SETMASK, {number for number in range(1, 32) if request.blocked >> number - 1 & 1}
-        )
+    if blocked:
+        signal.pthread_sigmask(signal.SIG_SETMASK, {number for number in range(1, 32) if blocked >> number - 1 & 1})
 
 
-def _streams(descriptors: Descriptors) -> tuple[TextIO, TextIO, TextIO]:
-    """Standard streams as Python makes them, and `entry.run` leaves them."""
-    names: list[int | str] = [
-        number if descriptor >= 0 else os.devnull for number, descriptor in enumerate(descriptors.streams)
-    ]
+def _streams(passed: tuple[int, ...]) -> tuple[TextIO, TextIO, TextIO]:
+    """Standard streams as Python makes them (-1: closed), and `entry.run` leaves them."""
+    names: list[int | str] = [number if descriptor >= 0 else os.devnull for number, descriptor in enumerate(passed)]
     stdin: TextIO
     if names[0] == 0 and os.isatty(0):
         raw = io.BufferedReader(terminal.TerminalInput())

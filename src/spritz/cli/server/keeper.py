@@ -63,6 +63,7 @@ class Keeper:
         self._retired = False
         self._unused = 0
         self._shown_at = 0.0
+        self._limits = child.own_limits()
 
     def run(self) -> None:
         """Until it is idle, told to end, or out of date; then until the last command has ended."""
@@ -156,6 +157,7 @@ class Keeper:
                 self._commands,
                 system=self._system,
                 inherited=tuple(inherited),
+                limits=self._limits,
             )
             child.run(post)
         finally:

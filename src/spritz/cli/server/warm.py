@@ -7,6 +7,8 @@ import os
 import sys
 from importlib import import_module
 
+from msgspec import Struct
+
 import spritz.cli
 from spritz.cli import options
 from spritz.cli.server.direct import find
@@ -22,8 +24,10 @@ _LEFT_OUT = frozenset(("spritz", "local", "server"))
 #: What functions of the commands import when they are called.
 _LATER = (
     "grp", "json", "pwd", "resource", "select", "shlex", "socket", "subprocess", "termios", "time",
-    "spritz.client.sync", "spritz.runtime.credentials", "spritz.notation.octets",
+    "spritz.client.sync", "spritz.client.locate", "spritz.runtime.credentials",
 )  # fmt: skip
+#: Rooms whose every module is small, and used by some command.
+_WHOLE = ("spritz.notation", "spritz.model")
 
 
 def commands() -> dict[str, Main]:
@@ -37,14 +41,16 @@ def commands() -> dict[str, Main]:
         if name in _LEFT_OUT or name.startswith("_"):
             continue
         if os.path.isdir(os.path.join(directory, entry)):
-            _import_package(f"spritz.cli.{name}", os.path.join(directory, entry))
+            _import_tree(f"spritz.cli.{name}")
         elif entry.endswith(".py"):
             import_module(f"spritz.cli.{name}")
             module = find(name)
             if module is not None:
                 found[name] = module.main
                 _prepare_options(module)
-    _prepare_answers()
+    for name in _WHOLE:
+        _import_tree(name)
+    _prepare_records()
     gc.collect()
     # Children neither look at these objects nor write to their pages.
     gc.freeze()
@@ -58,26 +64,28 @@ def _prepare_options(module: object) -> None:
         options.parse(rows, [])
 
 
-def _prepare_answers() -> None:
-    """Have the decoders made that commands read answers with; each takes longer than a short call."""
+def _import_tree(name: str) -> None:
+    """A package and everything in it."""
+    package = import_module(name)
+    for directory in package.__path__:
+        for entry in sorted(os.listdir(directory)):
+            if os.path.exists(os.path.join(directory, entry, "__init__.py")):
+                _import_tree(f"{name}.{entry}")
+            elif entry.endswith(".py") and not entry.startswith("__"):
+                import_module(f"{name}.{entry.removesuffix('.py')}")
+
+
+def _prepare_records() -> None:
+    """msgspec works out how a record is encoded when it first meets it, and keeps that with the class."""
     from spritz.client.sync import decoder_of
-    from spritz.model import queries
-    from spritz.model.commands import job, step
 
-    answers: tuple[type[Struct], ...] = (
-        job.JobSubmitted, job.Done, job.CancelResult, step.StepCreated,
-        queries.AllocationGranted, queries.ConfigText, queries.JobEndedReply, queries.JobRows, queries.Jobs,
-        queries.Nodes, queries.Partitions, queries.Pong, queries.Script, queries.Steps,
-    )  # fmt: skip
-    for answer in answers:
-        decoder_of(answer)
-
-
-def _import_package(package: str, directory: str) -> None:
-    for entry in sorted(os.listdir(directory)):
-        if entry.endswith(".py") and entry != "__main__.py":
-            module = package if entry == "__init__.py" else f"{package}.{entry.removesuffix('.py')}"
-            import_module(module)
+    for name in [name for name in sys.modules if name.startswith("spritz.model.")]:
+        for value in list(vars(sys.modules[name]).values()):
+            if isinstance(value, type) and issubclass(value, Struct) and value is not Struct:
+                try:
+                    decoder_of(value)
+                except (TypeError, NameError):
+                    pass  # not made to be sent
 
 
 def loaded_files() -> list[str]:

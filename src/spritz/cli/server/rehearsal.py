@@ -1,0 +1,102 @@
+"""What a spare child does while it waits: it goes through the motions of a call.
+
+A forked process shares its parent's memory, and pays for each page that it writes to: some hundreds of them in every
+call, at several microseconds each. Paid here, nobody waits for them. Nothing of it is seen outside: what is printed
+is dropped, and no daemon is asked: answers are made up, of one job.
+"""
+
+from __future__ import annotations
+
+import _socket
+import io
+import os
+
+from msgspec import Struct, to_builtins
+from msgspec.msgpack import Encoder
+
+from spritz.cli.context import Context
+from spritz.cli.entry import call
+from spritz.client import sync
+from spritz.client.errors import ClientError
+from spritz.model.commands.job import JobSubmitted
+from spritz.model.job import Job, JobSpec
+from spritz.model.queries import JobRows, Jobs, ListJobs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.cli.entry import Main
+
+_CALLS = (
+    ("squeue", "-j", "1"),
+    ("scontrol", "show", "job", "1"),
+    ("sbatch", "--wrap", "true"),
+    ("srun", "-N1", "true"),
+)
+_JOB = Job(
+    id=1, spec=JobSpec(name="rehearsal", uid=0, gid=0, user="root", group="root", work_dir="/"), partition="none"
+)
+
+
+def rehearse(commands: dict[str, Main]) -> None:
+    """Call some commands; whatever they say is dropped."""
+    os.environ["SLURM_CONF"] = os.devnull
+    kept = sync._try_controller, sync.Connection.stream, sync.Connection.call
+    sync._try_controller = _connect
+    sync.Connection.stream = _stream  # type: ignore[assignment, method-assign]  # of these answers alone
+    sync.Connection.call = _call  # type: ignore[assignment, method-assign]
+    try:
+        for name, *words in _CALLS:
+            _perform(name, words, commands)
+    finally:
+        sync._try_controller = kept[0]
+        sync.Connection.stream = kept[1]  # type: ignore[method-assign]
+        sync.Connection.call = kept[2]  # type: ignore[method-assign]
+
+
+def _perform(name: str, words: list[str], commands: dict[str, Main]) -> None:
+    nowhere = io.StringIO()
+    context = Context(name, os.environ, "/", io.StringIO(), nowhere, nowhere)
+    try:
+        call(commands[name], words, context)
+    except Exception:
+        pass  # it went as far as it could
+
+
+def _connect(config: object, deadline: float, problems: list[str]) -> _socket.socket:
+    """A connection whose other end says nothing."""
+    ours, _ = _socket.socketpair()
+    return ours
+
+
+def _stream(
+    connection: sync.Connection, request: Struct, item_type: type[Struct], *, timeout: float | None = None
+) -> Iterator[Struct]:
+    """One piece with one job, by way of the bytes that would come."""
+    connection.send(request)
+    answer: Struct
+    if item_type is JobRows and isinstance(request, ListJobs):
+        answer = JobRows(now=0.0, version=1, rows=[tuple(_value(path) for path in request.fields)])
+    elif item_type is Jobs:
+        answer = Jobs(now=0.0, version=1, jobs=[_JOB])
+    else:
+        raise ClientError("nothing is known of that")
+    yield sync.decoder_of(item_type).decode(Encoder().encode(answer))
+
+
+def _call(
+    connection: sync.Connection, request: Struct, reply_type: type[Struct], *, timeout: float | None = None
+) -> Struct:
+    connection.send(request)
+    if reply_type is not JobSubmitted:
+        raise ClientError("nothing is known of that")
+    return sync.decoder_of(reply_type).decode(Encoder().encode(JobSubmitted(job_id=1)))
+
+
+def _value(path: str) -> object:
+    """What the job has at `spec.name`."""
+    found: object = _JOB
+    for name in path.split("."):
+        found = getattr(found, name)
+    return to_builtins(found)
