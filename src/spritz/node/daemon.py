@@ -26,7 +26,7 @@ from spritz.model.queries import Ping, Pong
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
-from spritz.node.hardware import disk_mib
+from spritz.node.hardware import disk_mib, nvml_gpus, present_gres
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
@@ -211,6 +211,9 @@ class Daemon:
         if self._settings.config_overrides or self._settings.private_hosts or len(self._settings.nodes) > 1:
             return configured
         shape = self._hardware.topology
+        gres = configured.gres
+        if self._settings.nodes[name].finds_gpus:
+            gres = present_gres(gres, nvml_gpus())
         return structs.replace(
             configured,
             cpus=self._hardware.cpus if configured.cpus > self._hardware.cpus else configured.cpus,
@@ -219,6 +222,7 @@ class Daemon:
             threads_per_core=shape.threads_per_core,
             memory_mib=self._hardware.memory_mib,
             tmp_mib=disk_mib(self._settings.tmp_fs),
+            gres=gres,
         )
 
     # -- requests

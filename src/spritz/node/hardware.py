@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spritz.model.resources import GresCapacity
 from spritz.node.launch.affinity import Topology
@@ -41,7 +41,7 @@ def detect(now: float, *, root: str = "", tmp: str = "/tmp", gpus: bool = True) 
         tmp_mib=disk_mib(tmp),
         uptime_seconds=uptime,
         booted_at=now - uptime,
-        gpus=_nvml_gpus() if gpus else (),
+        gpus=nvml_gpus() if gpus else (),
     )
 
 
@@ -98,7 +98,7 @@ def disk_mib(path: str) -> int:
     return found.f_blocks * found.f_frsize // _MIB
 
 
-def _nvml_gpus() -> tuple[GresCapacity, ...]:
+def nvml_gpus() -> tuple[GresCapacity, ...]:
     """GPUs that NVML knows, by model; none where there is no driver."""
     if not os.path.exists("/dev/nvidiactl"):
         return ()
@@ -138,6 +138,26 @@ def gpus_by_model(names: list[str]) -> tuple[GresCapacity, ...]:
         else:
             lines.append(GresCapacity(name="gpu", type=kind, count=1, first_index=index, files=(file,)))
     return tuple(lines)
+
+
+def present_gres(configured: tuple[GresCapacity, ...], found: tuple[GresCapacity, ...]) -> tuple[GresCapacity, ...]:
+    """What is there of the configured resources where GPUs are found by themselves (AutoDetect).
+
+    GPUs count as far as there are devices of their type; a configured type may be part of the model's name. Lines with
+    device files of their own, and other resources, are taken as they are. Source: gres.conf(5) AutoDetect, Type.
+    """
+    free = [line.type for line in found for _ in range(line.count)]
+    present = []
+    # Lines with a type choose first: one without takes whatever is left.
+    for line in sorted(configured, key=lambda line: not line.type):
+        if line.name == "gpu" and not line.files:
+            wanted = line.type.lower()
+            taken = [kind for kind in free if wanted in kind][: line.count]
+            for kind in taken:
+                free.remove(kind)
+            line = structs.replace(line, count=len(taken))
+        present.append(line)
+    return tuple(present)
 
 
 def describe(hardware: Hardware, hostname: str) -> str:

@@ -40,6 +40,8 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     config: NodeConfig
     spool: str
     setup: NodeSetup
+    #: AutoDetect of its GPUs: they are counted when the node registers
+    finds_gpus: bool = False
 
 
 class DaemonSettings(Struct, frozen=True, kw_only=True):
@@ -120,6 +122,7 @@ def daemon_settings(
         setups[node.name] = NodeSettings(
             config=node,
             spool=spool,
+            finds_gpus=config.gres.autodetect_of(node.name) in ("nvml", "nvidia"),
             setup=NodeSetup(
                 facts=NodeFacts(
                     name=node.name,
