@@ -12,8 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spritz.accounting import nodes, steps
-from spritz.accounting.steps import tres_text
-from spritz.model import job_tres
 from spritz.model.accounting import (
     JobRecord,
     NodeEventRecord,
@@ -21,25 +19,18 @@ from spritz.model.accounting import (
     StepRecord,
     SuspensionRecord,
 )
+from spritz.model.accounting_of import allocate, describe, record_of, text
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import step as step_events
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.states import JobFlag
-from spritz.notation import hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spritz.model.events import Event
-    from spritz.model.job import Job
-    from spritz.model.resources import Allocation
-
-#: Longest text of columns that an index needs short; longer ones are cut.
-NAME_LENGTH = 255
-
-_AT_END: int = (JobFlag.COMPLETING | JobFlag.CONFIGURING).value
 
 
 class Changes:
@@ -143,13 +134,6 @@ class Ledger:
         )
 
 
-def text(value: str, length: int = 0) -> str:
-    """A user's text as every database takes it: without NUL, and not longer than its column."""
-    if "\0" in value:
-        value = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return value[:length] if length else value
-
-
 def _jobs_of(event: Event) -> tuple[int, ...]:
     kind = type(event)
     if kind is job_events.JobsNoted:
@@ -168,70 +152,6 @@ def _jobs_of(event: Event) -> tuple[int, ...]:
 
 
 # -- jobs
-
-
-def record_of(number: int, job: Job, keep: frozenset[str]) -> JobRecord:
-    """A whole job as a record."""
-    record = JobRecord(number=number, job_id=job.id)
-    describe(record, job, keep)
-    return record
-
-
-def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
-    """Everything that a whole job says."""
-    spec = job.spec
-    record.restart_count = job.restart_count
-    record.array_job_id = job.array_job_id
-    record.array_task_id = job.array_task_id
-    if job.array is not None:
-        record.array_tasks, record.array_limit = job.array.pending, job.array.limit
-    record.uid, record.gid = spec.uid, spec.gid
-    record.user, record.group = text(spec.user, NAME_LENGTH), text(spec.group, NAME_LENGTH)
-    record.account = text(spec.account, NAME_LENGTH)
-    record.qos = text(spec.qos, NAME_LENGTH)
-    record.wckey = text(spec.wckey, NAME_LENGTH)
-    # While it waits, sacct shows all that it may run in.
-    waiting = job.allocation is None and len(spec.partitions) > 1
-    record.partition = text(",".join(spec.partitions) if waiting else job.partition, NAME_LENGTH)
-    record.reservation = text(spec.reservation, NAME_LENGTH)
-    record.name = text(spec.name, NAME_LENGTH)
-    record.state = job.state.value
-    record.flags = job.flags & ~_AT_END
-    record.reason, record.reason_detail = job.reason.value, text(job.reason_detail)
-    record.submitted_at, record.eligible_at = job.submitted_at, job.eligible_at
-    record.started_at, record.ended_at = job.started_at, job.ended_at
-    record.suspended_at, record.suspended_seconds = job.suspended_at, job.suspended_seconds
-    record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
-    record.priority = job.priority
-    record.exit_status, record.derived_exit_status = job.exit_status, job.derived_exit_status
-    record.cancelled_by = job.cancelled_by_uid
-    asked = job_tres.requested(job)
-    record.tres_requested = tres_text(tuple(asked))
-    record.requested_cpus, record.requested_nodes = asked[0][1], spec.nodes_min
-    if job.allocation is not None:
-        allocate(record, job.allocation)
-    record.failed_node = job.failed_node
-    record.licenses = text(spec.licenses)
-    record.constraints = text(spec.features)
-    record.sharing = spec.sharing.value
-    record.batch = spec.batch
-    record.work_dir, record.command = text(spec.work_dir), text(spec.command)
-    record.submit_line = text(spec.submit_line)
-    if "no_stdio" not in keep:
-        record.stdin, record.stdout, record.stderr = text(spec.stdin), text(spec.stdout), text(spec.stderr)
-    record.comment = text(spec.comment) if "job_comment" in keep else ""
-    record.admin_comment, record.system_comment = text(spec.admin_comment), text(spec.system_comment)
-    record.extra = text(spec.extra) if "job_extra" in keep else ""
-    record.script_key = spec.script_key if "job_script" in keep else ""
-    record.environment_key = spec.environment_key if "job_env" in keep else ""
-
-
-def allocate(record: JobRecord, allocation: Allocation) -> None:
-    """What the job was given."""
-    record.nodes, record.node_count = hostlist.compress(allocation.names), len(allocation.nodes)
-    given = job_tres.allocated_pairs(allocation)
-    record.cpus = given[0][1]
-    record.tres_allocated = tres_text(tuple(given))
 
 
 def _queued(ledger: Ledger, place: int, event: job_events.JobQueued) -> None:

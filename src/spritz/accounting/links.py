@@ -73,7 +73,7 @@ class Links:
     async def catch_up(self, clusters: tuple[str, ...]) -> list[str]:
         """Have the newest events stored; the clusters for which that was not possible in time."""
         links = [link for name, link in self.by_cluster.items() if not clusters or name in clusters]
-        behind = []
+        behind = [name for name in clusters if name not in self.by_cluster]
         for link in links:
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):

@@ -5,29 +5,19 @@ A batch script's step begins with its job; every other one opens by an event of 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from spritz.accounting import usage
 from spritz.model import job_tres
 from spritz.model.accounting import StepRecord
-from spritz.model.ids import STEP_BATCH, step_name
-from spritz.notation import hostlist, tres
+from spritz.model.accounting_of import step_record_of, tres_text
+from spritz.model.ids import STEP_BATCH
 
 if TYPE_CHECKING:
     from spritz.accounting.ledger import Ledger
     from spritz.model.accounting import JobRecord
     from spritz.model.events import job as job_events
     from spritz.model.events import step as events
-    from spritz.model.step import Step
-
-_NAME_LENGTH = 255
-
-
-@lru_cache(8192)
-def tres_text(pairs: tuple[tuple[str, int], ...]) -> str:
-    """`cpu=4,mem=8G,node=1`: most jobs are like others."""
-    return tres.format(pairs)
 
 
 def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) -> None:
@@ -50,40 +40,11 @@ def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) ->
     )
 
 
-def record_of(number: int, step: Step) -> StepRecord:
-    """A whole step as a record."""
-    spec = step.spec
-    shares = tuple(node.allocation for node in step.nodes)
-    given = job_tres.pairs_of(shares)
-    return StepRecord(
-        number=number,
-        step_id=step.step_id,
-        job_id=step.job_id,
-        name=_text(spec.name or step_name(step.step_id))[:_NAME_LENGTH],
-        state=step.state.value,
-        started_at=step.started_at,
-        ended_at=step.ended_at,
-        exit_status=step.exit_status,
-        oom=step.oom,
-        tasks=step.tasks,
-        cpus=given[0][1],
-        nodes=hostlist.compress(step.node_names),
-        node_count=len(shares),
-        tres_allocated=tres_text(tuple([pair for pair in given if pair[0] != "billing"])),
-        layout=_text(spec.distribution)[:_NAME_LENGTH],
-        submit_line=_text(spec.submit_line),
-        work_dir=_text(spec.work_dir),
-        stdin=_text(spec.stdin),
-        stdout=_text(spec.stdout),
-        stderr=_text(spec.stderr),
-    )
-
-
 def opened(ledger: Ledger, place: int, event: events.StepOpened) -> None:
     """A step was laid out."""
     job = ledger.jobs.get(event.step.job_id)
     if job is not None:
-        ledger.begin_step(record_of(job.number, event.step))
+        ledger.begin_step(step_record_of(job.number, event.step))
 
 
 def launched(ledger: Ledger, place: int, event: events.StepLaunched) -> None:
@@ -121,7 +82,3 @@ def ended(ledger: Ledger, place: int, event: events.StepEnded) -> None:
         step.cancelled_by = job.cancelled_by
     usage.average(step)
     del ledger.steps[ledger.jobs[event.job_id].number][event.step_id]  # type: ignore[union-attr]  # as above
-
-
-def _text(value: str) -> str:
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in value else value

@@ -15,8 +15,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from spritz.accounting import events as codec
 from spritz.accounting import schema
 from spritz.accounting.engine import DatabaseError, describe, told
-from spritz.accounting.ledger import Ledger, record_of
-from spritz.accounting.steps import record_of as step_record_of
+from spritz.accounting.ledger import Ledger
 from spritz.accounting.upsert import upsert
 from spritz.model.accounting import (
     EventGroup,
@@ -26,6 +25,8 @@ from spritz.model.accounting import (
     StepRecord,
     StoreState,
 )
+from spritz.model.accounting_of import describe as describe_job
+from spritz.model.accounting_of import record_of, step_record_of
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
@@ -243,8 +244,6 @@ class Store:
                         place += 1
                         ledger.begin(known)
                     else:
-                        from spritz.accounting.ledger import describe as describe_job
-
                         describe_job(known, job, ledger.keep)
                         ledger.changes.jobs[known.number] = known
                 for step in request.steps:

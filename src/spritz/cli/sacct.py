@@ -187,13 +187,12 @@ def _say_window(question: Question, context: Context) -> None:
 
 
 def _show(connection: Connection, question: Question, listing: Listing, *, header: bool) -> None:
-    from spritz.model.accounting import JobRecords
+    from spritz.cli.acct.answer import answered
 
     if header:
         listing.header()
-    for piece in connection.stream(question.query, JobRecords, timeout=None):
-        for one in piece.jobs:
-            _show_job(one, piece.now, question, listing)
+    for one, now in answered(connection, question.query):
+        _show_job(one, now, question, listing)
 
 
 def _show_job(one: JobWithSteps, now: float, question: Question, listing: Listing) -> None:
@@ -221,7 +220,9 @@ def _show_documents(connection: Connection, question: Question, context: Context
         context.out(f"{title}\n{'-' * 80}\n")
         body = one.body if one.body is not None else b"NONE"
         if environment and one.body is not None:
-            body = body.replace(b"\0", b"\n")
+            from msgspec.msgpack import Decoder
+
+            body = b"\n".join(Decoder(list[bytes]).decode(one.body))
         text = body.decode("utf-8", "surrogateescape")
         context.out(text if text.endswith("\n") else text + "\n")
 

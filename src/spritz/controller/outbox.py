@@ -112,6 +112,7 @@ class Outbox:
             on_connect=self._register,
             owners=self._database.owners(),
             clock=context.clock,
+            ceiling_seconds=1.0,
         )
         async with link:
             while True:

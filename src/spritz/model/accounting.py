@@ -310,11 +310,15 @@ class JobWithSteps(Struct, frozen=True, kw_only=True):
     steps: list[StepRecord] = []
 
 
-class JobRecords(Struct, frozen=True, kw_only=True):
-    """Piece of the answer to `SelectJobs`. `now` is the daemon's clock."""
+class JobRecords(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Piece of the answer to `SelectJobs`. `now` is the daemon's clock.
+
+    `behind`, in the first piece: clusters whose newest events could not be waited for; their controllers know more.
+    """
 
     now: float
     jobs: list[JobWithSteps]
+    behind: tuple[str, ...] = ()
 
 
 class GetDocuments(Struct, frozen=True, kw_only=True):

@@ -24,14 +24,10 @@ def show_jobs(connection: Connection, question: Question, context: Context, aske
     """Ask and print."""
     from msgspec import Raw
 
-    from spritz.model.accounting import JobRecords
+    from spritz.cli.acct.answer import answered
 
     version_of(asked)
-    records = [
-        Raw(encoded(_job(one, piece.now, question)))
-        for piece in connection.stream(question.query, JobRecords, timeout=None)
-        for one in piece.jobs
-    ]
+    records = [Raw(encoded(_job(one, now, question))) for one, now in answered(connection, question.query)]
     show(context, asked, {"jobs": records})
 
 

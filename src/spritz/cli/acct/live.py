@@ -1,0 +1,118 @@
+"""What the database does not hold yet: jobs as the controller knows them, put beside the records of the past.
+
+Needed while slurmdbd has lost its controller or has yet to catch up; otherwise it waits for the newest events itself.
+The conditions are those of `accounting.select`, on records in memory.
+"""
+
+from __future__ import annotations
+
+from spritz.model.accounting import JobPick, JobWithSteps
+from spritz.model.accounting_of import record_of, step_record_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.accounting import JobRecord, SelectJobs, StepRecord
+    from spritz.model.job import Job
+
+#: AccountingStoreFlags that show here: whoever asks the controller may see these anyway.
+_KEEP = frozenset({"job_comment", "job_extra"})
+
+
+class Live:
+    """The controller's jobs that match. `newer(one)` takes the place of a database's record; `rest` has no such."""
+
+    def __init__(self, query: SelectJobs, cluster: str) -> None:
+        self._jobs: dict[int, JobWithSteps] = {}
+        for job, steps in _ask():
+            record = record_of(0, job, _KEEP)
+            record.cluster = cluster
+            if fits(query, record):
+                self._jobs[job.id] = JobWithSteps(job=record, steps=steps if query.steps else [])
+
+    def newer(self, one: JobWithSteps) -> JobWithSteps:
+        """The controller's view of the same life, with the steps of both; `one` itself where there is none."""
+        live = self._jobs.get(one.job.job_id)
+        if live is None or live.job.restart_count != one.job.restart_count:
+            return one
+        if abs(live.job.submitted_at - one.job.submitted_at) > 1.0:
+            return one
+        del self._jobs[one.job.job_id]
+        live.job.number = one.job.number
+        known = {step.step_id for step in one.steps}
+        return JobWithSteps(job=live.job, steps=one.steps + [step for step in live.steps if step.step_id not in known])
+
+    def rest(self) -> list[JobWithSteps]:
+        """Jobs that the database has never heard of."""
+        return [self._jobs[number] for number in sorted(self._jobs)]
+
+
+def _ask() -> list[tuple[Job, list[StepRecord]]]:
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+    from spritz.model.queries import Jobs, ListJobs, ListSteps, Steps
+
+    try:
+        with connect_controller(wait_seconds=0.0) as controller:
+            jobs = [job for piece in controller.stream(ListJobs(all=True), Jobs, timeout=30.0) for job in piece.jobs]
+            steps: dict[int, list[StepRecord]] = {}
+            for view in controller.call(ListSteps(), Steps).steps:
+                steps.setdefault(view.step.job_id, []).append(step_record_of(0, view.step))
+    except ClientError:
+        return []  # neither knows more than the other: the database's records are what there is
+    return [(job, steps.get(job.id, [])) for job in jobs]
+
+
+def fits(query: SelectJobs, job: JobRecord) -> bool:
+    """Whether a record matches."""
+    wanted = (
+        (query.users, job.uid),
+        (query.groups, job.gid),
+        (query.accounts, job.account),
+        (query.partitions, job.partition),
+        (query.qos, job.qos),
+        (query.wckeys, job.wckey),
+        (query.names, job.name),
+        (query.reasons, job.reason),
+    )
+    if any(choices and value not in choices for choices, value in wanted):
+        return False
+    bounds = (
+        (query.cpus_min, query.cpus_max, job.cpus),
+        (query.nodes_min, query.nodes_max, job.node_count),
+        (query.time_limit_min, query.time_limit_max, job.time_limit_minutes or 0),
+    )
+    if any((low is not None and value < low) or (high is not None and value > high) for low, high, value in bounds):
+        return False
+    if query.picks and not any(_picked(pick, job) for pick in query.picks):
+        return False
+    if query.nodes:
+        from spritz.notation.hostlist import expand
+
+        if not (job.nodes and set(query.nodes) & set(expand(job.nodes))):
+            return False
+    if query.constraints and not set(query.constraints) <= set(job.constraints.split("&")):
+        return False
+    return _in_window(query, job)
+
+
+def _picked(pick: JobPick, job: JobRecord) -> bool:
+    if pick.job_id not in (job.job_id, job.array_job_id, job.het_job_id):
+        return False
+    if not pick.tasks:
+        return True
+    tasks = int(pick.tasks, 16)
+    if job.array_task_id is not None:
+        return bool(tasks >> job.array_task_id & 1)
+    return bool(job.array_tasks) and bool(int(job.array_tasks, 16) & tasks)
+
+
+def _in_window(query: SelectJobs, job: JobRecord) -> bool:
+    start, end = query.starts_at or 0.0, query.ends_at
+    if query.states:
+        if job.state not in query.states:
+            return False
+        return not job.ended_at or (job.ended_at >= start and (end is None or job.ended_at <= end))
+    if job.ended_at and job.ended_at < start:
+        return False
+    # Whatever the controller has was there when it was asked: no bound above but for what became eligible later.
+    return query.not_eligible or bool(job.eligible_at)

@@ -1,0 +1,245 @@
+"""slurmdbd beside a real cluster: what sacct sees, and that nothing is lost while it is away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
+from tests.e2e.controller_process import free_port
+
+pytestmark = pytest.mark.xdist_group("accounting")
+
+
+class Accounted:
+    """A cluster with a slurmdbd of its own, on SQLite."""
+
+    def __init__(self, make_cluster: Callable[..., Cluster]) -> None:
+        self.port = free_port()
+        self.cluster = make_cluster(
+            extra=f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
+            f"AccountingStoragePort={self.port}\nAccountingStoreFlags=job_comment,job_script,job_env\n"
+        )
+        self.conf = self.cluster.conf.with_name("slurmdbd.conf")
+        root = self.cluster.root
+        self.database = root / "acct.db"
+        self.conf.write_text(
+            f"DbdPort={self.port}\nSlurmUser={user_name()}\nPidFile={root}/slurmdbd.pid\nLogFile={root}/slurmdbd.log\n"
+            f"DebugLevel=debug\nStorageType=accounting_storage/sqlite\nStorageLoc={self.database}\n"
+        )
+        self.conf.chmod(0o600)
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """slurmdbd; sacct waits until it serves."""
+        with open(self.cluster.root / "slurmdbd.stderr", "ab") as stderr:
+            self.daemon = subprocess.Popen(
+                [sys.executable, "-m", "spritz.accounting.main", "-D", "-f", str(self.conf)],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+            )
+
+    def kill(self) -> None:
+        assert self.daemon is not None
+        self.daemon.kill()
+        self.daemon.wait(PATIENCE_SECONDS)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self.daemon is not None
+        self.daemon.terminate()
+        return self.daemon.wait(PATIENCE_SECONDS)
+
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", "from spritz.cli.sacct import entry; entry()", *arguments],
+            env={"PATH": os.environ["PATH"], "SLURM_CONF": str(self.cluster.conf), **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def sacct(self, *arguments: str, **environ: str) -> list[list[str]]:
+        """Fields of `sacct -nP`, once it can be asked."""
+
+        def asked() -> subprocess.CompletedProcess[str] | None:
+            done = self.run("-nP", *arguments, **environ)
+            return done if done.returncode == 0 else None
+
+        done = until(asked, lambda: f"sacct answers: {self.run('-nP', *arguments).stderr}\n{self.log()}")
+        assert done is not None
+        return [line.split("|") for line in done.stdout.splitlines()]
+
+    def log(self) -> str:
+        path = self.cluster.root / "slurmdbd.log"
+        return path.read_text(errors="replace")[-3000:] if path.exists() else ""
+
+
+@pytest.fixture
+def accounted(make_cluster: Callable[..., Cluster]) -> Iterator[Accounted]:
+    made = Accounted(make_cluster)
+    yield made
+    if made.daemon is not None and made.daemon.poll() is None:
+        made.kill()
+
+
+def test_a_job_is_seen_as_soon_as_it_is_submitted_and_as_it_ended(accounted: Accounted) -> None:
+    accounted.start()
+    cluster = accounted.cluster.start()
+    accounted.sacct("-j", "1")
+    number = cluster.submit("exit 3", name="odd", comment="why not")
+    rows = accounted.sacct("-j", str(number), "-X", "-o", "jobid,jobname,user,partition,comment")
+    assert rows == [[str(number), "odd", user_name(), "main", "why not"]]
+    cluster.wait_state(number, "FAILED")
+    # Before the controller has found slurmdbd, what sacct shows is the controller's, and that keeps no ended steps.
+    until(lambda: len(accounted.sacct("-j", str(number))) == 2, "the batch step is recorded")
+    rows = accounted.sacct("-j", str(number), "-o", "jobid,state,exitcode,ncpus,nnodes,ntasks,reqtres")
+    assert rows == [
+        [str(number), "FAILED", "3:0", "1", "1", "", "cpu=1,node=1,billing=1"],
+        [f"{number}.batch", "FAILED", "3:0", "1", "1", "1", ""],
+    ]
+    (row,) = accounted.sacct("-j", str(number), "-X", "-o", "submit,start,end,elapsedraw")
+    assert row[0] <= row[1] <= row[2]
+    script = accounted.run("-j", str(number), "-B").stdout
+    assert script.splitlines()[0] == f"Batch Script for {number}"
+    assert "exit 3" in script
+    assert "PATH=/usr/bin:/bin" in accounted.run("-j", str(number), "--env-vars").stdout
+
+
+def test_arrays_cancellations_and_requeues_are_told_apart(accounted: Accounted) -> None:
+    accounted.start()
+    cluster = accounted.cluster.start()
+    array = cluster.submit("exit $SLURM_ARRAY_TASK_ID", array="0-2", name="sweep")
+    waiting = cluster.submit("true", hold=True)
+    running = cluster.submit("sleep 600", requeue=True)
+    cluster.wait_state(running, "RUNNING")
+    cluster.cancel(waiting)
+
+    def tasks() -> dict[str, str]:
+        return {row[0]: row[1] for row in accounted.sacct("-j", str(array), "-X", "-o", "jobid,exitcode,state")}
+
+    until(lambda: len(tasks()) == 3, lambda: f"three tasks: {tasks()}")
+    until(lambda: "FAILED" in str(accounted.sacct("-j", f"{array}_2", "-X", "-o", "state")), "the last task failed")
+    assert set(tasks()) == {f"{array}_{task}" for task in range(3)}
+    assert accounted.sacct("-j", f"{array}_2", "-X", "-o", "jobid,exitcode") == [[f"{array}_2", "2:0"]]
+    (row,) = accounted.sacct("-j", str(waiting), "-o", "state,start,nodelist,elapsed")
+    assert row == [f"CANCELLED by {os.getuid()}", "None", "None assigned", "00:00:00"]
+
+    from spritz.model.commands.job import Done, JobTarget, RequeueJob
+
+    cluster.call(RequeueJob(target=JobTarget(running)), Done)
+    until(
+        lambda: (
+            [row[0] for row in accounted.sacct("-D", "-j", str(running), "-X", "-o", "state")]
+            in (["REQUEUED", "PENDING"], ["REQUEUED", "RUNNING"])
+        ),
+        lambda: f"two lives: {accounted.sacct('-D', '-j', str(running), '-X')}",
+    )
+    assert len(accounted.sacct("-j", str(running), "-X", "-o", "jobid,state")) == 1
+    cluster.cancel(running)
+
+
+def test_while_slurmdbd_is_away_the_cluster_runs_on_and_nothing_is_missing_afterwards(accounted: Accounted) -> None:
+    """slurmdbd is killed, jobs run, the controller is killed too; both come back."""
+    accounted.start()
+    cluster = accounted.cluster.start()
+    first = cluster.submit("true")
+    cluster.wait_state(first, "COMPLETED")
+    assert len(accounted.sacct("-j", str(first), "-X")) == 1
+    accounted.kill()
+    numbers = [cluster.submit("true") for _ in range(20)]
+    cluster.wait_all_ended(numbers)
+    refused = accounted.run("-j", "1")
+    assert refused.returncode == 1
+    assert "Problem talking to the database: Connection refused" in refused.stderr
+    cluster.kill_controller()
+    cluster.start_controller()
+    accounted.start()
+
+    def ended() -> bool:
+        rows = accounted.sacct("-X", "-a", "-o", "jobid,state")
+        return sorted(rows) == sorted([str(number), "COMPLETED"] for number in [first, *numbers])
+
+    until(ended, lambda: f"all jobs are there once: {accounted.sacct('-X', '-a', '-o', 'jobid,state')}")
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_while_jobs_run_it_has_every_job_once(accounted: Accounted) -> None:
+    accounted.start()
+    cluster = accounted.cluster.start()
+    numbers: list[int] = []
+    for _ in range(10):
+        numbers += [cluster.submit("true") for _ in range(15)]
+        time.sleep(0.05 * (len(numbers) % 4))  # where in its work it dies is to differ
+        accounted.kill()
+        accounted.start()
+    cluster.wait_all_ended(numbers)
+
+    def ended() -> bool:
+        rows = accounted.sacct("-X", "-a", "-o", "jobid,state")
+        return sorted(rows) == sorted([str(number), "COMPLETED"] for number in numbers)
+
+    until(ended, "every job is there once")
+
+
+def test_a_database_put_back_from_a_backup_catches_up(accounted: Accounted) -> None:
+    accounted.start()
+    cluster = accounted.cluster.start()
+    cluster.wait_state(cluster.submit("true"), "COMPLETED")
+    accounted.sacct("-a")
+    assert accounted.stop() == 0
+    backup = accounted.database.read_bytes()
+    accounted.start()
+    numbers = [cluster.submit("true") for _ in range(5)]
+    cluster.wait_all_ended(numbers)
+    assert len(accounted.sacct("-a", "-X")) == 6
+    assert accounted.stop() == 0
+    for path in accounted.database.parent.glob("acct.db*"):
+        path.unlink()
+    accounted.database.write_bytes(backup)
+    accounted.start()
+    until(lambda: len(accounted.sacct("-a", "-X")) == 6, lambda: f"six jobs: {accounted.sacct('-a', '-X')}")
+    assert {row[5] for row in accounted.sacct("-a", "-X")} == {"COMPLETED"}
+
+
+def test_slurmdbd_says_what_is_wrong_and_starts_and_stops_like_a_daemon(accounted: Accounted, tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "spritz.accounting.main", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "SLURM_CONF": str(accounted.cluster.conf)},
+        )
+
+    assert run("-V").stdout.startswith("slurm ")
+    assert "unrecognized option '-x'" in run("-x").stderr
+    good = accounted.conf.read_text()
+    accounted.conf.write_text(good + "StorageTipe=x\nDbdPort=99999\nPurgeJobAfter=soon\n")
+    refused = run("-D")
+    assert refused.returncode == 1
+    assert 'Unknown key "StorageTipe"' in refused.stderr
+    assert f"{accounted.conf}:" in refused.stderr
+    assert "did you mean StorageType?" in refused.stderr
+    assert "DbdPort=99999" in refused.stderr
+    assert '"12months"' in refused.stderr
+    accounted.conf.write_text(good)
+    accounted.conf.chmod(0o644)
+    assert "should be 600 is 644" in run("-D").stderr
+    accounted.conf.chmod(0o600)
+    started = run()
+    assert (started.returncode, started.stderr) == (0, "")
+    pid_file = accounted.cluster.root / "slurmdbd.pid"
+    pid = int(pid_file.read_text())
+    assert "running already" in run("-D").stderr
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not pid_file.exists(), "the pid file is gone")
