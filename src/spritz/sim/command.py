@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
 
 BREAKDOWNS = ("user", "group", "size", "queue", "name")
-RUNTIMES = ("requested", "actual")
+RUNTIMES = ("requested", "actual", "predicted")
+RESERVE = ("slowdown", "fcfs")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -38,6 +39,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     how.add_argument("--demand", type=_ratio, metavar="X", help="--pods: GPUs asked for, a multiple (default: 1.3)")
     how.add_argument("--placement", metavar="P", help="--pods: random, bestfit or fgd (default)")
     how.add_argument("--runtimes", choices=RUNTIMES, help="TRACE: what jobs are planned with (default: requested)")
+    how.add_argument(
+        "--reserve",
+        choices=RESERVE,
+        help="predicted: the next reserved start is for the job with the largest expected slowdown (default), or the "
+        "first submitted",
+    )
+    how.add_argument(
+        "--no-guarantee",
+        action="store_const",
+        const=True,
+        help="predicted: plan reserved starts with predictions too; they may then be broken",
+    )
     how.add_argument("--seed", type=_seed, metavar="S", help="for what is drawn by chance (default: 1)")
     told = parser.add_argument_group("what is told")
     told.add_argument("--bound", type=_bound, metavar="S", help="bound of the slowdown (default: 10 seconds)")
@@ -53,6 +66,8 @@ _FORMS: dict[str, tuple[tuple[str, ...], object]] = {
     "gpus_per_node": (("gang",), 8),
     "policy": (("trace", "gang"), None),
     "runtimes": (("trace",), "requested"),
+    "reserve": (("trace",), "slowdown"),
+    "no_guarantee": (("trace",), False),
     "node_list": (("pods",), None),
     "demand": (("pods",), 1.3),
     "placement": (("pods",), "fgd"),
@@ -71,6 +86,8 @@ def run(arguments: Namespace, context: Context) -> int:
             context, "name one of TRACE, --gang CSV and --pods CSV" if not forms else f"{' and '.join(forms)}: only one"
         )
     form = forms[0]
+    if arguments.runtimes != "predicted" and (arguments.reserve or arguments.no_guarantee):
+        return _wrong(context, "--reserve and --no-guarantee go with --runtimes predicted")
     for option, (allowed, default) in _FORMS.items():
         if getattr(arguments, option) is None:
             setattr(arguments, option, default)

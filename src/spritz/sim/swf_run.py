@@ -37,7 +37,15 @@ def run_swf(arguments: Namespace, context: Context) -> Report:
     if policy.startswith("rlscheduler-"):
         return _windows(workload, processors, arguments, context, began)
     with progress(context, "replaying", len(workload)) as tick:
-        replayed = run_policy(workload, processors, policy, arguments.runtimes, tick)
+        replayed = run_policy(
+            workload,
+            processors,
+            policy,
+            arguments.runtimes,
+            guarantee=not arguments.no_guarantee,
+            reserve=arguments.reserve,
+            tick=tick,
+        )
     start = replayed.start
     if arguments.starts:
         write_starts(arguments.starts, workload.job, start)

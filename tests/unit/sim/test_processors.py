@@ -108,3 +108,32 @@ def test_breakdowns_cover_every_job_once() -> None:
         "9-16": 1,
     }
     assert {word: one.jobs for word, one in by(workload, start, "user", 10.0).items()} == {"0": 3, "1": 2}
+
+
+def test_conservative_backfill_keeps_every_reservation() -> None:
+    workload = jobs((0, 100, 100, 6), (1, 50, 50, 8), (2, 50, 50, 6), (3, 120, 120, 2))
+    # EASY thinks of the second job alone; the third is delayed by the fourth.
+    assert starts(workload, "easy") == [0, 100, 150, 3]
+    assert starts(workload, "conservative") == [0, 100, 150, 3]
+    tighter = jobs((0, 100, 100, 6), (1, 50, 50, 8), (2, 50, 50, 10), (3, 200, 200, 2))
+    assert starts(tighter, "easy") == [0, 100, 203, 3]
+    assert starts(tighter, "conservative") == [0, 100, 150, 200]
+
+
+def test_conservative_moves_reservations_forward_when_a_job_ends_early() -> None:
+    workload = jobs((0, 20, 100, 6), (1, 50, 50, 8), (2, 10, 10, 10))
+    assert starts(workload, "conservative") == [0, 20, 70]
+
+
+def test_predictions_fill_the_time_that_a_promise_leaves() -> None:
+    # The third job is promised 100 by limits. When the first ends early, that leaves room for the fourth.
+    workload = jobs((0, 10, 100, 6), (0, 20, 20, 4), (1, 50, 50, 10), (12, 30, 60, 6))
+    replayed = run_policy(workload, 10, "easy", "predicted")
+    assert replayed.start == [0, 0, 42, 12]
+    assert replayed.counts["reserved_starts_broken"] == 0
+    assert replayed.counts["reserved_starts"] == 1
+
+
+def test_predictions_go_with_easy_alone() -> None:
+    with pytest.raises(TraceError, match="go with the policy easy"):
+        run_policy(jobs((0, 1, 1, 1)), 10, "fcfs", "predicted")

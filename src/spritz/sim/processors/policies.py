@@ -3,7 +3,9 @@
     ORDER         jobs start in this order; the first that does not fit holds up the rest
     ORDER-easy    the first that does not fit has a reservation, later jobs may overtake it that leave it alone
     easy          fcfs-easy; `easy-sjbf` tries the shortest candidate first
-    conservative  every job has a reservation
+    conservative  every job has a reservation (`conservative`)
+
+With predicted run times only `easy` is known (`predicted`).
 
 Orders: fcfs (submission), sjf and ljf (shortest, longest estimate), saf (smallest estimate x processors), smallest and
 largest (processors), f1 (a learned function).
@@ -20,7 +22,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.notation.names import nearest
+from spritz.sim.processors.conservative import replay_conservative
 from spritz.sim.processors.engine import ranks, replay
+from spritz.sim.processors.predicted import replay_predicted
 from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:
@@ -43,8 +47,11 @@ POLICIES: tuple[str, ...] = (
     *ORDERS,
     "easy",
     "easy-sjbf",
+    "conservative",
     *(f"{order}-easy" for order in ORDERS if order != "fcfs"),
 )
+
+RUNTIMES = ("requested", "actual", "predicted")
 
 #: Policies of a study with rules of its own (`rlscheduler`).
 STUDIES: tuple[str, ...] = tuple(
@@ -57,7 +64,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
     start: list[float]
     events: int
-    counts: dict[str, int]
+    counts: dict[str, int | float]
 
 
 def check_policy(policy: str) -> None:
@@ -71,15 +78,35 @@ def check_policy(policy: str) -> None:
 
 
 def run_policy(
-    workload: Workload, processors: int, policy: str, runtimes: str, tick: Callable[[int], None] | None = None
+    workload: Workload,
+    processors: int,
+    policy: str,
+    runtimes: str = "requested",
+    *,
+    guarantee: bool = True,
+    reserve: str = "slowdown",
+    tick: Callable[[int], None] | None = None,
 ) -> Replayed:
     """Replay under the policy of this name.
 
-    `runtimes`: what jobs are planned with, their `requested` or their `actual` run times. Raises TraceError for an
-    unknown policy.
+    `runtimes`: what jobs are planned with, their `requested`, `actual` or `predicted` run times; `guarantee` and
+    `reserve` are for predictions. Raises TraceError for what there is not.
     """
     check_policy(policy)
+    events = 2 * len(workload)
+    if runtimes == "predicted":
+        if policy != "easy":
+            raise TraceError(f"predicted run times go with the policy easy, not with {policy}")
+        start, promises = replay_predicted(workload, processors, guarantee=guarantee, reserve=reserve, tick=tick)
+        counts: dict[str, int | float] = {
+            "reserved_starts": promises.made,
+            "reserved_starts_broken": promises.broken,
+            "reserved_starts_latest_seconds": promises.latest_seconds,
+        }
+        return Replayed(start=start, events=events, counts=counts)
     estimates = workload.run if runtimes == "actual" else workload.limit
+    if policy == "conservative":
+        return Replayed(start=replay_conservative(workload, processors, estimates, tick=tick), events=events, counts={})
     order_name = "fcfs" if policy in ("easy", "easy-sjbf") else policy.removesuffix("-easy")
     order = _ranked(workload, estimates, order_name)
     candidates: Sequence[int] | None = None
@@ -88,7 +115,7 @@ def run_policy(
     elif policy.endswith("easy"):
         candidates = order
     start = replay(workload, processors, estimates, order=order, candidates=candidates, tick=tick)
-    return Replayed(start=start, events=2 * len(workload), counts={})
+    return Replayed(start=start, events=events, counts={})
 
 
 def _ranked(workload: Workload, estimates: Sequence[float], order: str) -> Sequence[int]:

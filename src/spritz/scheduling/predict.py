@@ -1,0 +1,87 @@
+"""Run times predicted from history: per user and request, online.
+
+Users ask for far more time than they use, and one user's jobs resemble each other. The prediction for a job is the mean
+of the last two run times of the most similar jobs that have ended: same user, name, time limit and processors if there
+are any, else same user and limit, else same user, name and processors, else same user. It never exceeds the limit; a
+user without history is taken at his word. A job that outlives its prediction gets a longer one (`corrected`).
+
+Pure: history is what `learn` was told, in order. Keys are whatever identifies a user and a name to the caller.
+
+Source: Tsafrir, Etsion, Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates",
+IEEE TPDS 18(6), 2007 (mean of the last two; the corrections); Gaussier et al., SC'15 (what to learn from).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec import Struct
+
+#: Run times of similar jobs that count.
+RECENT = 2
+
+#: Seconds by which a prediction that was outlived grows, one after the other; after the last it is the limit.
+CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18000, 36000, 72000, 180000, 360000)
+
+
+class Likeness(Struct, frozen=True):
+    """What makes jobs similar. `limit` in seconds."""
+
+    user: str
+    name: str
+    limit: float
+    processors: int
+
+
+class Predictor:
+    """History of run times."""
+
+    __slots__ = ("_history",)
+
+    def __init__(self) -> None:
+        self._history: dict[tuple[object, ...], deque[float]] = {}
+
+    def predict(self, job: Likeness) -> float:
+        """Seconds that the job will run, between 1 and its limit."""
+        for key in _keys(job):
+            known = self._history.get(key)
+            if known:
+                return max(1.0, min(job.limit, sum(known) / len(known)))
+        return job.limit
+
+    def learn(self, job: Likeness, seconds: float) -> None:
+        """Such a job has ended after so many seconds."""
+        for key in _keys(job):
+            known = self._history.get(key)
+            if known is None:
+                known = self._history[key] = deque(maxlen=RECENT)
+            known.append(seconds)
+
+
+def corrected(predicted: float, elapsed: float, limit: float) -> float:
+    """A prediction for a job that has run for `elapsed` seconds: the old one if it is longer than that, else the old
+    one with the first correction that is. Never more than the limit.
+    """
+    if predicted > elapsed:
+        return min(predicted, limit)
+    for correction in CORRECTIONS:
+        if predicted + correction > elapsed:
+            return min(predicted + correction, limit)
+    return limit
+
+
+def expected_slowdown(waited: float, predicted: float, bound: float = 10.0) -> float:
+    """Bounded slowdown of a job that starts now: who suffers most from waiting. It grows for every job that waits, so
+    that an order by it starves nobody.
+    """
+    return max(1.0, (waited + predicted) / max(predicted, bound))
+
+
+def _keys(job: Likeness) -> tuple[tuple[object, ...], ...]:
+    """From most to least similar; the length tells the kinds apart."""
+    return (
+        (job.user, job.name, job.limit, job.processors),
+        (job.user, job.limit),
+        (job.user, job.name, job.processors),
+        (job.user,),
+    )
