@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from spritz.runtime.ports import unused_ports
+
 HERE = Path(__file__).parent
 NODES = ("node1", "node2", "node3", "node4")
 
@@ -82,21 +84,9 @@ def _can_use(name: str, binaries: Path) -> bool:
     return done.returncode == 0
 
 
-def free_ports(count: int) -> list[int]:
-    """TCP ports that nothing listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 def write_conf(directory: Path) -> Path:
     """Render slurm.conf and gres.conf for a cluster under `directory`; returns the path of slurm.conf."""
-    ports = free_ports(1 + len(NODES))
+    ports = unused_ports(1 + len(NODES))
     values = {
         "directory": str(directory),
         "host": socket.gethostname().split(".")[0],

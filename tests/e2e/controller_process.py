@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,16 +16,14 @@ from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job import JobSpec
 from spritz.model.queries import Ping, Pong
+from spritz.runtime.ports import unused_ports
 
 COMMAND = [sys.executable, "-c", "from spritz.controller.main import entry; entry()"]
 
 
 def free_port() -> int:
     """A TCP port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return unused_ports(1)[0]
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 100.0) -> None:

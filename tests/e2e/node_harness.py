@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,7 @@ from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.model.step import Step, StepNode, StepSpec
 from spritz.runtime.log import get_logger
+from spritz.runtime.ports import unused_ports
 from spritz.stepd import record
 from spritz.stepd.spec import RECORD
 
@@ -54,12 +54,6 @@ def wait_until(holds: Callable[[], T], what: str, patience_seconds: float = PATI
             raise AssertionError(f"in {patience_seconds} seconds it did not come true that {what}")
         time.sleep(0.005)
     return value
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class ListeningController:
@@ -154,7 +148,7 @@ class NodeCluster:
         self.work = self.root / "work"
         self.work.mkdir(mode=0o777)
         self.work.chmod(0o777)
-        self.port, self.node_port = free_port(), free_port()
+        self.port, self.node_port = unused_ports(2)
         self.names = [f"{prefix}{number}" for number in range(1, nodes + 1)]
         self.hostlist = f"{prefix}[1-{nodes}]"
         self.conf = self.root / "slurm.conf"

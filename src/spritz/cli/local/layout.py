@@ -10,6 +10,7 @@ import sys
 from spritz.cli.local.daemons import NODE
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
+from spritz.runtime.ports import unused_ports
 
 _HEADER = """\
 # Written by `spritz up` once; yours to edit. `spritz config check` explains every mistake,
@@ -89,7 +90,7 @@ def write_files(paths: ClusterPaths, shape: Shape, user: str) -> None:
     for path in (paths.slurm_conf, paths.slurmdbd_conf, paths.gres_conf):
         if os.path.exists(path):
             os.replace(path, path + ".old")
-    control_port, node_port, database_port = _free_ports(3)
+    control_port, node_port, database_port = unused_ports(3)
     host = socket.gethostname().split(".")[0] or "localhost"
     lines = [
         f"ClusterName={_name(paths, control_port, virtual=shape.virtual)}",
@@ -170,15 +171,3 @@ def _write(path: str, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = []
-    for _ in range(count):
-        probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        probe.bind(("127.0.0.1", 0))
-        sockets.append(probe)
-    ports = [probe.getsockname()[1] for probe in sockets]
-    for probe in sockets:
-        probe.close()
-    return ports

@@ -1,0 +1,47 @@
+"""TCP ports for daemons that are to keep them: none that the kernel gives to passing connections.
+
+A port of the ephemeral range that is free now may be some client's a moment later, or when the daemon starts again.
+Source: ip(7) ip_local_port_range.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from spritz.runtime.randomness import SystemRandomness
+
+#: well above what systems reserve for services
+_LOWEST = 10_000
+_ATTEMPTS = 10_000
+
+
+def unused_ports(count: int) -> list[int]:
+    """So many different ports on which nobody listens now. Raises OSError if there are none."""
+    highest = max(_LOWEST + 1_000, _first_ephemeral() - 1)
+    chance = SystemRandomness()
+    found: dict[int, None] = {}
+    for _ in range(_ATTEMPTS):
+        port = int(chance.uniform(_LOWEST, highest + 1))
+        if port not in found and _is_unused(port):
+            found[port] = None
+        if len(found) == count:
+            return list(found)
+    raise OSError(errno.EADDRINUSE, "no unused TCP ports")
+
+
+def _first_ephemeral() -> int:
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            return int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
+
+
+def _is_unused(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
