@@ -197,6 +197,12 @@ def locate_controller(path: str | None = None) -> ControllerConfig:
     path = path or find_slurm_conf()
     found: dict[str, list[str]] = {}
     _scan(path, found, 0, _KEYS)
+    if not found and os.path.getsize(path):  # some other file
+        raise ClientError(
+            f"Unable to process configuration file {path}: ClusterName needs to be specified",
+            code="ESLURM_CONFIG_NOT_FOUND",
+            hint="is it a slurm.conf? `spritz config check FILE` names every mistake in one",
+        )
     shared = _last(found, "slurmctldaddr", "")
     hosts = (shared,) if shared else tuple(_host_address(value) for value in found.get("slurmctldhost", ()))
     return ControllerConfig(

@@ -86,6 +86,11 @@ def test_defaults_are_slurms(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="Unable to process configuration file .*: ClusterName needs to be specified"):
+        scanned(tmp_path, "root:x:0:0:root:/root:/bin/bash\n")
+
+
 def test_keys_are_read_in_any_case_with_comments_continuations_and_quotes(tmp_path: Path) -> None:
     config = scanned(
         tmp_path,

@@ -64,4 +64,4 @@ def _of_file(text: str) -> str:
         with open(text, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
     except OSError as error:
-        raise SpritzError(f"Unable to read {text}: {error.strerror}") from error
+        raise SpritzError(f"Can not open {text}: {error.strerror}") from error
