@@ -9,13 +9,13 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test unit lint types contracts format demo bench databases docs clean
+.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench databases docs clean
 
 help:
-	@echo 'make venv test unit lint types contracts format demo bench databases docs clean (see README.md)'
+	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands databases docs clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
-$(VENV)/.stamp: pyproject.toml constraints.txt
+$(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch])
 	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing Spritz and what its tests need (a minute or two)'
 	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]'
@@ -33,6 +33,10 @@ test: lint types contracts unit
 
 unit: $(VENV)/.stamp
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+# The end-to-end tests once more, with every command through the command server (docs/decisions/0040).
+test-server: $(VENV)/.stamp
+	SPRITZ_TEST_SERVER=1 $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup tests/e2e $(PYTEST_ARGS)
 
 # Private servers of PostgreSQL and MariaDB (Debian: postgresql, mariadb-server); fails where one is not installed.
 databases: $(VENV)/.stamp
@@ -57,6 +61,10 @@ demo: $(VENV)/.stamp-demo
 
 bench: $(VENV)/.stamp
 	$(BIN)/python benchmarks/run.py
+
+# Whole processes: through the command server, without it, and Debian's Slurm where it is installed (docs/performance.md).
+bench-commands: $(VENV)/.stamp
+	$(BIN)/python -m benchmarks.commands
 
 docs: $(VENV)/.stamp
 	$(BIN)/python -m tools.docs

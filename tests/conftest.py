@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+
 import pytest
+
+_runtime: list[str] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Commands run by themselves, unless SPRITZ_TEST_SERVER asks for the command server (`make test-server`)."""
+    if os.environ.get("SPRITZ_TEST_SERVER"):
+        _runtime.append(tempfile.mkdtemp(prefix="spritz-runtime-"))
+        os.environ["XDG_RUNTIME_DIR"] = _runtime[-1]
+    else:
+        os.environ["SPRITZ_NO_SERVER"] = "1"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A server whose socket is gone ends by itself."""
+    while _runtime:
+        shutil.rmtree(_runtime.pop(), ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -35,9 +35,9 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("install")
     source = base / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "constraints.txt"):
+    for name in ("pyproject.toml", "README.md", "constraints.txt", "setup.py"):
         shutil.copy(ROOT / name, source)
-    for name in ("src", "packaging"):
+    for name in ("src", "packaging", "launcher"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     prefix = base / "prefix"
     subprocess.run([sys.executable, "-m", "venv", prefix], check=True)
@@ -54,7 +54,13 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Nothing that points anywhere: no SLURM_CONF, no PYTHONPATH."""
-    return {"PATH": "/usr/bin:/bin", "HOME": str(home)} | more
+    return {"PATH": "/usr/bin:/bin", "HOME": str(home), "XDG_RUNTIME_DIR": str(_private(home / "run"))} | more
+
+
+def _private(path: Path) -> Path:
+    """A runtime directory: the command server's socket is in it, and the server ends when it is gone."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
 
 
 def test_everything_is_where_administrators_look(prefix: Path, tmp_path: Path) -> None:

@@ -34,7 +34,12 @@ def lines(path: Path) -> list[str]:
 
 def srun(cluster: Cluster, *words: str, command: str = "srun") -> subprocess.CompletedProcess[str]:
     """One of our launching commands, in the work directory."""
-    environment = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": "/", "SLURM_CONF": str(cluster.conf)}
+    environment = {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOME": "/",
+        "SLURM_CONF": str(cluster.conf),
+        "SPRITZ_NO_SERVER": "1",
+    }
     return subprocess.run(
         [BIN / command, *words], cwd=cluster.work, env=environment, capture_output=True, text=True, timeout=60
     )

@@ -75,6 +75,10 @@ def test_what_runs_a_step_is_loaded_while_the_controller_decides(site: Site) -> 
 def test_the_version_needs_neither_slurm_conf_nor_a_controller(command: str) -> None:
     program = Path(sys.executable).parent / command
     done = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, timeout=100, env={"SLURM_CONF": "/nosuch"}
+        [program, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={"SLURM_CONF": "/nosuch", "SPRITZ_NO_SERVER": "1"},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "slurm 25.05.0\n", "")
