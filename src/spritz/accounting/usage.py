@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from spritz.model.accounting import StepRecord
-    from spritz.model.reports import Usage
+    from spritz.model.reports import Metric, Usage
 
 _MIB = 1024 * 1024
 
@@ -31,15 +31,37 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
     """One node has reported."""
     step.user_cpu_seconds += used.cpu_user_seconds
     step.system_cpu_seconds += used.cpu_system_seconds
+    if used.metrics:
+        for way, prefix in (("in", ""), ("out", "out/")):
+            metrics = {
+                one.name.removeprefix("out/"): one
+                for one in used.metrics
+                if one.name.startswith("out/") == bool(prefix)
+            }
+            _add_metrics(step, way, node, metrics)
+        return
     cpu = round((used.cpu_user_seconds + used.cpu_system_seconds) * 1000)
     incoming = {
         "cpu": cpu,
         "fs/disk": round(used.read_mib * _MIB),
         "mem": round(used.rss_peak_mib * _MIB),
+        "pages": used.pages,
         "vmem": round(used.vm_peak_mib * _MIB),
     }
     _add(step, "in", node, incoming)
     _add(step, "out", node, {"fs/disk": round(used.written_mib * _MIB)})
+
+
+def _add_metrics(step: StepRecord, way: str, node: str, metrics: dict[str, Metric]) -> None:
+    """Measured task by task."""
+    total = {name: int(value) for name, value in parse(getattr(step, f"usage_{way}_tot")).items()}
+    for name, one in metrics.items():
+        total[name] = total.get(name, 0) + one.total
+    setattr(step, f"usage_{way}_tot", write(total))
+    largest = {name: (one.largest, one.largest_task) for name, one in metrics.items()}
+    smallest = {name: (one.smallest, one.smallest_task) for name, one in metrics.items()}
+    _bound(step, f"usage_{way}_max", node, largest, int.__gt__)
+    _bound(step, f"usage_{way}_min", node, smallest, int.__lt__)
 
 
 def _add(step: StepRecord, way: str, node: str, values: dict[str, int]) -> None:
@@ -62,15 +84,17 @@ def _add(step: StepRecord, way: str, node: str, values: dict[str, int]) -> None:
         total[name] = total.get(name, 0) + value
     setattr(step, f"usage_{way}_tot", write(total))
     for bound, better in (("max", int.__gt__), ("min", int.__lt__)):
-        _bound(step, f"usage_{way}_{bound}", node, values, better)
+        _bound(step, f"usage_{way}_{bound}", node, {name: (value, 0) for name, value in values.items()}, better)
 
 
-def _bound(step: StepRecord, column: str, node: str, values: dict[str, int], better: object) -> None:
+def _bound(
+    step: StepRecord, column: str, node: str, values: dict[str, tuple[int, int]], better: Callable[[int, int], bool]
+) -> None:
     known = parse(getattr(step, column))
     where, who = parse(getattr(step, f"{column}_node")), parse(getattr(step, f"{column}_task"))
-    for name, value in values.items():
-        if name not in known or better(value, int(known[name])):  # type: ignore[operator]  # one of the two above
-            known[name], where[name], who[name] = str(value), node, "0"
+    for name, (value, task) in values.items():
+        if name not in known or better(value, int(known[name])):
+            known[name], where[name], who[name] = str(value), node, str(task)
     setattr(step, column, write(known))
     setattr(step, f"{column}_node", write(where))
     setattr(step, f"{column}_task", write(who))

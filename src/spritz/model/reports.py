@@ -64,8 +64,28 @@ class TaskEnd(Struct, frozen=True, gc=False):
     status: int
 
 
-class Usage(Struct, frozen=True, kw_only=True, gc=False):
-    """What the tasks on one node used. Seconds and MiB; peaks are of the largest task."""
+class Metric(Struct, frozen=True, gc=False):
+    """One measure of the tasks on a node: all together, and the largest and smallest task with its global rank.
+
+    `name` is TRESUsageIn's, with `out/` before it for TRESUsageOut: `cpu` (milliseconds), `mem`, `vmem`, `fs/disk`,
+    `out/fs/disk` (bytes), `pages` (major faults), `gres/gpumem` (bytes), `gres/gpuutil` (percent). Peaks of memory and
+    of utilisation are added up as they are.
+    """
+
+    name: str
+    total: int
+    largest: int
+    largest_task: int
+    smallest: int
+    smallest_task: int
+
+
+class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What the tasks on one node used. Seconds and MiB; peaks are of the largest task.
+
+    `metrics` say it task by task where that is more than the numbers above say: several tasks, or one that is not the
+    first.
+    """
 
     cpu_user_seconds: float = 0.0
     cpu_system_seconds: float = 0.0
@@ -73,6 +93,9 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
     vm_peak_mib: float = 0.0
     read_mib: float = 0.0
     written_mib: float = 0.0
+    #: major page faults
+    pages: int = 0
+    metrics: tuple[Metric, ...] = ()
 
 
 class StepStarted(Struct, frozen=True, kw_only=True):

@@ -8,50 +8,110 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from collections.abc import Callable
 
-from spritz.model.reports import Usage
+from spritz.model.reports import Metric, Usage
 from spritz.stepd import processes
 
 _MIB = 1024 * 1024
 _BLOCK_BYTES = 512
 
 
-class Account:
-    """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`)."""
+class _TaskUse:
+    """One task with everything below it. Peaks are of all its processes at one moment."""
+
+    __slots__ = ("gpu_bytes", "gpu_percent", "pages", "read", "rss", "system", "user", "vm", "written")
 
     def __init__(self) -> None:
-        self._user_seconds = 0.0
-        self._system_seconds = 0.0
-        self._peak_bytes = 0
-        self._read_bytes = 0
-        self._written_bytes = 0
+        self.user = self.system = 0.0
+        self.rss = self.vm = self.read = self.written = self.pages = 0
+        self.gpu_bytes = self.gpu_percent = 0
 
-    def add(self, used: resource.struct_rusage) -> None:
-        """A child was reaped."""
-        self._user_seconds += used.ru_utime
-        self._system_seconds += used.ru_stime
-        self._peak_bytes = max(self._peak_bytes, used.ru_maxrss * 1024)
-        self._read_bytes += used.ru_inblock * _BLOCK_BYTES
-        self._written_bytes += used.ru_oublock * _BLOCK_BYTES
 
-    def sample(self, pids: list[int]) -> int:
-        """Look at living processes; the memory that is theirs alone, all together, in bytes."""
+class Account:
+    """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`), task by task."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, _TaskUse] = {}
+        #: orphans of tasks, and whatever else was reaped
+        self._rest = _TaskUse()
+
+    def add(self, used: resource.struct_rusage, task_id: int | None = None) -> None:
+        """A child was reaped: a task, with all that it has waited for, or somebody left behind (None)."""
+        use = self._rest if task_id is None else self._of(task_id)
+        use.user += used.ru_utime
+        use.system += used.ru_stime
+        use.rss = max(use.rss, used.ru_maxrss * 1024)
+        use.read = max(use.read, used.ru_inblock * _BLOCK_BYTES)
+        use.written = max(use.written, used.ru_oublock * _BLOCK_BYTES)
+        use.pages += used.ru_majflt
+
+    def sample(self, tasks: list[tuple[int, int]]) -> int:
+        """Look at living processes: those below our children. `tasks` are (global rank, process id) of ours.
+
+        Returns the memory that is theirs alone, all together, in bytes.
+        """
         total = 0
+        seen: set[int] = set()
+        for task_id, pid in tasks:
+            tree = [pid, *processes.descendants(pid)]
+            seen.update(tree)
+            total += self._look(self._of(task_id), tree)
+        # Orphans hang below us.
+        return total + self._look(self._rest, [pid for pid in processes.descendants(os.getpid()) if pid not in seen])
+
+    def _of(self, task_id: int) -> _TaskUse:
+        use = self._tasks.get(task_id)
+        if use is None:
+            use = self._tasks[task_id] = _TaskUse()
+        return use
+
+    def _look(self, use: _TaskUse, pids: list[int]) -> int:
+        private = resident = virtual = read = written = 0
         for pid in pids:
-            private, resident = processes.private_memory_bytes(pid)
-            total += private
-            self._peak_bytes = max(self._peak_bytes, resident)
-        return total
+            own, rss, size = processes.memory_bytes(pid)
+            private, resident, virtual = private + own, resident + rss, virtual + size
+            taken, given = processes.disk_bytes(pid)
+            read, written = read + taken, written + given
+        use.rss, use.vm = max(use.rss, resident), max(use.vm, virtual)
+        use.read, use.written = max(use.read, read), max(use.written, written)
+        return private
 
     def usage(self) -> Usage:
         """All of it so far."""
+        every = [*self._tasks.values(), self._rest]
         return Usage(
-            cpu_user_seconds=self._user_seconds,
-            cpu_system_seconds=self._system_seconds,
-            rss_peak_mib=self._peak_bytes / _MIB,
-            read_mib=self._read_bytes / _MIB,
-            written_mib=self._written_bytes / _MIB,
+            cpu_user_seconds=sum(use.user for use in every),
+            cpu_system_seconds=sum(use.system for use in every),
+            rss_peak_mib=max(use.rss for use in every) / _MIB,
+            vm_peak_mib=max(use.vm for use in every) / _MIB,
+            read_mib=sum(use.read for use in every) / _MIB,
+            written_mib=sum(use.written for use in every) / _MIB,
+            pages=sum(use.pages for use in every),
+            metrics=self._metrics() if len(self._tasks) > 1 or any(self._tasks) else (),
         )
+
+    def _metrics(self) -> tuple[Metric, ...]:
+        found = []
+        for name, measure in _MEASURES:
+            values = sorted((measure(use), task_id) for task_id, use in self._tasks.items())
+            largest, least = values[-1][0], values[0][0]
+            if largest or name in ("cpu", "mem"):
+                which = min(task_id for value, task_id in values if value == largest)
+                found.append(Metric(name, sum(value for value, _ in values), largest, which, least, values[0][1]))
+        return tuple(found)
+
+
+_MEASURES: tuple[tuple[str, Callable[[_TaskUse], int]], ...] = (
+    ("cpu", lambda use: round((use.user + use.system) * 1000)),
+    ("fs/disk", lambda use: use.read),
+    ("mem", lambda use: use.rss),
+    ("pages", lambda use: use.pages),
+    ("vmem", lambda use: use.vm),
+    ("gres/gpumem", lambda use: use.gpu_bytes),
+    ("gres/gpuutil", lambda use: use.gpu_percent),
+    ("out/fs/disk", lambda use: use.written),
+)
 
 
 class MemoryGroup:

@@ -97,8 +97,8 @@ def in_sessions(sessions: set[int]) -> list[int]:
     return found
 
 
-def private_memory_bytes(pid: int) -> tuple[int, int]:
-    """(memory that only this process accounts for and shared memory it touched, all resident), in bytes; zeros if gone.
+def memory_bytes(pid: int) -> tuple[int, int, int]:
+    """(memory that only this process accounts for, resident memory, size), in bytes; zeros if it is gone.
 
     File pages are left out of the first: as in a cgroup, many processes of one program must not count it many times.
     """
@@ -106,6 +106,16 @@ def private_memory_bytes(pid: int) -> tuple[int, int]:
         with open(f"/proc/{pid}/statm", "rb") as file:
             fields = file.read().split()
     except OSError:
+        return 0, 0, 0
+    size, resident, shared = int(fields[0]), int(fields[1]), int(fields[2])
+    return (resident - shared) * _PAGE_BYTES, resident * _PAGE_BYTES, size * _PAGE_BYTES
+
+
+def disk_bytes(pid: int) -> tuple[int, int]:
+    """What the process has read and written by system calls, as Slurm counts; zeros if that cannot be known."""
+    try:
+        with open(f"/proc/{pid}/io", "rb") as file:
+            lines = file.read().split()
+    except OSError:
         return 0, 0
-    resident, shared = int(fields[1]), int(fields[2])
-    return (resident - shared) * _PAGE_BYTES, resident * _PAGE_BYTES
+    return int(lines[1]), int(lines[3])

@@ -250,9 +250,9 @@ class Supervisor:
                 break
             if pid == 0:
                 break
-            self._account.add(used)
-            self._epilogs.discard(pid)
             task = self._group.by_pid.get(pid)
+            self._account.add(used, None if task is None else task.spec.task_id)
+            self._epilogs.discard(pid)
             if task is not None and task.status is None:
                 self._task_ended(task, status)
         self._step_on()
@@ -280,7 +280,7 @@ class Supervisor:
         return 0 if self._memory is not None else self.spec.memory_limit_mib * 1024 * 1024
 
     def _sample(self) -> None:
-        used = self._account.sample(processes.descendants(os.getpid()))
+        used = self._account.sample([(task.spec.task_id, task.pid) for task in self._group.tasks if task.running])
         limit = self._watched_bytes
         if limit and used > limit:
             self._oom = True

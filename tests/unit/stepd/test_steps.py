@@ -217,3 +217,19 @@ def test_a_step_starts_quickly(zygote: Zygote, client: Client) -> None:
         fresh.read_until(protocol.DONE)
         fresh.close()
     assert best < 0.1, "a step needs more than a tenth of a second to its first output"
+
+
+def test_usage_is_told_task_by_task(zygote: Zygote, client: Client) -> None:
+    """The second of two tasks uses more processor time and memory; what runs is sampled too."""
+    busy = "import time,os\nkeep = b'x' * (60 << 20)\nwhile time.process_time() < 0.3: pass\ntime.sleep(0.4)"
+    command = f'test $SLURM_PROCID = 0 || exec python3 -c "{busy}"'
+    running = step(zygote, client, command, tasks=2, sample_seconds=0.1)
+    client.accept()
+    client.read_until(protocol.DONE)
+    usage = running.result().usage
+    found = {metric.name: metric for metric in usage.metrics}
+    assert (found["cpu"].largest_task, found["cpu"].smallest_task) == (1, 0)
+    assert found["cpu"].total >= found["cpu"].largest >= 250
+    assert found["mem"].largest > 60 << 20
+    assert (found["mem"].largest_task, found["vmem"].largest_task) == (1, 1)
+    assert usage.vm_peak_mib > 60
