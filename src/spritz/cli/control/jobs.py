@@ -63,27 +63,31 @@ def _each(session: Session, words: list[str], make: Callable[[JobTarget], Struct
     """One request for each id. A failure is told and the others go on; the status of the last failure."""
     status = 0
     for word in words:
-        problem = ""
         target = target_of(word)
+        problem = hint = ""
         if target is None:
             problem = _INVALID_ID
         else:
             try:
                 session.call(make(target), Done)
             except RemoteError as error:
-                problem = error.message
-                session.say(f"{problem} for job {word}")
-                session.hint(error.hint)
-                status = 1
-                if last_line:
-                    session.say(f"{last_line}: {problem}")
-                continue
+                problem, hint = error.message, error.hint
         if problem:
-            session.say(f"{problem} for job {word}")
-            if last_line:
-                session.say(f"{last_line}: {problem}")
             status = 1
+            say_refused(session, word, target, problem)
+            session.hint(hint)
+            if last_line and not _is_task(target):
+                session.say(f"{last_line}: {problem}")
     return status
+
+
+def say_refused(session: Session, word: str, target: JobTarget | None, problem: str) -> None:
+    """Slurm words it in one way for a job, in another for the tasks of an array."""
+    session.say(f"{word}: {problem}" if _is_task(target) else f"{problem} for job {word}")
+
+
+def _is_task(target: JobTarget | None) -> bool:
+    return target is not None and bool(target.tasks)
 
 
 def _chosen(session: Session, words: list[str]) -> list[str]:

@@ -59,6 +59,7 @@ def run(session: Session, words: list[str]) -> int:
 
 
 def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
+    from spritz.cli.control.jobs import say_refused
     from spritz.client.errors import RemoteError
     from spritz.model.commands.job import Done, UpdateJob
 
@@ -71,7 +72,7 @@ def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
             changes = {**changes, "time_limit_minutes": _limit(session, target, limit)}
         answer = session.call(UpdateJob(target=target, changes=changes), Done)
     except RemoteError as error:
-        session.say(f"{error.message} for job {word}")
+        say_refused(session, word, target, error.message)
         session.hint(error.hint)
         return 1
     for message in answer.messages:
