@@ -182,6 +182,7 @@ class _Cycle:
         holders = holders_of(allocation, request, alias, record.spec.uid, self.table, ends_at)
         for index, holder in holders:
             self.table.charge(index, holder)
+        self.preemptor.charge(holders)
         self.promises.redeem(record)
         if request.partition in self._headed:
             self._backfilled += 1
@@ -314,12 +315,11 @@ class _Cycle:
         if room.planned is not None:
             self.preemptions.append(room.planned)
         promises.take_back(promises.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
-        holders = self._take(record, request, (room.allocation, None))
+        self._take(record, request, (room.allocation, None))
         if room.at_once:
             if self.notes.started(record, task_id):
                 self.started.add(record.id)
             return True
-        self.preemptor.promise(holders)
         self.notes.job(record, Verdict(Reason.RESOURCES))
         if task_id is not None and record.tasks is not None:
             self._promised_tasks[record.id] = self._promised_tasks.get(record.id, 0) | 1 << task_id

@@ -43,7 +43,7 @@ class Memo:
     counts comings and goings of nodes.
     """
 
-    __slots__ = ("empty", "feasible", "ideal", "planned", "up_version")
+    __slots__ = ("empty", "feasible", "ideal", "no_room", "planned", "up_version")
 
     def __init__(self) -> None:
         self.planned: list[tuple[int, int | None]] = []
@@ -53,6 +53,8 @@ class Memo:
         self.ideal: NodeTable | None = None
         #: could the request run on the ideal table?
         self.feasible = Answers()
+        #: requests for which nobody could make room: what was freed in their partition by then, and when that was
+        self.no_room: dict[Request, tuple[int, float]] = {}
 
     def forget_up(self) -> None:
         """A node came or went."""

@@ -117,7 +117,8 @@ def _cpus_agree(state: State, share: NodeAllocation, use: NodeUse, partition: Pa
     crowds = [wanted]  # crowds[n]: CPUs with more than n jobs
     for other_id, other in use.jobs.items():
         job, mask = state.jobs[other_id], mask_of(other.cpus) & wanted
-        if not mask or (other_id in use.suspended and job.suspended_by != "gang"):
+        waits = job.suspended_by == "gang" and job.partition == partition.name
+        if not mask or (other_id in use.suspended and not waits):
             continue
         if job.partition != partition.name or jobs_per_cpu(partition, job.spec.sharing) < most:
             return False
