@@ -18,9 +18,10 @@ from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
-from spritz.model.accounting import JobPick, JobWithSteps, RegisterCluster, SelectJobs
+from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
 from spritz.model.events import Event
 from spritz.model.events import job as jobs
+from spritz.testing.builders import World
 from spritz.testing.history import History, in_groups
 from tests.conformance import databases
 
@@ -368,3 +369,40 @@ def test_a_database_that_cannot_be_written_is_told_and_tried_again_later(tmp_pat
         read_only.ingest("c1", JOURNAL, in_groups(History(17).events(3), 17))
     assert caught.value.temporary
     read_only.engine.dispose()
+
+
+# -- events that are gone
+
+
+def test_the_controllers_state_stands_in_for_events_that_it_no_longer_keeps(store: Store) -> None:
+    """What is known is brought up to date, what is new gets a record, and events go on behind the state."""
+    register(store)
+    world = World()
+    first = world.submit(name="first")
+    store.ingest("c1", JOURNAL, in_groups(iter(list(world.events)), 1))
+    assert register(store) == world.state.version
+    second = world.submit(name="second")
+    world.cancel(first)
+    state = world.state
+    request = StoreState(
+        cluster="c1",
+        journal=JOURNAL,
+        sequence=state.version,
+        at=5000.0,
+        jobs=[state.jobs[first], state.jobs[second]],
+        steps=[],
+        last=True,
+    )
+    assert store.adopt(request) == state.version
+    found = {one.job.name: one.job.state for one in asked(store, not_eligible=True)}
+    assert found == {"first": "CANCELLED", "second": "PENDING"}
+    assert store.adopt(request) == state.version
+    assert len(asked(store, duplicates=True, not_eligible=True)) == 2
+    third = world.submit(name="third")
+    left = in_groups(iter(world.events[request.sequence :]), 1)
+    store.ingest(
+        "c1",
+        JOURNAL,
+        [EventGroup(one.first + request.sequence, one.last + request.sequence, one.payload) for one in left],
+    )
+    assert sorted(ids(store, not_eligible=True)) == [first, second, third]

@@ -1,0 +1,164 @@
+"""Events to records, one kind of life at a time."""
+
+from __future__ import annotations
+
+from spritz.accounting.ledger import Changes, Ledger
+from spritz.model.accounting import JobRecord
+from spritz.model.events import Event
+from spritz.model.events import cluster as cluster_events
+from spritz.model.events import job as jobs
+from spritz.model.events import step as steps
+from spritz.model.ids import STEP_BATCH
+from spritz.model.job import ArrayState, Hold, Job, JobSpec
+from spritz.model.plan import PendingNote
+from spritz.model.reasons import Reason
+from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
+from spritz.model.states import JobState, NodeFlag, NodeState
+
+SHARE = NodeAllocation(
+    node="n1", cpus="ff", memory_mib=2048, gres=(GresAllocation(name="gpu", type="h100", count=2, indexes="3"),)
+)
+
+
+def told(*events: Event) -> tuple[Ledger, Changes]:
+    """A ledger that has taken these events, at places 1, 2 …"""
+    ledger = Ledger()
+    ledger.keep = frozenset({"job_comment"})
+    for place, event in enumerate(events, 1):
+        ledger.apply(place, event)
+    return ledger, ledger.take_changes()
+
+
+def queued(job_id: int = 5, *, at: float = 100.0, array: ArrayState | None = None, **spec: object) -> jobs.JobQueued:
+    made = JobSpec(name="train", uid=7, user="ann", partitions=("main",), batch=True, **spec)  # type: ignore[arg-type]
+    job = Job(id=job_id, spec=made, partition="main", submitted_at=at, eligible_at=at, array=array)
+    if array is not None:
+        from msgspec.structs import replace
+
+        job = replace(job, array_job_id=job_id)
+    return jobs.JobQueued(at=at, job=job)
+
+
+def started(job_id: int = 5, *, at: float = 110.0) -> jobs.JobStarted:
+    allocation = Allocation(partition="main", nodes=(SHARE,))
+    return jobs.JobStarted(at=at, job_id=job_id, allocation=allocation, time_limit_minutes=60)
+
+
+def ended(state: JobState = JobState.COMPLETED, *, at: float = 160.0, **more: object) -> jobs.JobEnded:
+    return jobs.JobEnded(at=at, job_id=5, state=state, **more)  # type: ignore[arg-type]
+
+
+def only(changes: Changes) -> JobRecord:
+    (record,) = changes.jobs.values()
+    return record
+
+
+def test_a_life_from_submission_to_its_end() -> None:
+    _, changes = told(
+        queued(comment="c", submit_line="sbatch x"),
+        started(),
+        steps.StepEnded(at=159.0, job_id=5, step_id=STEP_BATCH, node="n1", state=JobState.FAILED, exit_status=2 << 8),
+        ended(JobState.FAILED, exit_status=2 << 8, reason=Reason.NON_ZERO_EXIT_CODE),
+    )
+    job = only(changes)
+    assert (job.number, job.state, job.exit_status, job.reason) == (1, "FAILED", 512, "NonZeroExitCode")
+    assert (job.submitted_at, job.started_at, job.ended_at) == (100.0, 110.0, 160.0)
+    assert job.tres_allocated == "cpu=8,mem=2G,node=1,billing=8,gres/gpu=2,gres/gpu:h100=2"
+    assert (job.nodes, job.node_count, job.cpus, job.comment, job.submit_line) == ("n1", 1, 8, "c", "sbatch x")
+    step = changes.steps[1, STEP_BATCH]
+    assert (step.name, step.state, step.exit_status, step.started_at, step.ended_at) == (
+        "batch",
+        "FAILED",
+        512,
+        110.0,
+        159.0,
+    )
+
+
+def test_what_a_job_waited_for_is_kept_with_its_times_and_told_once() -> None:
+    note = PendingNote(job_id=5, reason=Reason.RESOURCES)
+    _, changes = told(
+        queued(),
+        jobs.JobsNoted(at=101.0, notes=(note,)),
+        jobs.JobsNoted(at=102.0, notes=(note,)),
+        jobs.JobHeld(at=103.0, job_id=5, hold=Hold.USER, reason=Reason.HELD_USER),
+        jobs.JobReleased(at=104.0, job_id=5, priority=9, eligible_at=104.0),
+    )
+    assert [(one.at, one.reason) for one in changes.reasons] == [
+        (101.0, "Resources"),
+        (103.0, "JobHeldUser"),
+        (104.0, "None"),
+    ]
+    assert (only(changes).priority, only(changes).eligible_at) == (9, 104.0)
+
+
+def test_suspensions_are_added_up_for_job_and_step_also_one_that_ends_with_the_job() -> None:
+    _, changes = told(
+        queued(),
+        started(),
+        jobs.JobSuspended(at=120.0, job_id=5),
+        jobs.JobResumed(at=130.0, job_id=5, ends_at=0.0, suspended_seconds=10.0),
+        jobs.JobSuspended(at=140.0, job_id=5),
+        ended(JobState.CANCELLED, at=145.0, by_uid=7),
+    )
+    job = only(changes)
+    assert (job.suspended_seconds, job.suspended_at, job.state, job.cancelled_by) == (15.0, 0.0, "CANCELLED", 7)
+    assert changes.steps[1, STEP_BATCH].suspended_seconds == 15.0
+    assert [(one.started_at, one.ended_at) for one in changes.suspensions.values()] == [(120.0, 130.0), (140.0, 145.0)]
+
+
+def test_a_requeued_job_has_a_life_more_and_the_old_ones_step_still_ends() -> None:
+    _, changes = told(
+        queued(),
+        started(),
+        ended(JobState.NODE_FAIL, completing=("n1",)),
+        jobs.JobRequeued(at=160.0, job_id=5, restart_count=1, eligible_at=165.0, priority=3),
+        steps.StepEnded(at=161.0, job_id=5, step_id=STEP_BATCH, node="n1", state=JobState.CANCELLED),
+        started(at=170.0),
+    )
+    old, new = changes.jobs[1], changes.jobs[4]
+    assert (old.state, old.ended_at, old.nodes) == ("NODE_FAIL", 160.0, "n1")
+    assert (new.state, new.restart_count, new.submitted_at, new.started_at) == ("RUNNING", 1, 160.0, 170.0)
+    assert (changes.steps[1, STEP_BATCH].ended_at, changes.steps[4, STEP_BATCH].ended_at) == (161.0, 0.0)
+
+
+def test_tasks_of_an_array_get_records_of_their_own_the_last_one_the_arrays() -> None:
+    array = ArrayState(pending="7", task_count=3, task_max=2)
+    ledger, changes = told(
+        queued(array=array),
+        jobs.ArrayTaskSplit(at=101.0, array_job_id=5, task_id=0, job_id=6),
+        jobs.ArrayTasksCancelled(at=102.0, array_job_id=5, tasks="2", by_uid=7),
+        jobs.ArrayTaskSplit(at=103.0, array_job_id=5, task_id=2, job_id=5),
+    )
+    found = {
+        number: (one.job_id, one.array_task_id, one.array_tasks, one.state) for number, one in changes.jobs.items()
+    }
+    assert found == {
+        1: (5, 2, "", "PENDING"),
+        2: (6, 0, "", "PENDING"),
+        3: (5, None, "2", "CANCELLED"),
+    }
+    newest = ledger.jobs[5]
+    assert newest is not None
+    assert newest.number == 1
+
+
+def test_a_job_that_was_never_heard_of_changes_nothing() -> None:
+    _, changes = told(started(), ended(), steps.StepCancelled(at=1.0, job_id=5, step_id=0))
+    assert not changes.jobs
+    assert not changes.steps
+
+
+def test_a_node_is_out_of_service_from_one_event_to_the_next() -> None:
+    def state(at: float, flags: int = 0, reason: str = "", base: NodeState = NodeState.IDLE) -> Event:
+        return cluster_events.NodeStateChanged(at=at, name="n1", state=base, flags=flags, reason=reason)
+
+    ledger = Ledger()
+    ledger.node_events = {}
+    drain = NodeFlag.DRAIN.value
+    for place, event in enumerate(
+        [state(1.0), state(2.0, drain, "disk"), state(3.0, drain, "disk"), state(4.0, drain, "fan"), state(5.0)], 1
+    ):
+        ledger.apply(place, event)
+    found = [(one.started_at, one.ended_at, one.reason) for one in ledger.take_changes().node_events.values()]
+    assert found == [(2.0, 4.0, "disk"), (4.0, 5.0, "fan")]
