@@ -1,0 +1,261 @@
+"""sacct's question and its table. Source: sacct(1); forms as 22.05 prints them."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import pytest
+
+from spritz.cli.acct import ask, fields
+from spritz.cli.acct.listing import Listing, help_format, parse_columns
+from spritz.cli.acct.row import Row
+from spritz.cli.context import Context
+from spritz.cli.entry import call
+from spritz.cli.options import Fatal
+from spritz.cli.sacct import main
+from spritz.cli.silent import Silent
+from spritz.model.accounting import JobPick, JobRecord, StepRecord
+from spritz.model.errors import SpritzError
+from spritz.model.ids import INFINITE, STEP_BATCH
+from spritz.model.states import JobFlag
+
+#: 2023-11-14T22:13:20 in UTC
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Any:
+    import time
+
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def a_context(**environ: str) -> Context:
+    return Context("sacct", environ, "/", io.StringIO(), io.StringIO(), io.StringIO())
+
+
+def a_job(**values: Any) -> JobRecord:
+    given: dict[str, Any] = {
+        "number": 9,
+        "job_id": 12,
+        "name": "a-rather-long-name",
+        "user": "ann",
+        "uid": 1001,
+        "partition": "main",
+        "state": "COMPLETED",
+        "submitted_at": NOW - 4000,
+        "eligible_at": NOW - 4000,
+        "started_at": NOW - 3700,
+        "ended_at": NOW - 40,
+        "nodes": "n[1-2]",
+        "node_count": 2,
+        "cpus": 8,
+        "requested_cpus": 8,
+        "requested_nodes": 2,
+        "tres_requested": "cpu=8,mem=4G,node=2,billing=8",
+        "tres_allocated": "cpu=8,mem=4G,node=2,billing=8",
+        "time_limit_minutes": 90,
+    }
+    return JobRecord(**(given | values))
+
+
+def a_step(**values: Any) -> StepRecord:
+    given: dict[str, Any] = {
+        "number": 9,
+        "step_id": STEP_BATCH,
+        "job_id": 12,
+        "name": "batch",
+        "state": "COMPLETED",
+        "started_at": NOW - 3700,
+        "ended_at": NOW - 40,
+        "cpus": 4,
+        "nodes": "n1",
+        "node_count": 1,
+        "user_cpu_seconds": 61.5,
+        "system_cpu_seconds": 0.25,
+        "usage_in_max": "cpu=61750,fs/disk=3145728,mem=10485760,vmem=0",
+        "usage_in_max_node": "cpu=n1,fs/disk=n1,mem=n1,vmem=n1",
+        "usage_in_ave": "cpu=61750,fs/disk=3145728,mem=10485760,vmem=0",
+    }
+    return StepRecord(**(given | values))
+
+
+def shown(columns: str, job: JobRecord, step: StepRecord | None = None, **options: Any) -> str:
+    style = fields.Style(options.pop("environ", {}), **options)
+    steps = [step] if step is not None else [a_step()]
+    row = Row(job, step, steps, NOW, (0.0, 0.0))
+    return "|".join(column.field.render(row, style) for column in parse_columns(columns))
+
+
+def test_columns_are_as_wide_as_slurms_and_what_is_cut_ends_in_a_plus() -> None:
+    context = a_context()
+    listing = Listing(parse_columns(fields.DEFAULT), fields.Style({}), context, delimiter=None, trailing=False)
+    listing.header()
+    listing.row(Row(a_job(state="CANCELLED", cancelled_by=1001), None, [], NOW, (0.0, 0.0)))
+    assert context.stdout.getvalue() == (  # type: ignore[attr-defined]  # a StringIO
+        "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n"
+        "------------ ---------- ---------- ---------- ---------- ---------- -------- \n"
+        "12           a-rather-+       main                     8 CANCELLED+      0:0 \n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("trailing", "delimiter", "line"), [(False, "|", "12|ann\n"), (True, "|", "12|ann|\n"), (False, "::", "12::ann\n")]
+)
+def test_parsable_forms_cut_nothing(trailing: bool, delimiter: str, line: str) -> None:
+    context = a_context()
+    Listing(parse_columns("JOBID,User"), fields.Style({}), context, delimiter=delimiter, trailing=trailing).row(
+        Row(a_job(), None, [], NOW, (0.0, 0.0))
+    )
+    assert context.stdout.getvalue() == line  # type: ignore[attr-defined]
+
+
+def test_a_jobs_line() -> None:
+    job = a_job()
+    assert shown("elapsed,elapsedraw,cputime,cputimeraw", job) == "01:01:00|3660|08:08:00|29280"
+    assert shown("start,end,submit", job) == "2023-11-14T21:11:40|2023-11-14T22:12:40|2023-11-14T21:06:40"
+    assert shown("timelimit,timelimitraw,reqmem,planned", job) == "01:30:00|90|4G|00:05:00"
+    assert shown("totalcpu,usercpu,systemcpu,maxrss", job) == "01:01.750|01:01.500|00:00.250|"
+    assert shown("jobid,jobidraw", a_job(array_job_id=12, array_task_id=3, job_id=15)) == "12_3|15"
+    assert shown("jobid", a_job(array_job_id=12, array_tasks="3f0", array_limit=2)) == "12_[4-9%2]"
+    assert shown("timelimit", a_job(time_limit_minutes=INFINITE)) == "UNLIMITED"
+    assert shown("state", a_job(state="CANCELLED", flags=JobFlag.REQUEUED.value)) == "REQUEUED"
+    assert shown("exitcode,derivedexitcode", a_job(exit_status=9, derived_exit_status=3 << 8)) == "0:9|3:0"
+
+
+def test_a_job_that_never_ran() -> None:
+    job = a_job(state="PENDING", started_at=0.0, ended_at=0.0, nodes="", node_count=0, cpus=0, tres_allocated="")
+    assert shown("start,end,elapsed,nodelist,alloccpus,nnodes,state", job) == (
+        "Unknown|Unknown|00:00:00|None assigned|0|2|PENDING"
+    )
+    gone = a_job(state="CANCELLED", cancelled_by=0, nodes="", started_at=NOW, ended_at=NOW)
+    assert shown("start,state,elapsed", gone) == "None|CANCELLED by 0|00:00:00"
+
+
+def test_a_steps_line() -> None:
+    assert shown("jobid,jobname,partition,user,timelimit", a_job(), a_step()) == "12.batch|batch|||"
+    assert shown("maxrss,maxrssnode,averss,avecpu,maxdiskread", a_job(), a_step()) == "10M|n1|10M|00:01:01|3M"
+    assert shown("totalcpu,ncpus,ntasks,nodelist", a_job(), a_step()) == "01:01.750|4|1|n1"
+    assert shown("tresusageinmax", a_job(), a_step()) == "cpu=00:01:01,fs/disk=3145728,mem=10M,vmem=0"
+    assert shown("maxrss,reqmem", a_job(), a_step(), unit="K") == "10240.00K|"
+    assert shown("reqmem", a_job(tres_requested="mem=4096M"), convert=False) == "4096M"
+
+
+def test_times_follow_the_environment() -> None:
+    assert shown("end", a_job(), environ={"SLURM_TIME_FORMAT": "%s"}) == str(int(NOW) - 40)
+    assert shown("end", a_job(), environ={"SLURM_TIME_FORMAT": "relative"}) == "22:12:40"
+
+
+def test_every_field_of_helpformat_prints_for_jobs_and_steps() -> None:
+    names = help_format().split()
+    assert len(names) > 110
+    for name in names:
+        for job, step in ((a_job(), None), (a_job(), a_step()), (JobRecord(number=1, job_id=1), None)):
+            assert isinstance(shown(name, job, step), str)
+
+
+def test_widths_and_beginnings_of_names() -> None:
+    (column,) = parse_columns("jobna%-5")
+    assert (column.field.name, column.cell("abcdefg"), column.cell("a")) == ("JobName", "abcd+", "a    ")
+    for wrong in ("nosuch", "jobid%x", "jobid%"):
+        with pytest.raises(SpritzError, match="Invalid field requested"):
+            parse_columns(wrong)
+
+
+# -- the question
+
+
+def question(**given: str) -> ask.Question:
+    return ask.build(given, "c1", NOW, a_context())
+
+
+def test_the_window_is_the_manuals() -> None:
+    """DEFAULT TIME WINDOW."""
+    midnight = NOW - 22 * 3600 - 13 * 60 - 20
+
+    def window(**given: str) -> tuple[float | None, float | None]:
+        query = question(**given).query
+        return query.starts_at, query.ends_at
+
+    assert window() == (midnight, NOW)
+    assert window(jobs="1") == (None, NOW)
+    assert window(state="R") == (NOW, NOW)
+    assert window(jobs="1", state="R") == (None, NOW)
+    assert window(state="R", starttime="now-1hour") == (NOW - 3600, NOW - 3600)
+    assert window(starttime="2023-11-14", endtime="1114-12:00") == (midnight, midnight + 12 * 3600)
+    assert window(starttime="uts1690000000") == (1_690_000_000.0, NOW)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"starttime": "2023-02-30"}, "Invalid time specification"),
+        ({"starttime": "now", "endtime": "now-1day"}, "is after end time"),
+        ({"uid": "no such user"}, "Invalid user id: no such user"),
+        ({"gid": "no such group"}, "Invalid group id: no such group"),
+    ],
+)
+def test_what_is_wrong_is_said_once(given: dict[str, str], words: str) -> None:
+    context = a_context()
+    with pytest.raises(Silent):
+        ask.build(given, "c1", NOW, context)
+    assert words in context.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_jobs_and_steps_are_picked_by_their_names() -> None:
+    found = question(jobs="12,13_[2-3],14.batch,14.0,15+1")
+    assert found.query.picks == (
+        JobPick(12),
+        JobPick(13, "c"),
+        JobPick(14, "", STEP_BATCH),
+        JobPick(14, "", 0),
+        JobPick(15, "", None, 1),
+    )
+    assert found.steps == {14: {STEP_BATCH, 0}}
+    assert question(jobs="14,14.0").steps == {}
+    for wrong in ("x", "1.", "-3", "1+x"):
+        with pytest.raises(Fatal, match="Bad job/step specified"):
+            question(jobs=wrong)
+
+
+def test_who_is_asked_about() -> None:
+    own = () if os.getuid() == 0 else (os.getuid(),)
+    assert question().query.users == own
+    assert question(allusers="").query.users == question(jobs="1").query.users == ()
+    assert question(uid="0,12345").query.users == (0, 12345)
+    assert question(clusters="A,b").query.clusters == ("a", "b")
+    assert question(allclusters="").query.clusters == question(clusters="all").query.clusters == ()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["-s", "XX"], "sacct: fatal: unrecognized job state value 'XX'"),
+        (["-B"], "When requesting job scripts you must also request specific jobs with the '-j' option."),
+        (["--units=X"], "sacct: error: Invalid unit type 'X'. Possible options are 'KMGTP'"),
+        (["-o", "foo"], 'sacct: error: Invalid field requested: "foo"'),
+        (["-c"], "option --completion is not supported by Spritz"),
+        (["--nosuch"], "unrecognized option '--nosuch'"),
+        (["word"], "Unknown arguments: word"),
+    ],
+)
+def test_refusals(argv: list[str], words: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=c1\nAccountingStorageType=accounting_storage/slurmdbd\n")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    context = a_context()
+    assert call(main, argv, context) == 1
+    assert words in context.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_cluster_without_accounts_says_so(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=c1\n")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    context = a_context()
+    assert call(main, [], context) == 1
+    assert context.stderr.getvalue() == "Slurm accounting storage is disabled\n"  # type: ignore[attr-defined]
