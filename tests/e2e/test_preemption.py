@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cluster import Cluster, until
 
 MakeCluster = Callable[..., Cluster]
@@ -68,6 +70,7 @@ def test_a_grace_time_lets_steps_clean_up(make_cluster: MakeCluster) -> None:
     assert cluster.job(low).restart_count == 1
 
 
+@pytest.mark.slow
 def test_the_end_of_the_grace_time_ends_the_job(make_cluster: MakeCluster) -> None:
     cluster = cluster_of(make_cluster, "CANCEL", low="GraceTime=1")
     low = submit(cluster, "trap '' TERM; touch began; while :; do sleep 1; done", "low", 4)
@@ -103,6 +106,7 @@ def test_a_suspended_job_stands_still_until_the_higher_one_has_ended(make_cluste
     cluster.wait_state(low, "CANCELLED")
 
 
+@pytest.mark.slow
 def test_jobs_on_the_same_cpus_take_turns(make_cluster: MakeCluster) -> None:
     cluster = cluster_of(make_cluster, "SUSPEND,GANG", low="OverSubscribe=FORCE:2", extra="SchedulerTimeSlice=5")
     jobs = [submit(cluster, COUNT, "low", 2, node_list=("n1",)) for _ in range(2)]

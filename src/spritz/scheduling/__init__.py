@@ -14,7 +14,7 @@ a **reservation** is when and where the first blocked job of a partition will st
 
 Map: `request` (JobSpec -> Request) · `hardware`, `nodes` (what there is, what is free) · `records` (jobs and queue) ·
 `projection`, `follow` (events) · `snapshot` · `placement/` (one request on a table) · `backfill` (reservations) ·
-`cycle` · `notes`, `verdicts` (reasons) · `priority` · `licenses` · `feasible` (before a job waits).
+`cycle` · `preemption`, `victims` (who makes room) · `notes`, `verdicts` (reasons) · `priority` · `licenses` · `feasible` (before a job waits).
 
 Invariants: a plan never gives a CPU, device, MiB or license twice; every job gets all it asked for or nothing; a later
 job never delays a reservation; equal snapshots give equal plans. Tests: tests/unit/scheduling,

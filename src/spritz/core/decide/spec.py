@@ -112,7 +112,7 @@ def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
     """What other options promise and nothing here keeps is refused by name."""
     if spec.expedite and not settings.expedited_requeue:
         hint = "--requeue=expedite needs SlurmctldParameters=enable_expedited_requeue"
-        raise Refused("ESLURM_NOT_SUPPORTED", hint=hint)
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=hint).with_details(hint)
     if spec.core_spec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
     if spec.end_signal is not None and spec.end_signal.reservation:
