@@ -13,7 +13,7 @@ from spritz.cli.format.columns import Field
 from spritz.cli.options import Row
 
 #: Slurm's commands, in the order of the page
-COMMANDS = ("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "scancel", "scontrol", "sacct")
+COMMANDS = ("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct")
 
 INTRODUCTION = """\
 # Compatibility with Slurm
@@ -33,6 +33,7 @@ FIELDS = (
     ("squeue names for steps", "spritz.cli.format.step_fields", "NAMES"),
     ("sinfo letters", "spritz.cli.format.node_fields", "LETTERS"),
     ("sinfo names", "spritz.cli.format.node_fields", "NAMES"),
+    ("sprio letters", "spritz.cli.priority.listing", "LETTERS"),
     ("sacct fields", "spritz.cli.acct.fields", "FIELDS"),
 )
 

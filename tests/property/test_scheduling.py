@@ -281,7 +281,7 @@ def test_a_plan_depends_on_the_snapshot_alone_not_on_what_earlier_cycles_remembe
 EASY = (("bf_policy", "easy"),)
 
 
-@SPEED
+@settings(SPEED, max_examples=30)
 @given(
     sites(),
     st.lists(requests(), min_size=4, max_size=14),

@@ -7,6 +7,7 @@ Source: slurm.conf(5), gres.conf(5).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.preemption import PreemptionPolicy
+from spritz.model.priority import PriorityPolicy
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import PartitionState
 from spritz.notation import hostlist
@@ -83,6 +85,7 @@ def cluster_settings(have: Settings) -> ClusterSettings:
         priority_max_age_seconds=number("PriorityMaxAge"),
         priority_weight_jobsize=number("PriorityWeightJobSize"),
         priority_weight_partition=number("PriorityWeightPartition"),
+        priority_policy=priority_policy(have),
         job_file_append=flag("JobFileAppend"),
         kill_invalid_dependency=have.has_option("DependencyParameters", "kill_invalid_depend"),
         max_dependency_depth=_option(have, "DependencyParameters", "max_depend_depth", defaults.max_dependency_depth),
@@ -91,6 +94,33 @@ def cluster_settings(have: Settings) -> ClusterSettings:
         prolog_slurmctld=bool(text("PrologSlurmctld")),
         preemption=preemption_policy(have),
     )
+
+
+def priority_policy(have: Settings) -> PriorityPolicy:
+    """PriorityWeight*, PriorityFlags and their kin."""
+    chosen = set(have.words("PriorityFlags"))
+    every = ("ASSOC", "PART", "QOS", "TRES")
+    return PriorityPolicy(
+        weight_assoc=have.integer("PriorityWeightAssoc"),
+        weight_fairshare=have.integer("PriorityWeightFairshare"),
+        weight_qos=have.integer("PriorityWeightQOS"),
+        weight_tres=tuple(_tres_weights(have.words("PriorityWeightTRES"))),
+        favor_small=have.flag("PriorityFavorSmall"),
+        accrue_always="ACCRUE_ALWAYS" in chosen,
+        calculate_running="CALCULATE_RUNNING" in chosen,
+        relative_to_time="SMALL_RELATIVE_TO_TIME" in chosen,
+        not_normal=tuple(word for word in every if {f"NO_NORMAL_{word}", "NO_NORMAL_ALL"} & chosen),
+        calc_period_seconds=float(have.integer("PriorityCalcPeriod")),
+    )
+
+
+def _tres_weights(words: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """`CPU=1000`, `Mem=0.25G`: weights of TRES by their names; a letter multiplies by powers of 1024."""
+    for word in words:
+        name, _, weight = word.rpartition("=")
+        scale = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50}.get(weight[-1:].upper())
+        kind, slash, rest = name.partition("/")
+        yield kind.lower() + slash + rest, float(weight[:-1]) * scale if scale else float(weight)
 
 
 def preemption_policy(have: Settings) -> PreemptionPolicy:

@@ -190,6 +190,9 @@ class Fields:
                 self.diagnostics.warning(place, message, key=key.name, hint=hint, once=f"{key.name}.{option}")
             elif name in INTEGERS:
                 self._check_number(key, name, str(word).partition("=")[2], place)
+            elif name is not None and f"{key.name}.{name}" in status.MOOT:
+                message = f"{key.name}={name} has no effect: {status.MOOT[f'{key.name}.{name}']}"
+                self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")
             elif name is not None and f"{key.name}.{name}" not in status.DONE and key.name != "JobAcctGatherFrequency":
                 message = f"{key.name}={name} is not implemented yet and has no effect"
                 self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")

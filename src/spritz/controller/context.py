@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from spritz.controller.journal import Journal
     from spritz.controller.loop import SingleWriter
     from spritz.controller.nodes import NodeLinks
+    from spritz.controller.outlook import Outlook
     from spritz.core.machine import Machine
     from spritz.model.job import JobSpec
     from spritz.runtime.clock import Clock
@@ -29,6 +30,8 @@ class Context:
     identity: Identity
     nodes: NodeLinks
     configuration: Configuration
+    #: Priorities in force and expected starts.
+    outlook: Outlook
     clock: Clock
     log: Logger
     tasks: Supervisor

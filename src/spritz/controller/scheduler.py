@@ -9,7 +9,8 @@ dropped by the core.
 
 Passes take at most `SHARE` of the time: while they are slow, turns go by without one.
 
-Source: slurm.conf(5) SchedulerParameters: default_queue_depth, bf_max_job_test, bf_interval.
+Source: slurm.conf(5) SchedulerParameters: default_queue_depth, bf_interval, sched_interval, sched_min_interval, defer,
+batch_sched_delay.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from typing import TYPE_CHECKING
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.forked import Child
+from spritz.controller.outlook import Outlook
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.plan import Plan
 from spritz.scheduling import cycle, feasible
+from spritz.scheduling.policy import policy_of
 from spritz.scheduling.projection import Projection
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
+    from spritz.scheduling.policy import Policy
 
 #: Part of the loop's time that quick passes may take.
 SHARE = 0.33
@@ -41,8 +45,11 @@ QUICK_PLACEMENTS = 64
 #: Quick passes that take longer than this run after the turn's group has left for the disk, not before.
 INLINE_SECONDS = 0.002
 
-#: Seconds between full passes while jobs wait, unless bf_interval says otherwise.
-FULL_INTERVAL_SECONDS = 30.0
+#: Waiting jobs whose priorities have changed by themselves that one quick pass moves.
+REORDERED_MAX = 500
+
+#: With so few waiting jobs a full pass follows when one more has to wait.
+SHORT_QUEUE = 1000
 
 #: Seconds after a pass that failed; the projection is made again before the next.
 RETRY_SECONDS = 5.0
@@ -83,6 +90,7 @@ class SchedulerDriver:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._projection = Projection()
+        context.outlook = Outlook(self._projection)
         self._rebuild()
         self._stirred = True
         #: the projection has failed, and must be made again before it is used
@@ -90,6 +98,10 @@ class SchedulerDriver:
         self._not_before = 0.0
         #: seconds that the last quick pass took, and whether the next one waits for the group to leave
         self._quick_took = 0.0
+        #: when the submissions that had to wait may be looked at (0.0: there are none)
+        self._delayed_until = 0.0
+        #: a quick pass is due then, whatever happens
+        self._quick_due_at = 0.0
         self._behind = False
         self._full_due_at = 0.0
         self._full_wanted = False
@@ -128,15 +140,35 @@ class SchedulerDriver:
             for event in events:
                 apply(event)
                 if type(event) in _STIRRING:
-                    self._stirred = True
+                    self._stir(event)
         except Exception as error:
             self._context.log.error("projection.failed", exception=error, error=repr(error))
             self._distrusted = self._stirred = True
+
+    def _stir(self, event: Event) -> None:
+        """A quick pass is due: now, or later for submissions, as `defer` and `batch_sched_delay` say."""
+        if isinstance(event, job_events.JobQueued):
+            policy, batch = self._policy, event.job.spec.batch
+            if policy.defer or (policy.defer_batch and batch):
+                return
+            if policy.batch_delay_seconds and batch:
+                if self._delayed_until <= self._context.clock.monotonic():
+                    self._delayed_until = self._context.clock.monotonic() + policy.batch_delay_seconds
+                    self._wake_in(policy.batch_delay_seconds)
+                return
+        self._stirred = True
+
+    @property
+    def _policy(self) -> Policy:
+        return policy_of(self._projection.settings)
 
     def _at_end_of_turn(self) -> None:
         if self._stopped or self._context.scheduling_paused:
             return
         now = self._context.clock.monotonic()
+        if (0.0 < self._delayed_until <= now) or now >= self._quick_due_at:
+            self._delayed_until = 0.0
+            self._stirred = True
         if self._stirred:
             if now < self._not_before:
                 self._wake_in(self._not_before - now)
@@ -178,7 +210,8 @@ class SchedulerDriver:
             if self._distrusted:
                 self._rebuild()
             plan = cycle.run(
-                self._projection.snapshot(context.clock.now()), self._number("default_queue_depth") or QUICK_PLACEMENTS
+                self._projection.snapshot(context.clock.now(), REORDERED_MAX),
+                self._policy.quick_depth or QUICK_PLACEMENTS,
             )
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
@@ -189,8 +222,12 @@ class SchedulerDriver:
         self._apply(plan)
         ended = context.clock.monotonic()
         self._quick_took = ended - began
-        self._not_before = ended + (ended - began) * (1 - SHARE) / SHARE
-        self._full_wanted = self._full_wanted or not plan.complete
+        pause = (ended - began) * (1 - SHARE) / SHARE
+        self._not_before = ended + max(pause, self._policy.quick_pause_seconds)
+        self._quick_due_at = ended + self._policy.quick_interval_seconds
+        # While the queue is short, whoever has just begun to wait is soon told when he will start.
+        news = bool(plan.notes) and len(context.machine.state.pending) <= SHORT_QUEUE
+        self._full_wanted = self._full_wanted or not plan.complete or news
         self.counts["cycle.quick_count"] += 1
         self.counts["cycle.quick_seconds"] += ended - began
 
@@ -198,12 +235,14 @@ class SchedulerDriver:
         context = self._context
         self._full_wanted = False
         self._full_began = now
-        self._full_due_at = now + self._interval()
+        self._full_due_at = now + self._policy.full_interval_seconds
         self.counts["cycle.full_count"] += 1
-        at, budget = context.clock.now(), self._number("bf_max_job_test")
+        at = context.clock.now()
+        # Before the fork, so that it need not be done again in every child.
+        self._projection.profile.settle()
 
         def work() -> bytes:
-            return _encode_plan(cycle.run(self._projection.snapshot(at), budget))
+            return _encode_plan(cycle.run(self._projection.snapshot(at)))
 
         self._child = Child("cycle", work, self._full_pass_done, context.log, nice=0)
 
@@ -219,13 +258,5 @@ class SchedulerDriver:
         if plan.starts or plan.preemptions or plan.notes:
             self._context.writer.handle_own(ApplyPlan(plan=plan))
         self._projection.adopt(plan)
-
-    def _interval(self) -> float:
-        return self._number("bf_interval") or FULL_INTERVAL_SECONDS
-
-    def _number(self, option: str) -> int | None:
-        """A whole number above 0 in SchedulerParameters; None if it is not given."""
-        for key, value in self._context.configuration.settings.scheduler_parameters:
-            if key == option and value.isdigit() and int(value) > 0:
-                return int(value)
-        return None
+        if plan.forecast is not None:
+            self._context.outlook.adopt(plan.forecast)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.preemption import PreemptionPolicy
+from spritz.model.priority import PriorityPolicy
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):
@@ -84,6 +85,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     priority_max_age_seconds: int = 7 * 86_400
     priority_weight_jobsize: int = 0
     priority_weight_partition: int = 0
+    priority_policy: PriorityPolicy = PriorityPolicy()
     job_file_append: bool = False
     kill_invalid_dependency: bool = False
     max_dependency_depth: int = 10

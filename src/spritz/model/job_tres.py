@@ -62,8 +62,13 @@ def requested_gres(spec: JobSpec) -> dict[str, int]:
 
 def requested(job: Job) -> list[tuple[str, int]]:
     """(name, count) with memory in MiB; nothing that is 0."""
-    spec = job.spec
-    cpus = cpu_count(job) if job.allocation is None else max(1, task_count(spec) * (spec.cpus_per_task or 1))
+    return requested_pairs(job.spec, cpu_count(job) if job.allocation is None else 0)
+
+
+def requested_pairs(spec: JobSpec, cpus: int = 0) -> list[tuple[str, int]]:
+    """As `requested`, of a request. `cpus`: if they are known already."""
+    if not cpus:
+        cpus = max(1, task_count(spec) * (spec.cpus_per_task or 1), 0 if spec.overcommit else gpu_cpus(spec))
     cpus = max(cpus, spec.nodes_min) if not spec.overcommit else cpus
     gres = requested_gres(spec)
     memory = 0

@@ -20,6 +20,8 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     allocation: Allocation
     #: minutes, where --time-min let the scheduler lower the limit (None: as asked)
     time_limit_minutes: int | None = None
+    #: in force at the start (0: the record's)
+    priority: int = 0
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):

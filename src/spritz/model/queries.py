@@ -16,6 +16,7 @@ from spritz.model.commands.job import JobFilter
 from spritz.model.job import Job
 from spritz.model.node import Node, NodeSample
 from spritz.model.partition import Partition
+from spritz.model.priority import PriorityFactors, PriorityWeights
 from spritz.model.step import Step
 
 
@@ -46,6 +47,20 @@ class Jobs(Struct, frozen=True, kw_only=True):
     now: float
     version: int
     jobs: list[Job]
+
+
+class ListPriorities(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Parts of the priorities of waiting jobs that match. Streamed in pieces. Reply: `Priorities`."""
+
+    filter: JobFilter = JobFilter()
+
+
+class Priorities(Struct, frozen=True, kw_only=True):
+    """A row for each job and partition in which it waits."""
+
+    now: float
+    weights: PriorityWeights
+    rows: list[PriorityFactors]
 
 
 class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):

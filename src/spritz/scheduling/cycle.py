@@ -166,7 +166,13 @@ class _Cycle:
     def _start(self, record: JobRecord, request: Request, found: Found, task_id: int | None) -> None:
         allocation, minutes = found
         self.starts.append(
-            PlannedStart(job_id=record.id, task_id=task_id, allocation=allocation, time_limit_minutes=minutes)
+            PlannedStart(
+                job_id=record.id,
+                task_id=task_id,
+                allocation=allocation,
+                time_limit_minutes=minutes,
+                priority=self.snapshot.pricing.priority(record, request.partition, self.snapshot.now),
+            )
         )
         self._take(record, request, found)
         if self.notes.started(record, task_id):

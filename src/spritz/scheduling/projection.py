@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Hold
 from spritz.model.partition import Partition
+from spritz.model.priority import PriorityInputs
 from spritz.model.resources import Allocation, mask_of
 from spritz.model.states import JobFlag, JobState
 from spritz.scheduling import follow
@@ -25,7 +26,7 @@ from spritz.scheduling.licenses import LicensePool, license_choices
 from spritz.scheduling.nodes import NodeRow, NodeTable, is_open
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.place import holders_of
-from spritz.scheduling.priority import CALC_PERIOD_SECONDS, has_factors, priority
+from spritz.scheduling.priority import NEVER, Pricing, totals_of
 from spritz.scheduling.profile import Profile
 from spritz.scheduling.records import JobRecord, Queue
 from spritz.scheduling.request import YEAR_SECONDS, Request, resolve
@@ -50,6 +51,8 @@ class Projection:
     """
 
     def __init__(self) -> None:
+        #: accounting's part of priorities
+        self.priority_inputs = PriorityInputs()
         self._clear(ClusterSettings())
 
     def _clear(self, settings: ClusterSettings) -> None:
@@ -58,6 +61,7 @@ class Projection:
         self.nodes: dict[str, Node] = {}
         self.table = NodeTable(())
         self.eligibility = Eligibility(self.table, {})
+        self._price()
         self.records: dict[int, JobRecord] = {}
         self.queue = Queue()
         #: (end of time limit, job number) of all that hold resources, ascending
@@ -75,7 +79,8 @@ class Projection:
         self.profile = Profile(self.table)
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
-        #: when the priorities of all jobs were last worked out
+        #: jobs whose rank has changed by itself, and when that was last looked for
+        self._reorder: dict[int, JobRecord] = {}
         self._priorities_at = 0.0
         #: jobs whose place in the queue must be looked at before the next snapshot
         self._unplaced: dict[int, JobRecord] = {}
@@ -99,12 +104,12 @@ class Projection:
         for job in jobs:
             self._load(job)
 
-    def snapshot(self, now: float) -> Snapshot:
+    def snapshot(self, now: float, reorder_max: int | None = None) -> Snapshot:
         """The state as a cycle reads it at `now` (seconds since the epoch):
 
         a view, to be used before the next `apply`.
         """
-        self.settle(now)
+        self.settle(now, reorder_max)
         self._check_promises()
         return Snapshot(
             now=now,
@@ -120,6 +125,7 @@ class Projection:
             licenses=self.licenses,
             ledger=self.ledger,
             profile=self.profile,
+            pricing=self.pricing,
             partition_freed=self.partition_freed,
             memo=self.memo,
         )
@@ -186,6 +192,7 @@ class Projection:
         for name, nodes in self.eligibility.partition_nodes.items():
             for index in nodes.tolist():
                 self._node_partitions[index].append(name)
+        self._price()
         self.licenses.total = dict(self.settings.licenses)
         self.queue = Queue()
         for record in self.records.values():
@@ -231,26 +238,53 @@ class Projection:
         """Look at the job's place in the queue before the next snapshot."""
         self._unplaced[record.id] = record
 
-    def settle(self, now: float) -> None:
-        """Put jobs into the queue, take them out or move them, as their records and the time say."""
-        factors = has_factors(self.settings)
-        if factors and now - self._priorities_at >= CALC_PERIOD_SECONDS:
+    def settle(self, now: float, reorder_max: int | None = None) -> None:
+        """Put jobs into the queue, take them out or move them, as their records and the time say.
+
+        `reorder_max`: of those whose priorities have changed by themselves, move no more than so many now.
+        """
+        if self.pricing.per_second and now - self._priorities_at >= self.settings.priority_policy.calc_period_seconds:
             self._priorities_at = now
-            self._unplaced.update((record.id, record) for record in self.records.values() if record.entries)
-        for record in self._unplaced.values():
+            self._reorder.update(
+                (record.id, record) for record in self.records.values() if record.entries and record.ranked_until <= now
+            )
+        moved = self._take_some(reorder_max)
+        for record in (*self._unplaced.values(), *(moved[number] for number in moved if number not in self._unplaced)):
+            queued = record.queued if record.id not in self._unplaced else 0
             if record.entries:
                 self.queue.remove(record)
             if record.waiting:
                 self.queue.add(record, self._entries(record, now))
+                # One that only moves has not come later than the promises that there are.
+                record.queued = queued or record.queued
         self._unplaced.clear()
 
-    def _entries(self, record: JobRecord, now: float) -> list[tuple[int, int, Request]]:
-        """(PriorityTier, priority, request) for each partition in which the job waits."""
-        sizes = len(self.table.rows), int(self.table.cpus_total.sum()) if has_factors(self.settings) else 0
-        return [
-            (tier, priority(record, request, self.settings, now, *sizes), request)
-            for tier, request in self._requests(record)
-        ]
+    def _take_some(self, reorder_max: int | None) -> dict[int, JobRecord]:
+        if reorder_max is None or len(self._reorder) <= reorder_max:
+            some, self._reorder = self._reorder, {}
+            return some
+        return dict(self._reorder.popitem() for _ in range(reorder_max))
+
+    def _entries(self, record: JobRecord, now: float) -> list[tuple[int, float, Request]]:
+        """(PriorityTier, rank, request) for each partition in which the job waits."""
+        found = []
+        record.ranked_until = NEVER
+        for tier, request in self._requests(record):
+            rank, until = self.pricing.rank(record, request.partition, now)
+            record.ranked_until = min(record.ranked_until, until)
+            found.append((tier, rank, request))
+        return found
+
+    def set_priority_inputs(self, inputs: PriorityInputs) -> None:
+        """Accounting's part of priorities has changed."""
+        self.priority_inputs = inputs
+        self._price()
+        self._reorder.update((record.id, record) for record in self.records.values() if record.entries)
+
+    def _price(self) -> None:
+        members = {name: nodes.tolist() for name, nodes in self.eligibility.partition_nodes.items()}
+        totals = totals_of(self.table.rows, members)
+        self.pricing = Pricing(self.settings, self.partitions, totals, self.priority_inputs)
 
     def put_job(self, job: Job) -> JobRecord:
         """A new record, or all that a changed one says about waiting."""
@@ -382,6 +416,7 @@ class Projection:
         if record is None:
             return
         self._unplaced.pop(job_id, None)
+        self._reorder.pop(job_id, None)
         if record.entries:
             self.queue.remove(record)
         if job_id not in self.array_running:

@@ -215,7 +215,10 @@ class Promises:
             return False
         if policy.promise_once and record.id in self._once:
             return False
-        if now - record.eligible_at < policy.promise_age_seconds or record.priority < policy.promise_priority_min:
+        if now - record.eligible_at < policy.promise_age_seconds:
+            return False
+        least = policy.promise_priority_min
+        if least and self._snapshot.pricing.priority(record, request.partition, now) < least:
             return False
         user, home, account = record.spec.uid, request.partition, record.spec.account
         return not any(

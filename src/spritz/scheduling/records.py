@@ -35,8 +35,8 @@ CORE_REASONS = frozenset(
     }
 )
 
-#: (−PriorityTier, −priority, submitted, number): ascending is first to last.
-SortKey = tuple[int, int, float, int]
+#: (−PriorityTier, −rank, submitted, number): ascending is first to last.
+SortKey = tuple[int, float, float, int]
 
 
 class JobRecord:
@@ -65,6 +65,7 @@ class JobRecord:
         "preempting",
         "priority",
         "queued",
+        "ranked_until",
         "reason",
         "reason_detail",
         "request",
@@ -110,6 +111,8 @@ class JobRecord:
         self.entries: list[tuple[SortKey, Shape]] = []
         #: `Queue.count` when it took its place in the queue
         self.queued = 0
+        #: its rank stays as it is until then
+        self.ranked_until = 0.0
 
     @property
     def waiting(self) -> bool:
@@ -233,16 +236,16 @@ class Queue:
     def __len__(self) -> int:
         return sum(len(shape.keys) for shape in self.shapes.values())
 
-    def add(self, record: JobRecord, requests: list[tuple[int, int, Request]]) -> None:
-        """The job waits for any of these requests; (PriorityTier, priority, request) each."""
+    def add(self, record: JobRecord, requests: list[tuple[int, float, Request]]) -> None:
+        """The job waits for any of these requests; (PriorityTier, rank, request) each."""
         self.count += 1
         record.queued = self.count
-        for tier, priority, request in requests:
+        for tier, rank, request in requests:
             shape = self.shapes.get(request)
             if shape is None:
                 self._made += 1
                 shape = self.shapes[request] = Shape(request, self._made)
-            key = (-tier, -priority, record.submitted_at, record.id)
+            key = (-tier, -rank, record.submitted_at, record.id)
             shape.add(key, record)
             record.entries.append((key, shape))
         self.note(record)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
+    from spritz.scheduling.priority import Pricing
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import JobRecord, Queue
     from spritz.scheduling.request import Request
@@ -79,6 +80,7 @@ class Snapshot:
         "now",
         "partition_freed",
         "partitions",
+        "pricing",
         "profile",
         "queue",
         "records",
@@ -102,6 +104,7 @@ class Snapshot:
         licenses: LicensePool,
         ledger: Ledger,
         profile: Profile,
+        pricing: Pricing,
         partition_freed: dict[str, int],
         memo: Memo,
     ) -> None:
@@ -118,6 +121,7 @@ class Snapshot:
         self.licenses = licenses
         self.ledger = ledger
         self.profile = profile
+        self.pricing = pricing
         self.partition_freed = partition_freed
         self.memo = memo
 

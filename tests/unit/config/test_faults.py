@@ -136,7 +136,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ),
         ("RebootProgram=/x", "RebootProgram is not implemented yet and has no effect"),
         ("AuthType=auth/munge", "AuthType has no effect: Spritz authenticates by itself"),
-        ("SchedulerParameters=bf_continue", "SchedulerParameters=bf_continue is not implemented yet"),
+        ("SchedulerParameters=bf_busy_nodes", "SchedulerParameters=bf_busy_nodes is not implemented yet"),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),
         ("SlurmctldParameters=enable_configless", "SlurmctldParameters=enable_configless is not implemented yet"),
         ("TaskPluginParam=Cores", "TaskPluginParam=Cores is not implemented yet"),

@@ -15,7 +15,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             bf_continue bf_hetjob_immediate bf_hetjob_prio bf_interval bf_job_part_count_reserve bf_licenses
             bf_max_job_array_resv bf_max_job_assoc bf_max_job_part bf_max_job_start bf_max_job_test bf_max_job_user
             bf_max_job_user_part bf_max_time bf_min_age_reserve bf_min_prio_reserve bf_node_space_size
-            bf_one_resv_per_job bf_resolution bf_running_job_reserve bf_topopt_enable bf_topopt_iterations bf_window
+            bf_one_resv_per_job bf_policy bf_resolution bf_running_job_reserve bf_topopt_enable bf_topopt_iterations
+            bf_window
             bf_window_linear bf_yield_interval bf_yield_rpc_cnt bf_yield_sleep build_queue_timeout
             correspond_after_task_cnt default_gbytes default_queue_depth defer defer_batch delay_boot
             disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
@@ -65,7 +66,19 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 INTEGERS: dict[str, tuple[int, int]] = {
     "bf_interval": (1, 43_200),
     "bf_window": (1, 43_200),
-    "bf_max_job_test": (1, 1_000_000),
+    "bf_max_job_test": (0, 1_000_000),
+    "bf_max_job_array_resv": (0, 1000),
+    "bf_max_job_assoc": (0, 1_000_000),
+    "bf_max_job_part": (0, 1_000_000),
+    "bf_max_job_start": (0, 10_000),
+    "bf_max_job_user": (0, 1_000_000),
+    "bf_max_job_user_part": (0, 1_000_000),
+    "bf_min_age_reserve": (0, 2_592_000),
+    "bf_min_prio_reserve": (0, 2**32 - 1),
+    "bf_resolution": (1, 3600),
+    "batch_sched_delay": (0, 86_400),
+    "sched_interval": (1, 86_400),
+    "sched_min_interval": (0, 2**31 - 1),
     "default_queue_depth": (0, 2**31 - 1),
     "max_array_tasks": (1, 4_000_001),
     "max_script_size": (1, 512 * 1024 * 1024),

@@ -22,7 +22,8 @@ SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResou
 TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheckInterval Licenses
 PreemptExemptTime PreemptParameters SchedulerTimeSlice
 AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs
-PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition
+PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
+PriorityCalcPeriod
 """
 
 _NODE = """
@@ -39,6 +40,12 @@ RootOnly State
 
 _OPTIONS = """
 SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerParameters.default_queue_depth
+SchedulerParameters.bf_max_job_array_resv SchedulerParameters.bf_max_job_assoc
+SchedulerParameters.bf_max_job_part SchedulerParameters.bf_max_job_start SchedulerParameters.bf_max_job_user
+SchedulerParameters.bf_max_job_user_part SchedulerParameters.bf_min_age_reserve SchedulerParameters.bf_min_prio_reserve
+SchedulerParameters.bf_one_resv_per_job SchedulerParameters.bf_policy SchedulerParameters.bf_resolution
+SchedulerParameters.bf_window SchedulerParameters.batch_sched_delay SchedulerParameters.defer
+SchedulerParameters.defer_batch SchedulerParameters.sched_interval SchedulerParameters.sched_min_interval
 SchedulerParameters.enable_user_top SchedulerParameters.nohold_on_prolog_fail
 SchedulerParameters.max_array_tasks SchedulerParameters.max_script_size
 SchedulerParameters.preempt_reorder_count SchedulerParameters.preempt_strict_order
@@ -90,6 +97,10 @@ HONOURED: dict[str, frozenset[str]] = {
     "PreemptType": frozenset({"preempt/none", "preempt/partition_prio"}),
     "PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
     "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
+    "PriorityFlags": frozenset(
+        {"ACCRUE_ALWAYS", "SMALL_RELATIVE_TO_TIME", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART"}
+        | {"NO_NORMAL_QOS", "NO_NORMAL_TRES"}
+    ),
     "PriorityType": frozenset({"priority/basic", "priority/multifactor"}),
     "ProctrackType": frozenset({"proctrack/cgroup", "proctrack/linuxproc", "proctrack/pgid"}),
     "SchedulerType": frozenset({"sched/backfill", "sched/builtin"}),
@@ -117,6 +128,17 @@ HONOURED: dict[str, frozenset[str]] = {
 
 #: key -> what Spritz does instead. A value given is warned of once.
 MOOT: dict[str, str] = {
+    "SchedulerParameters.bf_continue": "a full cycle works on a copy of its own and is never cut short",
+    "SchedulerParameters.bf_max_time": "a full cycle runs in a process of its own; bf_max_job_test bounds its work",
+    "SchedulerParameters.bf_node_space_size": "the profile of free resources grows as it must",
+    "SchedulerParameters.bf_window_linear": "free resources are known to the second, however far ahead",
+    "SchedulerParameters.bf_yield_interval": "a full cycle runs in a process of its own and holds nobody up",
+    "SchedulerParameters.bf_yield_rpc_cnt": "a full cycle runs in a process of its own and holds nobody up",
+    "SchedulerParameters.bf_yield_sleep": "a full cycle runs in a process of its own and holds nobody up",
+    "SchedulerParameters.build_queue_timeout": "the queue is kept in order, and not built for each cycle",
+    "SchedulerParameters.max_rpc_cnt": "requests are answered during cycles",
+    "SchedulerParameters.max_sched_time": "quick cycles take at most a third of the controller's time",
+    "SchedulerParameters.partition_job_depth": "equal requests are tested once, so depth costs nothing",
     "AuthInfo": "Spritz authenticates by itself",
     "AuthType": "Spritz authenticates by itself and needs no munge",
     "CredType": "Spritz signs nothing with munge",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.rows import row_of
+from spritz.controller.outlook import FIELDS
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.job import Job
 from spritz.model.queries import GetScript, JobRows, Jobs, ListJobs, Script
@@ -54,10 +55,13 @@ class JobQueries:
             raise SpritzError(jobs.text, code=jobs.code)
         if not request.all and not caller.admin:
             jobs = visible_jobs(state, jobs, caller)
+        outlook = context.outlook if not request.fields or FIELDS.intersection(request.fields) else None
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
+            if outlook is not None:
+                piece = [outlook.of(job, now) for job in piece]
             if row is not None:
                 yield JobRows(now=now, version=version, rows=[row(job) for job in piece])
             else:

@@ -10,6 +10,7 @@ from spritz.controller.api.events import EventStream
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
+from spritz.controller.api.priorities import PriorityQueries
 from spritz.controller.api.reports import PLAIN_REPORTS, Reports
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
@@ -38,6 +39,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         **dict.fromkeys(PLAIN_REPORTS, taken.plain),
         queries.ListJobs: jobs.list_jobs,
         queries.GetScript: jobs.get_script,
+        queries.ListPriorities: PriorityQueries(context).list_priorities,
         queries.ListSteps: StepQueries(context).list_steps,
         queries.ListNodes: NodeQueries(context).list_nodes,
         queries.ListPartitions: PartitionQueries(context).list_partitions,

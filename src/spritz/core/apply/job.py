@@ -152,6 +152,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         allocation=allocation,
         last_evaluated_at=event.at,
         licenses=event.licenses,
+        priority=event.priority or state.jobs[event.job_id].priority,
     )
     if job.flags & _PENDING_FLAGS:
         job = replace(job, flags=int(job.flags & ~_PENDING_FLAGS))

@@ -189,6 +189,7 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
             licenses=(choose(turn.state, job.spec.licenses) or ()) if job.spec.licenses else (),
             ends_at=0.0 if minutes >= INFINITE else turn.now + minutes * 60.0,
             configuring=turn.state.settings.prolog_slurmctld,
+            priority=start.priority,
         )
     )
     if job.spec.batch and not turn.state.settings.prolog_slurmctld:

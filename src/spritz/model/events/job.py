@@ -101,6 +101,8 @@ class JobStarted(Event, frozen=True, kw_only=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: PrologSlurmctld runs first: nothing is launched before JobConfigured
     configuring: bool = False
+    #: in force when it started (0: the record's)
+    priority: int = 0
 
 
 class JobConfigured(Event, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""sprio's columns and listing."""

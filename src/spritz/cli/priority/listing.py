@@ -1,0 +1,184 @@
+"""Columns of sprio, and one listing. Weighted parts are whole numbers, normalised ones have seven places.
+
+Source: sprio(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.format import columns
+from spritz.cli.format.columns import Field
+from spritz.cli.queue.ask import targets, users, words
+from spritz.cli.queue.sort import SortError, parse_sort
+from spritz.model.commands.job import JobFilter
+from spritz.model.priority import PRIORITY_MAX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from spritz.cli.context import Context
+    from spritz.model.priority import PriorityFactors, PriorityWeights
+    from spritz.model.queries import Priorities
+
+#: factor -> its weight's name
+_FACTORS = {
+    "age": "age",
+    "assoc": "assoc",
+    "fairshare": "fairshare",
+    "job_size": "job_size",
+    "partition_factor": "partition",
+    "qos_factor": "qos",
+}
+
+
+def _norm(header: str, factor: str) -> Field:
+    return Field(header, (factor,), lambda now, value: f"{value:.7f}")
+
+
+def _weighted(header: str, factor: str) -> Field:
+    def render(now: float, weights: PriorityWeights, value: float | None) -> str:
+        weight: int = getattr(weights, _FACTORS[factor])
+        return str(weight if value is None else int(weight * value))
+
+    return Field(header, ("weights", factor), render, sort=lambda weights, value: value)
+
+
+def _tres(now: float, weights: PriorityWeights, value: Sequence[tuple[str, float]] | None) -> str:
+    if value is None:
+        return ",".join(f"{name}={int(weight)}" for name, weight in weights.tres)
+    shares = dict(value)
+    return ",".join(f"{name}={int(weight * shares.get(name, 0.0))}" for name, weight in weights.tres)
+
+
+def _number(now: float, value: int) -> str:
+    return str(value)
+
+
+LETTERS: dict[str, Field] = {
+    "a": _norm("AGE", "age"),
+    "A": _weighted("AGE", "age"),
+    "b": _norm("ASSOC", "assoc"),
+    "B": _weighted("ASSOC", "assoc"),
+    "c": Field("CLUSTER", refused="there is one cluster; federations are not built"),
+    "f": _norm("FAIRSHARE", "fairshare"),
+    "F": _weighted("FAIRSHARE", "fairshare"),
+    "i": Field("JOBID", ("job_id",), sort=lambda value: value),
+    "j": _norm("JOBSIZE", "job_size"),
+    "J": _weighted("JOBSIZE", "job_size"),
+    "n": Field("QOSNAME", ("qos",)),
+    "N": Field("NICE", ("nice",), sort=lambda value: value),
+    "o": Field("ACCOUNT", ("account",)),
+    "p": _norm("PARTITION", "partition_factor"),
+    "P": _weighted("PARTITION", "partition_factor"),
+    "q": _norm("QOS", "qos_factor"),
+    "Q": _weighted("QOS", "qos_factor"),
+    "r": Field("PARTITION", ("partition",)),
+    "S": Field("SITE", ("site",), _number, sort=lambda value: value),
+    "t": Field("TRES", ("tres",), lambda now, value: ",".join(f"{name}={share:.2f}" for name, share in value)),
+    "T": Field("TRES", ("weights", "tres"), _tres),
+    "u": Field("USER", ("user",)),
+    "y": Field("PRIORITY", ("priority",), lambda now, value: f"{value / PRIORITY_MAX:.14f}"),
+    "Y": Field("PRIORITY", ("priority",), _number, sort=lambda value: value),
+}
+
+#: (letter of the weighted part, of the normalised one, name of the weight)
+_PARTS = (
+    ("A", "a", "age"),
+    ("B", "b", "assoc"),
+    ("F", "f", "fairshare"),
+    ("J", "j", "job_size"),
+    ("P", "p", "partition"),
+    ("Q", "q", "qos"),
+)
+
+
+def default_format(given: Mapping[str, str], weights: PriorityWeights) -> str:
+    """As sprio has it: a column for each factor that weighs anything, with --long for every one."""
+    every, norm, only_weights = "long" in given, "norm" in given, "weights" in given
+    text = "%.15i %9r"
+    if every or "user" in given:
+        text += " %.8u"
+    text += " %.10y" if norm else " %.10Y"
+    text += "" if norm else " %.10S"
+    for weighted, normal, name in _PARTS:
+        if every or getattr(weights, name):
+            text += f" %.10{normal if norm and not only_weights else weighted}"
+    if every and not norm:
+        text += " %.11N"
+    if weights.tres:
+        text += " %20t" if norm and not only_weights else " %20T"
+    return text
+
+
+class Listing:
+    """What was asked for, and its printing. Raises SpritzError for a list of jobs that is none."""
+
+    def __init__(self, given: Mapping[str, str], context: Context) -> None:
+        self._given = given
+        self._context = context
+        uids, _ = users(given, context)
+        self.wanted = JobFilter(
+            targets=targets(given["jobs"]) if given.get("jobs") else (),
+            users=uids,
+            partitions=words(given.get("partition", "")),
+            states=("PENDING",),
+        )
+
+    def show(self, pieces: Sequence[Priorities]) -> None:
+        """Headings and lines."""
+        given, context = self._given, self._context
+        weights, now = pieces[0].weights, pieces[0].now
+
+        def complain(what: str) -> None:
+            context.error(f"Invalid job format specification: {what}")
+
+        text = given.get("format") or default_format(given, weights)
+        chosen = columns.parse_letters(text, LETTERS, complain)
+        lines = columns.Lines(chosen)
+        if "noheader" not in given:
+            context.out(columns.header_line(chosen).rstrip() + "\n")
+        if "weights" in given:
+            context.out(_weights_line(chosen, weights) + "\n")
+            return
+        rows = [row for piece in pieces for row in piece.rows]
+        homes = words(given.get("partition", ""))
+        if homes:
+            rows = [row for row in rows if row.partition in homes]
+        try:
+            keys = parse_sort(given.get("sort") or "i", LETTERS)
+        except SortError as error:
+            context.error(f"Invalid sort specification: {error}")
+            keys = []
+        for key in keys:
+            rows.sort(key=_sort_key(key.field, now, weights), reverse=key.descending)
+        for row in rows:
+            context.out(lines.line(now, _values(row, weights, lines.needs)) + "\n")
+
+
+def _values(row: PriorityFactors, weights: PriorityWeights, needs: Sequence[str]) -> list[object]:
+    return [weights if path == "weights" else getattr(row, path) for path in needs]
+
+
+def _sort_key(field: Field, now: float, weights: PriorityWeights) -> Callable[[PriorityFactors], Any]:
+    """Any: keys of one field are of one type."""
+    if field.sort is not None:
+        make = field.sort
+        return lambda row: make(*_values(row, weights, field.needs))
+    return lambda row: field.render(now, *_values(row, weights, field.needs))
+
+
+def _weights_line(chosen: Sequence[columns.Column], weights: PriorityWeights) -> str:
+    cells = []
+    for column in chosen:
+        needs = column.field.needs
+        if needs == ("job_id",):
+            text = "Weights"
+        elif needs == ("site",):
+            text = "1"
+        elif needs[:1] == ("weights",):
+            text = column.field.render(0.0, weights, None)
+        else:
+            text = ""
+        cells.append(column.cell(text))
+    return "".join(cells).rstrip()

@@ -1,0 +1,124 @@
+"""sprio: what the priorities of waiting jobs are made of.
+
+Source: sprio(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.client.sync import Connection
+
+_FEDERATION = "there is one cluster; federations are not built"
+
+OPTIONS: tuple[Row, ...] = (
+    Row("clusters", "M", "NAMES", refused="there is one cluster"),
+    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("federation", "", "", refused=_FEDERATION),
+    Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SPRIO_FORMAT"),
+    Row("help", "", "", "this text"),
+    Row("jobs", "j", "[=IDS]", "only these jobs"),
+    Row("job", "", "[=IDS]", alias="jobs"),
+    Row("local", "", "", "this cluster only (there is no other)"),
+    Row("long", "l", "", "every factor, with users and nice values"),
+    Row("noheader", "h", "", "no headings"),
+    Row("norm", "n", "", "factors before their weights"),
+    Row("partition", "p", "NAMES", "only these partitions"),
+    Row("sibling", "", "", refused=_FEDERATION),
+    Row("sort", "S", "LETTERS", "order, by letters of --format; - before one turns it round"),
+    Row("usage", "", "", "a short usage"),
+    Row("user", "u", "USERS", "only jobs of these users"),
+    Row("users", "", "USERS", alias="user"),
+    Row("verbose", "v", "", "say what is asked for"),
+    Row("version", "V", "", "the version"),
+    Row("weights", "w", "", "the weights, and no jobs"),
+)
+
+_SYNOPSIS = "[OPTIONS]"
+
+USAGE = """\
+Usage: sprio [-j jid[s]] [-u user_name[s]] [-o format] [-p partitions]
+   [--sort fields] [-h --noheader] [-n --norm] [-l --long] [-w --weights]
+   [--usage] [-v]
+"""
+
+_NOT_MULTIFACTOR = """\
+You are not running a supported priority plugin
+(priority/basic).
+Only 'priority/multifactor' is supported.
+"""
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, words = parsed
+    said = {key for key, _ in found}
+    if said & {"help", "usage", "version"}:
+        return _about(said, context)
+    if words:
+        context.error(f"Unrecognized option: {words[0]}")
+        context.err(USAGE)
+        return 1
+    from spritz.cli.queue.ask import merge
+    from spritz.cli.silent import Silent
+
+    given = merge(found, OPTIONS, context)
+    try:
+        return _run(given, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _about(said: set[str], context: Context) -> int:
+    from spritz.cli.options import help_text, version_text
+
+    if "version" in said:
+        context.out(version_text())
+    elif "help" in said:
+        context.out(help_text("sprio", _SYNOPSIS, OPTIONS))
+    else:
+        context.out(USAGE)
+    return 0
+
+
+def _run(given: dict[str, str], context: Context) -> int:
+    from spritz.cli.priority.listing import Listing
+    from spritz.model.queries import ListPriorities, Priorities
+
+    listing = Listing(given, context)
+    with _connected(context) as controller:
+        request = ListPriorities(filter=listing.wanted)
+        pieces = list(controller.stream(request, Priorities, timeout=controller.timeout_seconds))
+    if not pieces[0].weights.multifactor:
+        context.err(_NOT_MULTIFACTOR)
+        return 1
+    listing.show(pieces)
+    return 0
+
+
+def _connected(context: Context) -> Connection:
+    """A connection, or sprio's words for that there is none. Raises Silent."""
+    from spritz.cli.silent import Silent
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+
+    try:
+        return connect_controller()
+    except ClientError as error:
+        context.error(f"Couldn't get priority factors from controller: {error.message}")
+        if error.hint and context.stderr.isatty():
+            context.info(error.hint)
+        raise Silent from error
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sprio", main)

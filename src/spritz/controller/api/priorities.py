@@ -1,0 +1,42 @@
+"""What priorities are made of. Source: sprio(1)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from spritz.controller.api.filters import matching_jobs
+from spritz.controller.api.jobs import visible_jobs
+from spritz.model.errors import Rejection
+from spritz.model.queries import ListPriorities, Priorities
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+
+#: Jobs in one turn of the loop: about 5 ms.
+JOBS_PER_SLICE = 250
+
+
+class PriorityQueries:
+    """Answers ListPriorities."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def list_priorities(self, request: ListPriorities, call: Call) -> AsyncIterator[Struct]:
+        """Stream the parts of waiting jobs' priorities, by job and partition."""
+        context = self._context
+        caller = context.identity.caller(call)
+        found = matching_jobs(context.machine.state, request.filter)
+        jobs = [] if isinstance(found, Rejection) else found
+        if not caller.admin:
+            jobs = visible_jobs(context.machine.state, jobs, caller)
+        now, weights = context.clock.now(), context.outlook.weights
+        await context.writer.durable()
+        for start in range(0, len(jobs) or 1, JOBS_PER_SLICE):
+            rows = [item for job in jobs[start : start + JOBS_PER_SLICE] for item in context.outlook.factors(job, now)]
+            yield Priorities(now=now, weights=weights, rows=rows)
+            await context.clock.sleep(0)

@@ -1,0 +1,83 @@
+"""What is said of waiting jobs beyond their records: the priority in force, and when and where they will start.
+
+Neither is journaled: priorities are reckoned when somebody asks, by the scheduler's own rule, and expected starts are
+those of the last full cycle.
+
+Source: squeue(1) --start, sprio(1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from spritz.model.job import Hold
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.model.job import Job
+    from spritz.model.plan import Forecast
+    from spritz.model.priority import PriorityFactors, PriorityWeights
+    from spritz.scheduling.projection import Projection
+
+#: Fields that an outlook adds to; other listings need none.
+FIELDS = frozenset({"priority", "expected_start_at", "expected_nodes"})
+
+
+class Outlook:
+    """Made and fed by the scheduler's driver."""
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+        self._job_ids = np.zeros(0, np.int64)
+        self._start_at = np.zeros(0, np.float64)
+        self._ends = np.zeros(0, np.int64)
+        self._nodes = np.zeros(0, np.int32)
+        self._names: list[str] = []
+
+    @property
+    def weights(self) -> PriorityWeights:
+        """What factors are multiplied with."""
+        return self._projection.pricing.weights
+
+    def adopt(self, forecast: Forecast) -> None:
+        """A full cycle has reckoned anew."""
+        self._job_ids = np.frombuffer(forecast.job_ids, np.int64)
+        self._start_at = np.frombuffer(forecast.start_at, np.float64)
+        self._ends = np.frombuffer(forecast.ends, np.int64)
+        self._nodes = np.frombuffer(forecast.nodes, np.int32)
+        self._names = [row.name for row in self._projection.table.rows]
+
+    def of(self, job: Job, now: float) -> Job:
+        """The record with all that is known of its future; others than waiting jobs as they are."""
+        if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
+            return job
+        priority = max((item.priority for item in self._prices(job, now)), default=job.priority)
+        start_at, nodes = self._expected(job.id)
+        if not job.eligible_at or not start_at:
+            return replace(job, priority=priority)
+        return replace(job, priority=priority, expected_start_at=max(start_at, now), expected_nodes=nodes)
+
+    def factors(self, job: Job, now: float) -> list[PriorityFactors]:
+        """The parts of its priority, one item a partition; none for a job that may not start yet."""
+        if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
+            return []
+        waits = 0.0 < job.eligible_at <= now or self._projection.settings.priority_policy.accrue_always
+        return list(self._prices(job, now)) if waits else []
+
+    def _prices(self, job: Job, now: float) -> Iterator[PriorityFactors]:
+        pricing = self._projection.pricing
+        for name in job.spec.partitions or (job.partition,):
+            yield pricing.factors(job, name, now)
+
+    def _expected(self, job_id: int) -> tuple[float, tuple[str, ...]]:
+        place = int(np.searchsorted(self._job_ids, job_id))
+        if place == len(self._job_ids) or self._job_ids[place] != job_id:
+            return 0.0, ()
+        first = int(self._ends[place - 1]) if place else 0
+        nodes = self._nodes[first : int(self._ends[place])].tolist()
+        return float(self._start_at[place]), tuple(self._names[index] for index in nodes)

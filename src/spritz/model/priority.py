@@ -1,0 +1,78 @@
+"""What a job's priority is made of, as sprio shows it, and what of it comes from accounting.
+
+Source: sprio(1); slurm.conf(5) PriorityWeight*, PriorityFlags; https://slurm.schedmd.com/priority_multifactor.html.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+PRIORITY_MAX = 0xFFFFFFFF
+
+
+class PriorityPolicy(Struct, frozen=True, kw_only=True):
+    """Weights and rules of PriorityType=priority/multifactor besides age, size and partition."""
+
+    weight_assoc: int = 0
+    weight_fairshare: int = 0
+    weight_qos: int = 0
+    #: (TRES, weight): cpu, mem, node, gres/gpu …
+    weight_tres: tuple[tuple[str, float], ...] = ()
+    favor_small: bool = False
+    #: age from submission on, even while a job may not start
+    accrue_always: bool = False
+    #: jobs that run go on getting older
+    calculate_running: bool = False
+    #: size is CPUs over time limit
+    relative_to_time: bool = False
+    #: of ASSOC, PART, QOS, TRES: taken as they are, not as a share of the largest
+    not_normal: tuple[str, ...] = ()
+    calc_period_seconds: float = 300.0
+
+
+class PriorityInputs(Struct, frozen=True, kw_only=True):
+    """What accounting knows: made there, and given to the scheduler when it changes.
+
+    `fairshare`: (account, user) -> factor 0..1; `associations`: (account, user) -> Priority; `qos`: name -> Priority.
+    Whoever is in none of them has 0.
+    """
+
+    fairshare: dict[tuple[str, str], float] = {}
+    associations: dict[tuple[str, str], int] = {}
+    qos: dict[str, int] = {}
+
+
+class PriorityFactors(Struct, frozen=True, kw_only=True):
+    """One job in one partition: factors as they are before their weights (0..1, unless PriorityFlags say otherwise),
+    and the sum. A priority set by hand has no factors.
+    """
+
+    job_id: int
+    partition: str
+    user: str
+    account: str
+    qos: str
+    age: float = 0.0
+    assoc: float = 0.0
+    fairshare: float = 0.0
+    job_size: float = 0.0
+    partition_factor: float = 0.0
+    qos_factor: float = 0.0
+    tres: tuple[tuple[str, float], ...] = ()
+    site: int = 0
+    nice: int = 0
+    by_hand: bool = False
+    priority: int = 0
+
+
+class PriorityWeights(Struct, frozen=True, kw_only=True):
+    """What factors are multiplied with. `multifactor` false: there are no factors."""
+
+    multifactor: bool = True
+    age: int = 0
+    assoc: int = 0
+    fairshare: int = 0
+    job_size: int = 0
+    partition: int = 0
+    qos: int = 0
+    tres: tuple[tuple[str, float], ...] = ()

@@ -1,0 +1,162 @@
+"""The formula of multifactor priority, factor by factor, and the order that follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from spritz.model.cluster import ClusterSettings
+from spritz.model.job import Job, JobSpec
+from spritz.model.partition import Partition
+from spritz.model.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
+from spritz.model.resources import GresRequest
+from spritz.scheduling.priority import Pricing, Totals
+from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
+
+TOTALS = Totals(10, 80, {"p": {"cpu": 40, "mem": 4000, "node": 5, "gres/gpu": 20}})
+PARTITIONS = {"p": Partition(name="p", priority_job_factor=5), "q": Partition(name="q", priority_job_factor=20)}
+INPUTS = PriorityInputs(
+    fairshare={("ml", "ann"): 0.25}, associations={("ml", "ann"): 3, ("ml", "bob"): 12}, qos={"high": 5, "top": 50}
+)
+
+
+def pricing(policy: dict[str, Any] | None = None, **fields: Any) -> Pricing:
+    fields = {"priority_policy": PriorityPolicy(**(policy or {})), "priority_max_age_seconds": 1000, **fields}
+    return Pricing(ClusterSettings(**fields), PARTITIONS, TOTALS, INPUTS)
+
+
+def job(**fields: Any) -> Job:
+    request = {"user": "ann", "account": "ml", "qos": "high", "nodes_min": 2, "tasks": 8, "time_limit_minutes": 10}
+    spec_fields = {
+        key: fields.pop(key) for key in list(fields) if key in JobSpec.__struct_fields__ and key != "priority"
+    }
+    return Job(
+        **{"id": 1, "spec": JobSpec(**{**request, **spec_fields}), "priority": 1, "eligible_at": 100.0, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields", "changes", "expected"),
+    [
+        ({}, {"priority_weight_age": 1000}, {}, 400),  # 400 s of 1000
+        ({}, {"priority_weight_age": 1000}, {"eligible_at": -9000.0}, 1000),  # no more than all of it
+        ({}, {"priority_weight_age": 1000}, {"eligible_at": 0.0}, 1),  # not eligible yet
+        ({"accrue_always": True}, {"priority_weight_age": 1000}, {"eligible_at": 0.0, "submitted_at": 300.0}, 200),
+        ({}, {"priority_weight_jobsize": 1000}, {}, 150),  # (2/10 + 8/80) / 2
+        ({"favor_small": True}, {"priority_weight_jobsize": 1000}, {}, 850),
+        # 16 CPUs (two nodes' share) for 10 minutes, of 80
+        ({"relative_to_time": True}, {"priority_weight_jobsize": 10_000}, {}, 200),
+        ({}, {"priority_weight_partition": 1000}, {}, 250),  # 5 of 20
+        ({"not_normal": ("PART",)}, {"priority_weight_partition": 1000}, {}, 5000),
+        ({"weight_fairshare": 1000}, {}, {}, 250),
+        ({"weight_fairshare": 1000}, {}, {"user": "eve"}, 1),
+        ({"weight_assoc": 1000}, {}, {}, 250),  # 3 of 12
+        ({"weight_assoc": 1000, "not_normal": ("ASSOC",)}, {}, {}, 3000),
+        ({"weight_qos": 1000}, {}, {}, 100),  # 5 of 50
+        ({"weight_qos": 1000, "not_normal": ("QOS",)}, {}, {}, 5000),
+        ({"weight_tres": (("cpu", 1000.0), ("gres/gpu", 2000.0))}, {}, {}, 200),  # 8 of 40
+        (
+            {"weight_tres": (("gres/gpu", 2000.0),)},
+            {},
+            {"gpus_per_node": (GresRequest("gpu", "", 4),)},
+            800,  # 8 of 20
+        ),
+        ({"weight_tres": (("cpu", 3.0),), "not_normal": ("TRES",)}, {}, {}, 24),
+        ({"weight_qos": 1000}, {}, {"nice": 60}, 40),
+        ({"weight_qos": 1000}, {}, {"nice": 6000}, 1),  # never 0, which would be held
+        ({"weight_qos": 4_000_000_000}, {}, {"qos": "top", "nice": -2_000_000_000}, PRIORITY_MAX),
+        ({"weight_qos": 1000}, {"priority_multifactor": False}, {"priority": 77}, 77),
+    ],
+)
+def test_each_factor_adds_its_weight(
+    policy: dict[str, Any], fields: dict[str, Any], changes: dict[str, Any], expected: int
+) -> None:
+    """slurm.conf(5) PriorityWeight*, PriorityFlags; half way through a wait of 1000 s."""
+    assert pricing(policy, **fields).priority(job(**changes), "p", 500.0) == expected
+
+
+def test_the_parts_add_up_to_the_whole() -> None:
+    price = pricing(
+        {"weight_qos": 100, "weight_fairshare": 1000, "weight_assoc": 10, "weight_tres": (("cpu", 500.0),)},
+        priority_weight_age=1000,
+        priority_weight_jobsize=400,
+        priority_weight_partition=300,
+    )
+    parts, weights = price.factors(job(nice=7), "p", 600.0), price.weights
+    total = parts.age * weights.age + parts.assoc * weights.assoc + parts.fairshare * weights.fairshare
+    total += parts.job_size * weights.job_size + parts.partition_factor * weights.partition
+    total += parts.qos_factor * weights.qos + parts.tres[0][1] * weights.tres[0][1] - parts.nice
+    assert parts.priority == int(total)
+
+
+def test_a_priority_set_by_hand_has_no_factors() -> None:
+    by_hand = structs.replace(job(), spec=JobSpec(priority=9), priority=9)
+    parts = pricing({}, priority_weight_age=1000).factors(by_hand, "p", 600.0)
+    assert (parts.by_hand, parts.priority, parts.age) == (True, 9, 0.0)
+
+
+ages = st.floats(1.0, 3000.0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(ages, st.integers(-500, 500), st.booleans()), min_size=2, max_size=6), st.floats(0.0, 3000.0))
+def test_ranks_order_jobs_as_their_priorities_do(waits: list[tuple[float, int, bool]], later: float) -> None:
+    """A rank that holds until some time gives the same order until then as exact priorities would."""
+    price = pricing({}, priority_weight_age=10_000_000)
+    jobs = [
+        structs.replace(
+            job(eligible_at=since, nice=nice),
+            **({"spec": JobSpec(priority=2000 + nice), "priority": 2000 + nice} if by_hand else {}),
+        )
+        for since, nice, by_hand in waits
+    ]
+    at = 3000.0
+    ranks = [price.rank(one, "p", at) for one in jobs]
+    then = at + later
+    ranks = [
+        price.rank(one, "p", then) if until <= then else (rank, until)
+        for one, (rank, until) in zip(jobs, ranks, strict=True)
+    ]
+    exact = [price.priority(one, "p", then) for one in jobs]
+    for first in range(len(jobs)):
+        for second in range(len(jobs)):
+            if exact[first] > exact[second] + 1:
+                assert ranks[first][0] > ranks[second][0]
+
+
+def test_the_order_follows_what_accounting_says() -> None:
+    policy = PriorityPolicy(weight_fairshare=1000)
+    site = Site([node("n1", 1)], settings=structs.replace(SETTINGS, priority_policy=policy))
+    poor, rich = (site.submit(spec(1, user=user, account="ml")) for user in ("poor", "rich"))
+    site.projection.set_priority_inputs(PriorityInputs(fairshare={("ml", "poor"): 0.1, ("ml", "rich"): 0.9}))
+    assert list(site.cycle()) == [rich]
+    site.end(rich)
+    site.projection.set_priority_inputs(PriorityInputs(fairshare={("ml", "poor"): 0.9, ("ml", "rich"): 0.1}))
+    again = site.submit(spec(1, user="rich", account="ml"))
+    assert list(site.cycle()) == [poor]
+    assert again not in site.cycle()
+
+
+def test_a_job_of_full_age_is_overtaken_by_nobody_that_only_grows() -> None:
+    """PriorityMaxAge: the aged job is given its place again as others catch up, at most every PriorityCalcPeriod."""
+    site = Site(
+        [node("n1", 1)],
+        [partition("p", ["n1"], default=True)],
+        structs.replace(SETTINGS, priority_weight_age=1000, priority_max_age_seconds=100),
+    )
+    site.submit(spec(1, time_limit_minutes=1000))
+    site.cycle()
+    old = site.submit(spec(1))
+    site.now += 50
+    young = site.submit(spec(1, nice=-400))
+    site.now += 10
+    site.cycle()
+    site.now += 400
+    site.end(1)
+    assert list(site.cycle()) == [young]
+    site.end(young)
+    assert list(site.cycle()) == [old]
