@@ -283,6 +283,9 @@ class Supervisor:
         used = self._account.sample([(task.spec.task_id, task.pid) for task in self._group.tasks if task.running])
         limit = self._watched_bytes
         if limit and used > limit:
+            if not self._oom:
+                self.say(f"error: StepId={self.spec.label} exceeded memory limit ({used} > {limit}), being killed")
+                self.say("error: Exceeded job memory limit")
             self._oom = True
             self._kill()
         wait = self.spec.sample_seconds
