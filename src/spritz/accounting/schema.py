@@ -107,6 +107,7 @@ documents = Table(
 
 Index("jobs_by_id", jobs.c.cluster_id, jobs.c.job_id, jobs.c.number)
 Index("jobs_by_array", jobs.c.cluster_id, jobs.c.array_job_id)
+Index("jobs_by_het", jobs.c.cluster_id, jobs.c.het_job_id)
 Index("jobs_by_user", jobs.c.cluster_id, jobs.c.uid, jobs.c.ended_at)
 Index("jobs_by_account", jobs.c.cluster_id, jobs.c.account, jobs.c.ended_at)
 Index("jobs_by_end", jobs.c.cluster_id, jobs.c.ended_at)
