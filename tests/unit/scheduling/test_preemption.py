@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from spritz.model.commands.cluster import ApplyPlan, Tick
+from spritz.model.commands.job import JobTarget, UpdateJob
 from spritz.model.job import JobSpec, Sharing
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
@@ -326,3 +327,20 @@ def test_licenses_are_reclaimed_if_the_administrator_says_so(reclaim: bool) -> N
     run(here)
     here.submit(high(tasks=1, licenses="matlab"))
     assert victims(run(here)) == ([[first]] if reclaim else [])
+
+
+def test_a_longer_time_limit_is_no_way_out_of_the_grace_time() -> None:
+    here = site(nodes=1, low={"grace_seconds": 20})
+    first = here.submit(low(tasks=4))
+    run(here)
+    here.submit(high(tasks=4))
+    run(here)
+    changes: dict[str, object] = {"time_limit_minutes": 1000}
+    outcome = here.machine.handle(UpdateJob(target=JobTarget(first), changes=changes), here.now)
+    assert outcome.rejection is None
+    for event in outcome.events:
+        here.projection.apply(event)
+    assert here.jobs[first].ends_at == here.now + 20
+    here.now += 20
+    tick(here)
+    assert states(here, first) == ["PENDING"]

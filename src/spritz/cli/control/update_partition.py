@@ -108,6 +108,8 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
             session.context.error(f"Invalid input: {word}")
             raise SpritzError("Acceptable State values are UP, DOWN, DRAIN and INACTIVE") from error
         raise SpritzError(f"Invalid input {word}", hint=f"accepted: {entry.kind.accepted}") from error
+    if key == "PreemptMode" and isinstance(value, tuple):
+        value = ",".join(str(item) for item in value) or "OFF"
     if key == "AllocNodes":
         from spritz.notation.hostlist import expand
 

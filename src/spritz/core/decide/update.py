@@ -175,6 +175,7 @@ def _check_rights(turn: Turn, job: Job, spec: JobSpec) -> None:
 
 def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
     minutes = job.spec.time_limit_minutes
+    grace_ends_at = job.ends_at
     if "time_limit_minutes" in changes and job.state.active:
         granted = minutes or INFINITE
         ends_at = 0.0 if granted >= INFINITE else job.started_at + granted * 60.0 + job.suspended_seconds
@@ -185,7 +186,8 @@ def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
             raise Refused("ESLURM_INVALID_TIME_VALUE")
         granted = -int(-(end_at - job.started_at - job.suspended_seconds) // 60)
         job = replace(job, ends_at=float(end_at), time_limit_minutes=max(granted, 1))
-    return job
+    # A new limit is no way out of being preempted.
+    return replace(job, ends_at=grace_ends_at) if job.preempt_action else job
 
 
 def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
