@@ -10,13 +10,12 @@ import stat
 import subprocess
 from typing import TYPE_CHECKING
 
-from sqlalchemy.engine import URL
-
-from spritz.accounting.engine import parse_url
 from spritz.client.locate import candidates
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
     from spritz.config.loaded import DbdSettings
 
 _USUAL_PORTS = {"mysql": 3306, "postgresql": 5432}
@@ -53,6 +52,11 @@ def check_permissions(path: str, slurm_uid: int) -> None:
 
 def database_url(settings: DbdSettings) -> URL:
     """The database that the Storage keys say. Raises SpritzError."""
+    # Costly to import: the daemon has its pid file before this.
+    from sqlalchemy.engine import URL
+
+    from spritz.accounting.engine import parse_url
+
     given = settings.text("StorageUrl")
     if given:
         url = parse_url(given)

@@ -123,12 +123,33 @@ def _end_start(child: subprocess.Popen[bytes]) -> None:
         child.communicate()
 
 
-def start_beside(command: list[str], environ: dict[str, str], log: str) -> None:
-    """Start a daemon and do not wait until it serves; what it says before it has a log goes to `log`."""
-    with open(log, "ab") as output:
-        subprocess.Popen(
-            [*command, "-n", "5"], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ, cwd="/"
+def start_database(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start slurmdbd without waiting until it serves: jobs do not need it, and what happens meanwhile is recorded then.
+
+    What it says before it has a log goes there too. `await_database` must follow.
+    """
+    with open(paths.database_log, "ab") as output:
+        return subprocess.Popen(
+            [*database_command(paths), "-n", "5"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environ,
+            cwd="/",
         )
+
+
+def await_database(paths: ClusterPaths, child: subprocess.Popen[bytes], timeout_seconds: float = 30.0) -> None:
+    """Return when slurmdbd can be found by its pid file, which is soon. Raises SpritzError if it failed."""
+    deadline = time.monotonic() + timeout_seconds
+    while daemon_pid(paths.database_pid, DATABASE, paths.slurmdbd_conf) is None:
+        if child.poll() is not None and child.returncode != 0:
+            raise SpritzError(f"slurmdbd ended with status {child.returncode}", hint=f"its log is {paths.database_log}")
+        if time.monotonic() > deadline:
+            raise SpritzError(
+                f"slurmdbd did not start within {timeout_seconds:.0f} s", hint=f"its log is {paths.database_log}"
+            )
+        time.sleep(0.01)
 
 
 def stop(pid: int, timeout_seconds: float = 10.0) -> bool:

@@ -127,7 +127,7 @@ def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     if not os.path.exists(paths.slurm_conf):
         return
-    logs = {"slurmctld": paths.controller_log, "slurmd": paths.node_log}
+    logs = {"slurmctld": paths.controller_log, "slurmd": paths.node_log, "slurmdbd": paths.database_log}
     for name, pid in daemons.living(paths).items():
         if pid is None:
             advice = "start it with `spritz up`"

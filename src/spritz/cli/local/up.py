@@ -65,15 +65,16 @@ def run(arguments: Namespace, context: Context) -> int:
         commands.append(daemons.controller_command(paths))
     if alive["slurmd"] is None:
         commands.append(daemons.node_command(paths, nodes))
+    environ = _daemon_environment(context)
+    database = daemons.start_database(paths, environ) if alive.get("slurmdbd", 0) is None else None
     try:
-        daemons.start(commands, _daemon_environment(context))
+        daemons.start(commands, environ)
+        if database is not None:
+            daemons.await_database(paths, database)
     except BaseException:
         # One that cannot start, or Ctrl-C: what was started beside it does not stay behind alone.
         _stop_again(paths, alive)
         raise
-    if "slurmdbd" in alive and alive["slurmdbd"] is None:
-        # Jobs do not wait for it: what happens meanwhile is recorded when it serves.
-        daemons.start_beside(daemons.database_command(paths), _daemon_environment(context), paths.database_log)
     try:
         views = wait_for_nodes(paths)
     except KeyboardInterrupt:
