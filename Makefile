@@ -9,10 +9,10 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench databases docs clean
+.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench databases traces docs clean
 
 help:
-	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands databases docs clean (see README.md)'
+	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands databases traces docs clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch])
@@ -65,6 +65,11 @@ bench: $(VENV)/.stamp
 # Whole processes: through the command server, without it, and Debian's Slurm where it is installed (docs/performance.md).
 bench-commands: $(VENV)/.stamp
 	$(BIN)/python -m benchmarks.commands
+
+# Published results on public traces (docs/simulate.md says where they come from): make traces DATA=DIR
+traces: $(VENV)/.stamp
+	@test -d '$(DATA)' || { echo 'make traces DATA=DIR: the folder of the traces (docs/simulate.md)'; exit 2; }
+	$(BIN)/pytest -m traces --traces '$(DATA)' tests/conformance/test_traces.py $(PYTEST_ARGS)
 
 docs: $(VENV)/.stamp
 	$(BIN)/python -m tools.docs

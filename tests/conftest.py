@@ -29,6 +29,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--bless` rewrites transcripts with what came; read the difference before committing it."""
     parser.addoption("--bless", action="store_true", help="rewrite transcripts with what came")
+    parser.addoption("--traces", metavar="DIR", help="folder of public workload traces (docs/simulate.md)")
 
 
 @pytest.fixture

@@ -22,11 +22,13 @@ RESERVE = ("slowdown", "fcfs")
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz simulate`."""
     what = parser.add_argument_group("what is replayed (one of)")
-    what.add_argument("trace", nargs="?", metavar="TRACE", help="Standard Workload Format, plain or gzip")
+    what.add_argument("trace", nargs="?", metavar="TRACE", help="Standard Workload Format or sacct -P, plain or gzip")
     what.add_argument("--gang", metavar="CSV", help="gang jobs of a GPU cluster (Muri or ITP form)")
     what.add_argument("--pods", metavar="CSV", help="pods with shares of GPUs (openb form), with --node-list")
     how = parser.add_argument_group("on what, and how")
     how.add_argument("--processors", type=_positive, metavar="N", help="TRACE: processors (default: its MaxProcs)")
+    how.add_argument("--config", metavar="CONF", help="TRACE: a whole cluster, from a slurm.conf")
+    how.add_argument("--against", metavar="CONF", help="TRACE: a second one beside it")
     how.add_argument("--nodes", type=_positive, metavar="N", help="--gang: nodes (default: 8)")
     how.add_argument("--gpus-per-node", type=_positive, metavar="N", help="--gang: GPUs of each node (default: 8)")
     how.add_argument(
@@ -56,6 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     told.add_argument("--bound", type=_bound, metavar="S", help="bound of the slowdown (default: 10 seconds)")
     told.add_argument("--by", type=_breakdowns, metavar="WHAT", help=f"TRACE: figures by {', '.join(BREAKDOWNS)}")
     told.add_argument("--starts", metavar="FILE", help="write job,start_seconds")
+    told.add_argument("--plot", metavar="PNG", help="TRACE: draw use and waiting jobs over time (needs spritz[plot])")
     told.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -72,9 +75,12 @@ _FORMS: dict[str, tuple[tuple[str, ...], object]] = {
     "demand": (("pods",), 1.3),
     "placement": (("pods",), "fgd"),
     "seed": (("trace", "pods"), 1),
-    "bound": (("trace",), 10.0),
-    "by": (("trace",), ()),
-    "starts": (("trace", "gang"), None),
+    "bound": (("trace", "config"), 10.0),
+    "by": (("trace", "config"), ()),
+    "starts": (("trace", "gang", "config"), None),
+    "plot": (("trace", "config"), None),
+    "config": (("config",), None),
+    "against": (("config",), None),
 }
 
 
@@ -85,7 +91,9 @@ def run(arguments: Namespace, context: Context) -> int:
         return _wrong(
             context, "name one of TRACE, --gang CSV and --pods CSV" if not forms else f"{' and '.join(forms)}: only one"
         )
-    form = forms[0]
+    form = "config" if forms[0] == "trace" and arguments.config is not None else forms[0]
+    if arguments.against is not None and arguments.config is None:
+        return _wrong(context, "--against goes with --config")
     if arguments.runtimes != "predicted" and (arguments.reserve or arguments.no_guarantee):
         return _wrong(context, "--reserve and --no-guarantee go with --runtimes predicted")
     for option, (allowed, default) in _FORMS.items():
@@ -98,21 +106,29 @@ def run(arguments: Namespace, context: Context) -> int:
             return _wrong(context, "--pods needs --node-list CSV")
         from spritz.sim.pods_run import run_pods
 
-        report = run_pods(arguments, context)
+        reports = [run_pods(arguments, context)]
     elif form == "gang":
         from spritz.sim.gang_run import run_gang
 
-        report = run_gang(arguments, context)
+        reports = [run_gang(arguments, context)]
+    elif form == "config":
+        from spritz.sim.config_run import run_config
+
+        reports = run_config(arguments, context)
     else:
         from spritz.sim.swf_run import run_swf
 
-        report = run_swf(arguments, context)
-    show(report, context, as_object=arguments.json)
+        reports = [run_swf(arguments, context)]
+    show(reports, context, as_object=arguments.json)
+    if arguments.plot:
+        from spritz.sim.course import draw
+
+        draw(arguments.plot, [(one.title, one.course) for one in reports if one.course is not None])
     return 0
 
 
 def _called(form: str) -> str:
-    return "TRACE" if form == "trace" else f"--{form}"
+    return {"trace": "TRACE by itself", "config": "--config"}.get(form, f"--{form}")
 
 
 def _wrong(context: Context, message: str) -> int:

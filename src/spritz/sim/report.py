@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
+from spritz.sim.course import Course, blocks
 from spritz.sim.processors.measures import Measures
 from spritz.sim.trace.workload import TraceError
 
@@ -25,20 +26,61 @@ class Report(Struct, frozen=True, kw_only=True):
     title: str
     figures: dict[str, object]
     groups: dict[str, dict[str, Measures]] = field(default_factory=dict)
+    course: Course | None = None
 
 
-def as_json(report: Report) -> str:
-    """One JSON object, ending with a newline."""
-    plain: dict[str, object] = dict(report.figures)
-    for name, group in report.groups.items():
-        plain[name] = {word: structs.asdict(one) for word, one in group.items()}
+def as_json(report: Report, against: Report | None = None) -> str:
+    """One JSON object, ending with a newline; the second report, if any, under `against`."""
+    plain = _plain(report)
+    if against is not None:
+        plain["against"] = _plain(against)
     return json.dumps(plain, indent=2) + "\n"
 
 
-def as_table(report: Report) -> str:
-    """Lines for people."""
+def _plain(report: Report) -> dict[str, object]:
+    plain: dict[str, object] = dict(report.figures)
+    for name, group in report.groups.items():
+        plain[name] = {word: structs.asdict(one) for word, one in group.items()}
+    return plain
+
+
+def as_table(report: Report, against: Report | None = None) -> str:
+    """Lines for people; two reports side by side, their breakdowns one after the other."""
     width = max(len(name) for name in report.figures)
-    told = [report.title] + [f"  {name:<{width}}  {_shown(value)}" for name, value in report.figures.items()]
+    told = [report.title if against is None else f"{report.title}  |  {against.title}"]
+    for name, value in report.figures.items():
+        line = f"  {name:<{width}}  {_shown(value)}"
+        if against is not None:
+            other = against.figures[name]
+            line = f"  {name:<{width}}  {_shown(value):>18}  {_shown(other):>18}  {_change(value, other)}".rstrip()
+        told.append(line)
+    for one in (report, against):
+        if one is not None:
+            told += _course_lines(one) + _group_lines(one)
+    return "\n".join(told) + "\n"
+
+
+def _change(value: object, other: object) -> str:
+    """How the second differs from the first."""
+    if isinstance(value, int | float) and isinstance(other, int | float) and value and value != other:
+        return f"{100 * (other - value) / value:+.1f} %"
+    return ""
+
+
+def _course_lines(report: Report) -> list[str]:
+    if report.course is None:
+        return []
+    waiting = report.course.waiting
+    top = max(waiting)
+    return [
+        "",
+        f"in use   {blocks(report.course.used, 1.0)}",
+        f"waiting  {blocks(waiting, top)}  at most {top:,.0f} jobs",
+    ]
+
+
+def _group_lines(report: Report) -> list[str]:
+    told: list[str] = []
     for name, group in report.groups.items():
         told += ["", f"{name.removeprefix('by_'):<14}{'jobs':>9}{'mean wait s':>14}{'slowdown':>11}{'CPU hours':>13}"]
         for word, one in list(group.items())[:ROWS_SHOWN]:
@@ -48,12 +90,13 @@ def as_table(report: Report) -> str:
             )
         if len(group) > ROWS_SHOWN:
             told.append(f"… and {len(group) - ROWS_SHOWN} more (all of them with --json)")
-    return "\n".join(told) + "\n"
+    return told
 
 
-def show(report: Report, context: Context, *, as_object: bool) -> None:
-    """Print it."""
-    context.out(as_json(report) if as_object else as_table(report))
+def show(reports: Sequence[Report], context: Context, *, as_object: bool) -> None:
+    """Print one report, or two side by side."""
+    against = reports[1] if len(reports) > 1 else None
+    context.out(as_json(reports[0], against) if as_object else as_table(reports[0], against))
 
 
 def write_starts(path: str, jobs: Sequence[int | str], start: Sequence[float]) -> None:

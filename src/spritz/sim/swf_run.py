@@ -6,12 +6,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from spritz.runtime.clock import SystemClock
+from spritz.sim.course import course
 from spritz.sim.processors.measures import by, makespan, measure, utilization
 from spritz.sim.processors.policies import ORDERS, check_policy, run_policy
 from spritz.sim.processors.rlscheduler import WINDOWS, mean_bounded_slowdown, replay_window, window_starts
 from spritz.sim.progress import progress
 from spritz.sim.report import Report, write_starts
-from spritz.sim.trace.swf import read_swf
+from spritz.sim.trace.read import read_trace
 from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def run_swf(arguments: Namespace, context: Context) -> Report:
     policy = arguments.policy or "easy"
     check_policy(policy)
     with progress(context, "reading", None) as tick:
-        reading = read_swf(arguments.trace, arguments.processors, tick)
+        reading = read_trace(arguments.trace, arguments.processors, tick)
     processors = arguments.processors or _machine_of(reading.header)
     for remark in reading.remarks():
         context.warn(remark)
@@ -72,6 +73,7 @@ def run_swf(arguments: Namespace, context: Context) -> Report:
         title=f"{policy} on {processors:,} processors",
         figures=figures,
         groups={f"by_{what}": by(workload, start, what, arguments.bound) for what in arguments.by},
+        course=course(workload, start, processors),
     )
 
 

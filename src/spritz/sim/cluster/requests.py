@@ -1,0 +1,51 @@
+"""A workload's rows as submissions to a cluster: who, how many tasks, which partition, for how long.
+
+A row asks for so many tasks of one CPU each, on as many nodes as it takes, and for its time limit in whole minutes,
+rounded up. Its queue is taken for a partition where the configuration has one of that name. Users get numbers in order
+of appearance.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from spritz.model.cluster import Caller
+from spritz.model.commands.job import SubmitJob
+from spritz.model.job import JobSpec
+from spritz.sim.cluster.world import Arrival
+
+if TYPE_CHECKING:
+    from spritz.config.loaded import LoadedConfig
+    from spritz.sim.trace.workload import Workload
+
+FIRST_UID = 100_000
+
+
+def arrivals(workload: Workload, config: LoadedConfig) -> list[Arrival]:
+    """One submission a job, in order."""
+    partitions = {partition.name for partition in config.partitions}
+    callers: dict[str, Caller] = {}
+    coming = []
+    for index in range(len(workload)):
+        user = workload.user[index]
+        caller = callers.get(user)
+        if caller is None:
+            uid = FIRST_UID + len(callers)
+            name = f"u{user}" if user.lstrip("-").isdigit() else user
+            caller = callers[user] = Caller(uid=uid, gid=uid, user=name, group=name, groups=(uid,))
+        queue = workload.queue[index]
+        spec = JobSpec(
+            name=workload.name[index] if workload.name[index] != "-1" else f"job{workload.job[index]}",
+            account=workload.group[index] if not workload.group[index].lstrip("-").isdigit() else "",
+            partitions=(queue,) if queue in partitions else (),
+            tasks=workload.processors[index],
+            tasks_given=True,
+            time_limit_minutes=ceil(workload.limit[index] / 60),
+            batch=True,
+            command="trace",
+            work_dir="/",
+        )
+        command = SubmitJob(spec=spec, script=b"#!/bin/sh\n")
+        coming.append(Arrival(at=workload.submit[index], caller=caller, command=command, run=workload.run[index]))
+    return coming

@@ -1,0 +1,234 @@
+"""The production core and cycle, replayed: submissions and ends of jobs on an event queue, no daemons.
+
+`Machine.handle` decides every command and its events feed the scheduler's `Projection`, as in the controller. Nodes
+answer at once: a launched job runs for as long as the trace says (again from the beginning if it is requeued), one that
+is told to end is gone. After all that happens at one instant one full cycle runs, so a replay has no queue depth, no
+interval between cycles and no latency; with these away, what remains is policy.
+
+Source: DESIGN, "the same core runs in production, in trace replay and in fault simulation".
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from spritz.core import effects
+from spritz.core.machine import Machine
+from spritz.model.cluster import SYSTEM
+from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
+from spritz.model.commands.job import JobSubmitted
+from spritz.model.events import job as job_events
+from spritz.model.ids import STEP_BATCH
+from spritz.model.reports import JobGone, RegisterNode, StepFinished, StepStarted, TaskEnd
+from spritz.scheduling import cycle
+from spritz.scheduling.projection import Projection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spritz.config.loaded import LoadedConfig
+    from spritz.model.cluster import Caller
+    from spritz.model.commands.job import SubmitJob
+    from spritz.model.events import Event
+
+#: Virtual time begins here, seconds since the epoch: the core takes 0 for "never".
+EPOCH = 1_000_000_000.0
+
+_NEVER = float("inf")
+
+#: Ends before submissions at one instant.
+_END, _SUBMIT = 0, 1
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """A submission: when (seconds of the trace), by whom, what, and how long it will run."""
+
+    at: float
+    caller: Caller
+    command: SubmitJob
+    run: float
+
+
+class Replay(Struct, kw_only=True):
+    """What came of each arrival, by its place: first start (trace seconds; -1: never), and what was counted."""
+
+    start: list[float]
+    refused: dict[int, str] = field(default_factory=dict)
+    waiting: dict[int, str] = field(default_factory=dict)
+    preemptions: int = 0
+    requeues: int = 0
+    cycles: int = 0
+    events: int = 0
+
+
+def replay_cluster(
+    config: LoadedConfig, arrivals: Sequence[Arrival], tick: Callable[[int], None] | None = None
+) -> Replay:
+    """Replay arrivals (in order of time) on the cluster of this configuration."""
+    world = _World(config, arrivals)
+    world.go(tick)
+    return world.replay
+
+
+class _World:
+    def __init__(self, config: LoadedConfig, arrivals: Sequence[Arrival]) -> None:
+        self.arrivals = arrivals
+        self.replay = Replay(start=[-1.0] * len(arrivals))
+        self.machine = Machine(config.cluster)
+        self.projection = Projection()
+        self.now = EPOCH
+        #: (time, kind, place of the arrival, life): ends of another life than the job's are void
+        self.queue: list[tuple[float, int, int, int]] = []
+        #: job number <-> place of its arrival
+        self.place: dict[int, int] = {}
+        self.number: dict[int, int] = {}
+        self.life: dict[int, int] = {}
+        #: seconds that a suspended job still has to run, and when a running one ends
+        self.left: dict[int, float] = {}
+        self.ends: dict[int, float] = {}
+        self.stirred = False
+        self._do(Configure(settings=config.cluster, nodes=config.nodes, partitions=config.partitions))
+        for node in config.nodes:
+            self._do(
+                RegisterNode(
+                    name=node.name, capacity=node.capacity, booted_at=EPOCH, daemon_started_at=EPOCH, version="sim"
+                )
+            )
+        state = self.machine.state
+        self.projection.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
+
+    def go(self, tick: Callable[[int], None] | None) -> None:
+        for place, arrival in enumerate(self.arrivals):
+            heappush(self.queue, (EPOCH + arrival.at, _SUBMIT, place, 0))
+        handled = 0
+        while True:
+            deadline = self.machine.next_deadline()
+            due = self.queue[0][0] if self.queue else _NEVER
+            if due == _NEVER and not self._open():
+                break
+            at = min(due, deadline if deadline is not None else _NEVER)
+            if at == _NEVER:
+                break
+            self.now = max(self.now, at)
+            while self.queue and self.queue[0][0] <= self.now:
+                _, kind, place, life = heappop(self.queue)
+                if kind == _SUBMIT:
+                    self._submit(place)
+                elif self.life.get(place) == life:
+                    self._finish(place)
+                handled += 1
+                if tick is not None and handled % 200 == 0:
+                    tick(handled)
+            if deadline is not None and deadline <= self.now:
+                self._do(Tick())
+            if self.stirred:
+                self._cycle()
+        self.replay.events = handled
+        for job_id, job in self.machine.state.jobs.items():
+            place = self.place.get(job_id, -1)
+            if place >= 0 and self.replay.start[place] < 0:
+                self.replay.waiting[place] = job.reason.name
+
+    def _open(self) -> bool:
+        """Does a job run or wait that time alone may move?"""
+        return bool(self.ends) or bool(self.machine.state.pending and self.machine.next_deadline() is not None)
+
+    def _do(self, command: Struct, caller: Caller = SYSTEM) -> Struct:
+        outcome = self.machine.handle(command, self.now, caller)
+        for event in outcome.events:
+            self.projection.apply(event)
+            self._follow(event)
+        for effect in outcome.effects:
+            self._obey(effect)
+        return outcome.reply
+
+    def _submit(self, place: int) -> None:
+        arrival = self.arrivals[place]
+        reply = self._do(arrival.command, arrival.caller)
+        if isinstance(reply, JobSubmitted):
+            self.place[reply.job_id] = place
+            self.number[place] = reply.job_id
+        else:
+            self.replay.refused[place] = getattr(reply, "code", type(reply).__name__)
+        self.stirred = True
+
+    def _cycle(self) -> None:
+        self.stirred = False
+        if not self.machine.state.pending:
+            return
+        self.replay.cycles += 1
+        plan = cycle.run(self.projection.snapshot(self.now))
+        self._do(ApplyPlan(plan=plan))
+        self.projection.adopt(plan)
+        # What the plan itself started or stopped is no reason for another cycle at the same instant, but jobs that
+        # were told to go make room.
+        if not plan.preemptions:
+            self.stirred = False
+        elif self.stirred:
+            self._cycle()
+
+    # -- what nodes do
+
+    def _obey(self, effect: effects.Effect) -> None:
+        if isinstance(effect, effects.LaunchBatchOn):
+            self._do(
+                StepStarted(
+                    node=effect.node,
+                    job_id=effect.job_id,
+                    restart_count=effect.restart_count,
+                    step_id=STEP_BATCH,
+                    started_at=self.now,
+                )
+            )
+        elif isinstance(effect, effects.TerminateJobOn):
+            self._do(JobGone(node=effect.node, job_id=effect.job_id, restart_count=effect.restart_count))
+
+    def _finish(self, place: int) -> None:
+        job_id = self.number[place]
+        job = self.machine.state.jobs.get(job_id)
+        if job is None or job.allocation is None:
+            return
+        self._do(
+            StepFinished(
+                node=job.allocation.nodes[0].node,
+                job_id=job_id,
+                restart_count=job.restart_count,
+                step_id=STEP_BATCH,
+                ended_at=self.now,
+                tasks=(TaskEnd(0, 0),),
+                job_gone=True,
+            )
+        )
+
+    def _follow(self, event: Event) -> None:
+        self.stirred = True
+        if isinstance(event, job_events.JobStarted):
+            place = self.place[event.job_id]
+            if self.replay.start[place] < 0:
+                self.replay.start[place] = self.now - EPOCH
+            self._runs_for(event.job_id, self.arrivals[place].run)
+        elif isinstance(event, job_events.JobEnded):
+            self._stops(event.job_id)
+            self.left.pop(event.job_id, None)
+        elif isinstance(event, job_events.JobPreempted):
+            self.replay.preemptions += 1
+        elif isinstance(event, job_events.JobRequeued):
+            self.replay.requeues += 1
+        elif isinstance(event, job_events.JobSuspended):
+            self.left[event.job_id] = max(0.0, self.ends.get(event.job_id, self.now) - self.now)
+            self._stops(event.job_id)
+        elif isinstance(event, job_events.JobResumed) and event.job_id in self.left:
+            self._runs_for(event.job_id, self.left.pop(event.job_id))
+
+    def _runs_for(self, job_id: int, seconds: float) -> None:
+        place = self.place[job_id]
+        self.life[place] = self.life.get(place, 0) + 1
+        self.ends[job_id] = self.now + seconds
+        heappush(self.queue, (self.now + seconds, _END, place, self.life[place]))
+
+    def _stops(self, job_id: int) -> None:
+        if self.ends.pop(job_id, None) is not None:
+            self.life[self.place[job_id]] += 1

@@ -1,0 +1,31 @@
+"""A trace of jobs in whatever form it has: Standard Workload Format, or sacct's output."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from spritz.sim.trace.files import lines
+from spritz.sim.trace.sacct import is_sacct, parse_sacct
+from spritz.sim.trace.swf import parse_swf
+from spritz.sim.trace.workload import Reading, TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def read_trace(path: str, processors: int | None, tick: Callable[[int], None] | None = None) -> Reading:
+    """Read a trace, plain or gzip; its first line tells the form. `processors`: jobs that ask for more are skipped.
+
+    Raises TraceError for a file that cannot be read or holds nothing that can be replayed.
+    """
+    rows = lines(path)
+    first = list(islice(rows, 1))
+    everything = chain(first, rows)
+    if first and is_sacct(first[0]):
+        reading = parse_sacct(everything, processors)
+    else:
+        reading = parse_swf(everything, processors, tick)
+    if not len(reading.workload):
+        raise TraceError(f"{path}: no job that can be replayed", "; ".join(reading.remarks()))
+    return reading
