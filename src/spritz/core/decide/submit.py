@@ -27,9 +27,10 @@ from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import JobSubmitted, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
 from spritz.model.ids import INFINITE
-from spritz.model.job import ArrayState, Hold, Job
+from spritz.model.job import ArrayState, Hold, Job, Sharing
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
+from spritz.model.sharing import oversubscription
 from spritz.notation.ranges import RangeError, parse_array
 
 if TYPE_CHECKING:
@@ -120,7 +121,18 @@ def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
     names = tuple(partition.name for partition in partitions)
     if spec.partitions != names:
         spec = replace(spec, partitions=names)
-    return spec
+    sharing = _forced_sharing(spec, partitions)
+    return replace(spec, sharing=sharing) if sharing is not spec.sharing else spec
+
+
+def _forced_sharing(spec: JobSpec, partitions: list[Partition]) -> Sharing:
+    """What the partitions leave of --exclusive and --oversubscribe, where they all agree."""
+    if spec.sharing is Sharing.USER:
+        return spec.sharing
+    kinds = {oversubscription(partition) for partition in partitions}
+    if all(kind == "FORCE" and count > 1 for kind, count in kinds):
+        return Sharing.OVERSUBSCRIBE
+    return Sharing.EXCLUSIVE if all(kind == "EXCLUSIVE" for kind, _count in kinds) else spec.sharing
 
 
 def effective_time_limit(spec: JobSpec, partition: Partition) -> int:
