@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.core.decide.access import need_control
 from spritz.core.decide.arrays import select
 from spritz.core.decide.cancel import SIGKILL, signal_step
@@ -35,7 +37,7 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
     spec = command.spec
     made = _made_before(turn, command) if command.again and spec.io_key else None
     if made is not None:
-        return StepCreated(step=made)
+        return _told(made)
     job = _running_job(turn, command.job_id)
     settings = turn.state.settings
     if not spec.interactive and job.next_step_id >= settings.max_step_count:
@@ -62,7 +64,12 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
     turn.record(StepOpened(at=turn.now, step=step))
     for name in names:
         turn.ask(launch(step, name))
-    return StepCreated(step=step)
+    return _told(step)
+
+
+def _told(step: Step) -> StepCreated:
+    """The client knows the environment: he has sent it."""
+    return StepCreated(step=replace(step, spec=replace(step.spec, environment=())))
 
 
 def _made_before(turn: Turn, command: CreateStep) -> Step | None:
@@ -135,7 +142,7 @@ def attach(turn: Turn, command: AttachStep) -> StepCreated:
                 io_key=command.io_key,
             )
         )
-    return StepCreated(step=step)
+    return _told(step)
 
 
 def notify(turn: Turn, command: NotifyJob) -> Done:
