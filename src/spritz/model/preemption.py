@@ -8,12 +8,15 @@ Source: slurm.conf(5) PreemptType, PreemptMode, PreemptParameters, PreemptExempt
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 
 from msgspec import Struct
 
 from spritz.model.partition import Partition
+
+TYPE_CHECKING = False  # commands import this: the typing module would cost them more than all else
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class PreemptMode(str, Enum):
