@@ -10,7 +10,7 @@
  * Whatever is not as expected leads to run_directly, until the server has taken the call's token: from then on the
  * command may have begun, and is never run a second time.
  *
- * See docs/decisions/0012-command-server.md.
+ * See docs/decisions/0040-command-server.md.
  */
 
 #define _GNU_SOURCE

@@ -108,7 +108,7 @@ class Launched:
 
     def direct_calls(self) -> list[str]:
         """Commands that ran without a server, in order."""
-        return [os.path.basename(words[2]) for words in self._logged() if words[0] == "direct"]
+        return [os.path.basename(words[2]) for words in self._logged() if words[0] == "direct" and words[2:]]
 
     def _logged(self) -> list[list[str]]:
         return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []

@@ -65,6 +65,7 @@ def test_a_server_that_never_answers(launched: Launched) -> None:
     launched.warm()
 
 
+@pytest.mark.slow
 def test_a_server_whose_queue_is_full(launched: Launched) -> None:
     with listening(launched, backlog=0):
         waiting = []
@@ -113,6 +114,7 @@ def test_a_stopped_server_is_replaced_in_time(launched: Launched) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_a_server_that_was_busy_a_moment_ago_is_not_replaced(launched: Launched) -> None:
     server = launched.warm()
     children = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
@@ -326,6 +328,7 @@ def test_a_link_to_a_command_elsewhere_finds_its_installation(launched: Launched
     assert done.stdout == VERSION
 
 
+@pytest.mark.slow
 def test_too_few_descriptors_for_a_connection(launched: Launched) -> None:
     """The limit leaves room for standard streams and nothing else: what follows is Python's affair, and says so."""
     launched.warm()

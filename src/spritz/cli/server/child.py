@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SO_PEERGROUPS = 59
 _REQUEST_SECONDS = 10.0
+_REHEARSAL_SECONDS = 10
 #: RLIM_INFINITY, which Python has as -1
 _UNLIMITED = (1 << 64) - 1
 _CREDENTIALS = struct.Struct("iII")
@@ -88,12 +89,15 @@ def run(post: Post) -> NoReturn:
 
 def _rehearse(post: Post) -> None:
     """Have the memory written to that a call writes to."""
+    # Whatever hangs in here would have every caller wait: better no child at all.
+    signal.alarm(_REHEARSAL_SECONDS)
     rehearsal.rehearse(post.commands)
     _take_environment([b"REHEARSAL_%d=%s" % (number, b"x" * 60) for number in range(60)])
     _take_environment([])
     time.tzset()
     _streams((0, 1, 2))
     _take_signals(0, 0)
+    signal.alarm(0)
 
 
 def _wait(post: Post) -> socket | None:
@@ -149,7 +153,8 @@ def _serve(post: Post, connection: socket) -> int:
 def _become_user(connection: socket, *, system: bool) -> None:
     """Who calls, by the kernel's word: one of several users of root's server, or the user that this server is."""
     _, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
-    packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1 << 16 if system else 1 << 10)
+    # Python takes no more than this: whoever is in more than 256 groups is not served.
+    packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
     groups = list(memoryview(packed).cast("I"))
     if system:
         os.setgroups(groups)

@@ -1,6 +1,6 @@
 """A server's own start. The launcher starts one behind the first call; root's is started by hand or by its unit.
 
-Source: docs/decisions/0012.
+Source: docs/decisions/0040.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from spritz.cli.entry import Main
 
+#: None that waits for an answer in a loop of its own: there is none to come.
 _CALLS = (
     ("squeue", "-j", "1"),
     ("scontrol", "show", "job", "1"),
     ("sbatch", "--wrap", "true"),
-    ("srun", "-N1", "true"),
 )
 _JOB = Job(
     id=1, spec=JobSpec(name="rehearsal", uid=0, gid=0, user="root", group="root", work_dir="/"), partition="none"
@@ -43,7 +43,14 @@ def rehearse(commands: dict[str, Main]) -> None:
     """Call some commands; whatever they say is dropped."""
     os.environ["SLURM_CONF"] = os.devnull
     kept = sync._try_controller, sync.Connection.stream, sync.Connection.call
-    sync._try_controller = _connect
+    ends: list[_socket.socket] = []
+
+    def connect(config: object, deadline: float, problems: list[str]) -> _socket.socket:
+        """A connection whose other end says nothing."""
+        ends.extend(_socket.socketpair())
+        return ends[-2]
+
+    sync._try_controller = connect
     sync.Connection.stream = _stream  # type: ignore[assignment, method-assign]  # of these answers alone
     sync.Connection.call = _call  # type: ignore[assignment, method-assign]
     try:
@@ -53,6 +60,8 @@ def rehearse(commands: dict[str, Main]) -> None:
         sync._try_controller = kept[0]
         sync.Connection.stream = kept[1]  # type: ignore[method-assign]
         sync.Connection.call = kept[2]  # type: ignore[method-assign]
+        for end in ends:
+            end.close()
 
 
 def _perform(name: str, words: list[str], commands: dict[str, Main]) -> None:
@@ -62,12 +71,6 @@ def _perform(name: str, words: list[str], commands: dict[str, Main]) -> None:
         call(commands[name], words, context)
     except Exception:
         pass  # it went as far as it could
-
-
-def _connect(config: object, deadline: float, problems: list[str]) -> _socket.socket:
-    """A connection whose other end says nothing."""
-    ours, _ = _socket.socketpair()
-    return ours
 
 
 def _stream(

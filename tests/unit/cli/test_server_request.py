@@ -1,0 +1,106 @@
+"""The launcher's message, decoded; and a rehearsal, which must leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+
+import pytest
+
+from spritz.cli import sbatch, squeue
+from spritz.cli.context import Context
+from spritz.cli.server import rehearsal
+from spritz.cli.server.request import LIMITS, PROTOCOL, BadRequest, Descriptors, Request, receive, receive_descriptors
+from spritz.client import sync
+
+
+def message(*words: bytes, argc: int = 1, opened: int = 7, size: int | None = None) -> bytes:
+    """As `launcher/request.c` writes it."""
+    text = b"".join(word + b"\0" for word in words)
+    limits = [7] * (2 * LIMITS)
+    length = 304 + len(text) if size is None else size
+    return struct.pack("=8sIIIIiIQQ32Q", PROTOCOL, length, argc, 0o27, opened, 5, 99, 1, 2, *limits) + text
+
+
+def test_a_message_says_all_of_it() -> None:
+    found = Request(message(b"/bin/squeue", b"-j", b"\xff", b"A=1", b"B=x=y", argc=3))
+    assert found.argv == [b"/bin/squeue", b"-j", b"\xff"]
+    assert found.environ == [b"A=1", b"B=x=y"]
+    assert (found.umask, found.opened, found.nice, found.pid) == (0o27, 7, 5, 99)
+    assert (found.blocked, found.ignored, found.limits) == (1, 2, (7,) * 32)
+
+
+def test_an_empty_argument_is_one() -> None:
+    assert Request(message(b"squeue", b"", argc=2)).argv == [b"squeue", b""]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [message(b"squeue", argc=2), message(argc=0), message(b"squeue", opened=8), message(b"squeue")[:-1]],
+)
+def test_what_cannot_be_is_refused(data: bytes) -> None:
+    with pytest.raises(BadRequest):
+        Request(data)
+
+
+def test_closed_streams_have_no_descriptor() -> None:
+    request = Request(message(b"squeue", opened=0b101))
+    found = Descriptors(request, [10, 11, 12, 13])
+    assert (found.directory, found.token, found.streams) == (10, 11, (12, -1, 13))
+    with pytest.raises(BadRequest):
+        Descriptors(request, [10, 11, 12])
+
+
+def test_both_messages_may_be_there_already() -> None:
+    """The second one's descriptors would be lost if the first were read a byte too far."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(message(b"squeue", b"A=" + b"x" * 50_000))
+        socket.send_fds(theirs, [b"D"], [0, 1, 0, 1, 2])
+        request = receive(ours)
+        descriptors = receive_descriptors(ours, request)
+        assert request.argv == [b"squeue"]
+        assert len({descriptors.directory, descriptors.token, *descriptors.streams}) == 5
+        for number in (descriptors.directory, descriptors.token, *descriptors.streams):
+            assert not os.get_inheritable(number)
+            os.close(number)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"SPRITZ0\n" + b"\0" * 400, message(b"squeue", size=10), message(b"squeue", size=1 << 31)]
+)
+def test_garbage_is_refused_before_it_is_read(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        def send() -> None:
+            theirs.sendall(data)
+            theirs.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        with pytest.raises(BadRequest):
+            receive(ours)
+        sender.join()
+
+
+def test_a_rehearsal_performs_calls_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the pages that matter are not written to. And the client is as it was afterwards."""
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    said: list[tuple[str, str]] = []
+
+    class Overheard(Context):
+        def out(self, text: str) -> None:
+            said.append((self.program, text))
+
+        def err(self, text: str) -> None:
+            said.append((self.program, text))
+
+    monkeypatch.setattr(rehearsal, "Context", Overheard)
+    before = sync._try_controller, sync.Connection.stream, sync.Connection.call
+    rehearsal.rehearse({"squeue": squeue.main, "sbatch": sbatch.main})
+    assert ("sbatch", "Submitted batch job 1\n") in said
+    assert any(name == "squeue" and "rehearsa" in text for name, text in said), said
+    assert (sync._try_controller, sync.Connection.stream, sync.Connection.call) == before
