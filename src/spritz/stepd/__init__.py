@@ -9,7 +9,7 @@ for it. One thread, no asyncio; what it reads and writes is a few small formats:
 `protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client
 `clients`, `audience`   connections to clients; `streams`: output by lines, input by credit
 `supervisor`   the life of a step; `taskgroup`, `start`, `files`, `namespaces`: its tasks
-`processes`    finding and killing everything of a step; `account`: usage and memory limits
+`processes`    finding and killing everything of a step; `account`: usage and memory limits; `gpu`: NVML
 `reactor`      poll, timers, children
 
 Invariants: a process of a step that is not known by a task is known as our child (subreaper), by its session, by a mark

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from spritz.model.reports import Metric, Usage
 from spritz.stepd import processes
+from spritz.stepd.gpu import Gpus
 
 _MIB = 1024 * 1024
 _BLOCK_BYTES = 512
@@ -31,7 +32,8 @@ class _TaskUse:
 class Account:
     """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`), task by task."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gpus: bool = False) -> None:
+        self._gpus = Gpus() if gpus else None
         self._tasks: dict[int, _TaskUse] = {}
         #: orphans of tasks, and whatever else was reaped
         self._rest = _TaskUse()
@@ -53,10 +55,16 @@ class Account:
         """
         total = 0
         seen: set[int] = set()
+        on_gpus = {} if self._gpus is None else self._gpus.read()
         for task_id, pid in tasks:
             tree = [pid, *processes.descendants(pid)]
             seen.update(tree)
-            total += self._look(self._of(task_id), tree)
+            use = self._of(task_id)
+            total += self._look(use, tree)
+            if on_gpus:
+                used = [on_gpus[one] for one in tree if one in on_gpus]
+                use.gpu_percent = max(use.gpu_percent, sum(percent for percent, _ in used))
+                use.gpu_bytes = max(use.gpu_bytes, sum(size for _, size in used))
         # Orphans hang below us.
         return total + self._look(self._rest, [pid for pid in processes.descendants(os.getpid()) if pid not in seen])
 
@@ -88,8 +96,11 @@ class Account:
             read_mib=sum(use.read for use in every) / _MIB,
             written_mib=sum(use.written for use in every) / _MIB,
             pages=sum(use.pages for use in every),
-            metrics=self._metrics() if len(self._tasks) > 1 or any(self._tasks) else (),
+            metrics=self._metrics() if self._need_metrics() else (),
         )
+
+    def _need_metrics(self) -> bool:
+        return len(self._tasks) > 1 or any(self._tasks) or any(use.gpu_bytes for use in self._tasks.values())
 
     def _metrics(self) -> tuple[Metric, ...]:
         found = []

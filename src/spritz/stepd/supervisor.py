@@ -41,6 +41,11 @@ _ACKNOWLEDGE_SECONDS = 1.0
 _STATUS_IO_ERROR = 53
 
 
+def _has_gpus(spec: SupervisorSpec) -> bool:
+    """Whether its tasks may see GPUs of NVIDIA's."""
+    return any(variable.startswith(b"CUDA_VISIBLE_DEVICES=") for variable in spec.environment)
+
+
 class Supervisor:
     """Owns the tasks of one step on this node until nothing of them is left."""
 
@@ -55,7 +60,7 @@ class Supervisor:
         self._record = record_file
         self._reactor = Reactor()
         self._reactor.on_child = self._reap
-        self._account = Account()
+        self._account = Account(gpus=_has_gpus(spec))
         self._group = TaskGroup(spec)
         self._audience = Audience(
             spec, self._reactor, self._group, on_terminate=self._terminate, on_gone=self._client_gone
