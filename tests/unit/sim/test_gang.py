@@ -38,6 +38,11 @@ def test_the_itp_form_has_seconds() -> None:
     assert (jobs.submit, jobs.iterations, jobs.unit, jobs.gpus) == ([5.0], [60.0], [1.0], [2])
 
 
+def test_the_philly_form_has_dates() -> None:
+    jobs = parse_gang(["timestamp,duration,num_gpus", "2017-09-04 10:30:41,60.0,8", "2017-09-04 10:30:01,5,1"], 64)
+    assert (jobs.submit[1] - jobs.submit[0], jobs.gpus, jobs.iterations) == (40, [1, 8], [5, 60])
+
+
 def test_bad_rows_are_skipped_and_counted() -> None:
     rows = ["a,1,0,5,bert,10", "b,x,0,5,bert,10", "c,1,-1,5,bert,10", "d,99,0,5,bert,10", "e,1", "f,0,0,5,bert,10"]
     jobs = parse_gang([HEADER, *rows], 64)

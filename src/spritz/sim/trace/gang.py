@@ -1,16 +1,18 @@
 """Gang jobs of a GPU cluster: each needs all its GPUs at once.
 
-Two forms, told by their header line. The Muri form names `num_gpu, submit_time` (ms), `iterations`, `model_name` and
+Three forms, told by their header line. The Muri form names `num_gpu, submit_time` (ms), `iterations`, `model_name` and
 `iteration_time` (ms); a job runs for iterations x iteration_time x 1.015, and pays its model's restart cost whenever a
-preemptive policy looks at it again. The ITP form names `num_gpu, submission_time, duration` in seconds.
+preemptive policy looks at it again. The ITP form names `num_gpu, submission_time, duration` in seconds, the Philly form
+`timestamp` (a date and time), `duration` (seconds) and `num_gpus`.
 
 Source: Zhao et al., "Multi-resource interleaving for deep learning training" (Muri), SIGCOMM'22, and the traces
-published with it; Gu et al., ElasticFlow, ASPLOS'23.
+published with it; Gu et al., ElasticFlow, ASPLOS'23; Jeon et al., ATC'19 (Philly).
 """
 
 from __future__ import annotations
 
 import csv
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -41,6 +43,7 @@ RESTART_SECONDS_OTHERWISE = 10
 
 MURI = ("num_gpu", "submit_time", "iterations", "iteration_time")
 ITP = ("num_gpu", "submission_time", "duration")
+PHILLY = ("timestamp", "duration", "num_gpus")
 
 
 class GangJobs(Struct, kw_only=True):
@@ -93,13 +96,19 @@ def parse_gang(rows: Iterable[str], gpus_max: int, name: str = "trace") -> GangJ
     reader = csv.DictReader(rows)
     columns = tuple(reader.fieldnames or ())
     muri = all(column in columns for column in MURI)
-    if not muri and not all(column in columns for column in ITP):
-        raise TraceError(f"{name}: the columns {', '.join(MURI)} or {', '.join(ITP)} are needed, this has {columns}")
+    philly = all(column in columns for column in PHILLY)
+    if not muri and not philly and not all(column in columns for column in ITP):
+        forms = " or ".join(", ".join(form) for form in (MURI, ITP, PHILLY))
+        raise TraceError(f"{name}: the columns {forms} are needed, this has {', '.join(columns)[:200]}")
+    size = "num_gpus" if philly else "num_gpu"
     jobs = GangJobs()
     for row in reader:
         try:
-            gpus = int(row["num_gpu"])
-            submit = float(row["submit_time"]) / 1000 if muri else float(row["submission_time"])
+            gpus = int(row[size])
+            if philly:
+                submit = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC).timestamp()
+            else:
+                submit = float(row["submit_time"]) / 1000 if muri else float(row["submission_time"])
             iterations = float(row["iterations"]) if muri else float(row["duration"])
             unit = float(row["iteration_time"]) * ITERATION_FACTOR / 1000 if muri else 1.0
         except (TypeError, ValueError, KeyError):
