@@ -8,7 +8,7 @@ for it. One thread, no asyncio; what it reads and writes is a few small formats:
 `control`      orders of the node daemon and reports to it; `daemonlink`: the connection
 `protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client
 `clients`, `audience`   connections to clients; `streams`: output by lines, input by credit
-`supervisor`   the life of a step; `taskgroup`, `start`, `files`, `namespaces`: its tasks
+`supervisor`   the life of a step; `taskgroup`, `spawn` (compiled, quick) and `start`, `files`, `namespaces`: its tasks
 `processes`    finding and killing everything of a step; `account`: usage and memory limits; `gpu`: NVML
 `reactor`      poll, timers, children
 
