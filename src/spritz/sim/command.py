@@ -22,8 +22,10 @@ RESERVE = ("slowdown", "fcfs")
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz simulate`."""
     what = parser.add_argument_group("what is replayed (one of)")
-    what.add_argument("trace", nargs="?", metavar="TRACE", help="Standard Workload Format or sacct -P, plain or gzip")
-    what.add_argument("--gang", metavar="CSV", help="gang jobs of a GPU cluster (Muri or ITP form)")
+    what.add_argument(
+        "trace", nargs="?", metavar="TRACE", help="Standard Workload Format, sacct -P, or a controller's journal"
+    )
+    what.add_argument("--gang", metavar="CSV", help="gang jobs of a GPU cluster (Muri, ITP or Philly form)")
     what.add_argument("--pods", metavar="CSV", help="pods with shares of GPUs (openb form), with --node-list")
     how = parser.add_argument_group("on what, and how")
     how.add_argument("--processors", type=_positive, metavar="N", help="TRACE: processors (default: its MaxProcs)")

@@ -1,4 +1,4 @@
-"""A trace of jobs in whatever form it has: Standard Workload Format, or sacct's output."""
+"""A trace of jobs in whatever form it has: Standard Workload Format, sacct's output, or our own journal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from spritz.sim.trace.files import lines
+from spritz.sim.trace.journal import is_journal, read_journal
 from spritz.sim.trace.sacct import is_sacct, parse_sacct
 from spritz.sim.trace.swf import parse_swf
 from spritz.sim.trace.workload import Reading, TraceError
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
 
 
 def read_trace(path: str, processors: int | None, tick: Callable[[int], None] | None = None) -> Reading:
-    """Read a trace, plain or gzip; its first line tells the form. `processors`: jobs that ask for more are skipped.
+    """Read a trace, plain or gzip (its first line tells the form), or a journal.
+
+    `processors`: jobs that ask for more are skipped.
 
     Raises TraceError for a file that cannot be read or holds nothing that can be replayed.
     """
+    if is_journal(path):
+        return read_journal(path)
     rows = lines(path)
     first = list(islice(rows, 1))
     everything = chain(first, rows)

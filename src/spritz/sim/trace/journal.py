@@ -1,0 +1,104 @@
+"""Our own journal as a trace: what a controller's state directory says was submitted, and how long it ran.
+
+Reads beside a running controller, without its lock and without writing: the oldest image that is kept, then every event
+after it through the core's `apply`. Each life of a job that ended is a row; jobs that never ran, or still run, are left
+out and counted. Times count from the first submission.
+
+Source: `controller.journal_sqlite` (layout), `controller.events` (codec).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spritz.controller.events import decode_group
+from spritz.controller.journal import Group, JournalError
+from spritz.controller.journal_sqlite import read_images
+from spritz.core.machine import Machine
+from spritz.model.events.job import JobEnded
+from spritz.model.resources import mask_of
+from spritz.notation.duration import INFINITE
+from spritz.sim.trace.workload import Reading, TraceError, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.model.job import Job
+
+
+def is_journal(path: str) -> bool:
+    """Is this a state directory with a journal, or its database?"""
+    place = Path(path)
+    if place.is_dir():
+        return (place / "journal.db").is_file()
+    try:
+        with place.open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
+
+
+def read_journal(path: str) -> Reading:
+    """Read it. Raises TraceError for one that is damaged, of another program, or without a finished job."""
+    directory = Path(path) if Path(path).is_dir() else Path(path).parent
+    workload = Workload()
+    reading = Reading(workload=workload)
+    images = list(read_images(directory))
+    machine = Machine.from_image(images[-1].payload) if images else Machine()
+    after = images[-1].sequence if images else 0
+    try:
+        for job in machine.state.jobs.values():
+            if job.ended_at:
+                _take(reading, job)
+        for group in _groups(directory / "journal.db"):
+            for sequence, event in enumerate(decode_group(group), group.first):
+                if sequence <= after:
+                    continue
+                machine.apply(event)
+                if isinstance(event, JobEnded):
+                    _take(reading, machine.state.jobs[event.job_id])
+    except (sqlite3.Error, JournalError, KeyError) as error:
+        raise TraceError(f"{path}: the journal cannot be read: {error}") from error
+    if not len(workload):
+        raise TraceError(f"{path}: no job of the journal has ended", "; ".join(reading.remarks()))
+    first = min(workload.submit)
+    workload.submit = [submit - first for submit in workload.submit]
+    reading.workload = workload.in_order()
+    return reading
+
+
+def _groups(path: Path) -> Iterator[Group]:
+    database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)
+    try:
+        rows = database.execute("SELECT first, last, at, payload FROM groups ORDER BY last")
+        for first, last, at, payload in rows:
+            yield Group(first=first, last=last, at=at, payload=payload)
+    finally:
+        database.close()
+
+
+def _take(reading: Reading, job: Job) -> None:
+    reading.rows += 1
+    run = job.ended_at - job.started_at
+    if not job.started_at or job.allocation is None:
+        reading.skip("a job that never ran", job.id)
+        return
+    if run < 1:
+        reading.skip("ran for less than a second", job.id)
+        return
+    minutes = job.time_limit_minutes
+    limit = run if minutes is None or minutes >= INFINITE else max(run, 60.0 * minutes)
+    if limit == run:
+        reading.adjust("no time limit; the run time stands for it", job.id)
+    workload, spec = reading.workload, job.spec
+    workload.job.append(job.id)
+    workload.submit.append(job.submitted_at)
+    workload.run.append(run)
+    workload.limit.append(limit)
+    workload.processors.append(max(1, sum(mask_of(part.cpus).bit_count() for part in job.allocation.nodes)))
+    workload.user.append(spec.user or str(spec.uid))
+    workload.group.append(spec.account or "-1")
+    workload.name.append(spec.name or "-1")
+    workload.queue.append(job.partition or "-1")

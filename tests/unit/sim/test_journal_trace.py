@@ -1,0 +1,84 @@
+"""Our own journal as a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spritz.controller.events import encode_events
+from spritz.controller.journal import Group, Image
+from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.sim.trace.read import read_trace
+from spritz.sim.trace.workload import TraceError
+from spritz.testing.builders import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def history() -> World:
+    """A job of 90 s, one that is cancelled before it runs, one that still runs."""
+    world = World(nodes=2)
+    job = world.submit(name="train", time_limit_minutes=5)
+    idle = world.submit(name="idle")
+    world.now += 10
+    world.start(job, cpus=4)
+    world.started(job)
+    world.cancel(idle)
+    world.now += 90
+    world.finished(job)
+    world.start(world.submit(name="long"), "n2")
+    return world
+
+
+def write(directory: Path, world: World, *, image_after: int = 0) -> None:
+    journal = SqliteJournal(directory)
+    events = world.events
+    if image_after:
+        from spritz.core.machine import Machine
+
+        machine = Machine(world.settings)
+        for event in events[:image_after]:
+            machine.apply(event)
+        journal.append(Group(first=1, last=image_after, at=1.0, payload=encode_events(events[:image_after])), {})
+        journal.write_image(Image(sequence=image_after, payload=machine.image()))
+        journal.prune(image_after)
+    rest = events[image_after:]
+    if rest:
+        journal.append(Group(first=image_after + 1, last=len(events), at=2.0, payload=encode_events(rest)), {})
+    journal.close()
+
+
+def test_finished_jobs_become_rows(tmp_path: Path, history: World) -> None:
+    write(tmp_path, history)
+    for path in (tmp_path, tmp_path / "journal.db"):
+        reading = read_trace(str(path), None)
+        workload = reading.workload
+        assert (workload.run, workload.limit, workload.processors) == ([90], [300], [4])
+        assert (workload.user, workload.name, workload.queue) == (["alice"], ["train"], ["debug"])
+        assert reading.skipped["a job that never ran"].count == 1
+
+
+def test_jobs_that_an_image_holds_count_too(tmp_path: Path, history: World) -> None:
+    write(tmp_path, history, image_after=len(history.events))
+    assert read_trace(str(tmp_path), None).workload.run == [90]
+
+
+def test_a_journal_without_finished_jobs_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, World(nodes=1))
+    with pytest.raises(TraceError, match="no job of the journal has ended"):
+        read_trace(str(tmp_path), None)
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "other.db"
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE t (x)")
+    database.commit()
+    database.close()
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(str(path), None)
