@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.model.resources import mask_of
-from spritz.scheduling.placement.columns import capacity_columns
+from spritz.scheduling.placement.columns import capacity_columns, needed
 from spritz.scheduling.placement.place import holders_of, place
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.profile import NEVER, Hold
-from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation, NodeAllocation
-    from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow, NodeTable
+    from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.request import Request
@@ -129,20 +128,6 @@ class _Openings:
         if self.target.tasks and int(self.tasks[found].sum()) < self.target.tasks:
             return None
         return found if not self.target.gpus or int(self.gpus[found].sum()) >= self.target.gpus else None
-
-
-def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
-    """(column, least value in it) that every node of the job must have: a quick test before `capacity_columns`."""
-    tests: list[tuple[Ints, int]] = []
-    if not request.share_rows:
-        tests.append((table.cpus if request.grain is Grain.CPU else table.core_cpus, request.cpus_floor))
-    if request.memory_per_node and request.memory_counts:
-        tests.append((table.memory, request.memory_per_node))
-    for need in (*request.gres_node, *request.gres_task):
-        column = table.gres.get((need.name, need.type))
-        if column is not None:
-            tests.append((column, need.count))
-    return tests
 
 
 def spares(rows: Sequence[NodeRow], index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.plan import Forecast, PlannedPromise
 from spritz.scheduling.backfill import Promise, clash, earliest
-from spritz.scheduling.forecast import forecast
+from spritz.scheduling.forecast import as_arrays, promised, reckoned
 from spritz.scheduling.profile import NEVER, FutureRows
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ class Promises:
         self._told: list[tuple[JobRecord, Promise]] = []
         #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
         self._renewed = 0
+        self._told_of: Counter[int] = Counter()
+        #: shapes whose jobs wait for room
+        self._waiting: dict[int, Shape] = {}
         self._users: Counter[object] = Counter()
         #: by request: no start of it comes before this, so that equal requests start in order
         self._since: dict[Request, float] = {}
@@ -77,6 +80,8 @@ class Promises:
         self._passed_over = False
         if full:
             self._drop_void()
+        #: promises of earlier cycles whose jobs have not been looked at yet
+        self._old = len(self._ledger)
 
     @property
     def version(self) -> int:
@@ -159,6 +164,7 @@ class Promises:
     def wait(self, record: JobRecord, shape: Shape, *, head: bool) -> bool:
         """The job must wait. True: look at the next one of its shape as well."""
         request = shape.request
+        self._waiting[shape.order] = shape
         position = self._seen[shape.order]
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
         self._seen[shape.order] += tasks
@@ -170,6 +176,7 @@ class Promises:
             if promise is None:
                 promise = self._new(record, request, head=head)
             elif self._full:
+                self._old -= 1
                 promise = self._improved(promise)
             if promise is None:
                 self._passed_over = True
@@ -178,6 +185,7 @@ class Promises:
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
             if place == position:
                 self._told.append((record, promise))
+                self._told_of[shape.order] += 1
             self._count(record, request)
         if not self._full:
             self._passed_over = self._passed_over or len(self._ledger.of(request)) < len(shape.keys)
@@ -187,7 +195,7 @@ class Promises:
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
         if not self._may_have(record, request, head=head):
             return None
-        if self._full and record.queued > self._renewed:
+        if self._full and self._old and record.queued > self._renewed:
             self._drop_lower(record)
         # The first of a partition is not passed over, however far away its start is.
         found = self._search(request, NEVER if head else self._policy.window_seconds)
@@ -270,6 +278,7 @@ class Promises:
             for promise in self._ledger.of(request)[kept:]:
                 if promise.queued < record.queued:
                     self._drop(promise)
+                    self._old -= 1
 
     def _keep(self, promise: Promise) -> None:
         self._ledger.keep(self._profile(), promise)
@@ -288,8 +297,13 @@ class Promises:
                 notes.expected(record, promise.start_at, promise.allocation.names)
 
     def forecast(self, started: set[int]) -> Forecast:
-        """Expected starts of all."""
-        return forecast([(record.id, item) for record, item in self._told if record.id not in started], self._table)
+        """Expected starts of all that wait for room."""
+        known = promised((record.id, item) for record, item in self._told if record.id not in started)
+        settled = known.keys() | started
+        shapes = [shape for shape in self._waiting.values() if len(shape.keys) > self._told_of[shape.order]]
+        snapshot = self._snapshot
+        rest = reckoned(shapes, dict.fromkeys(settled), self._profile(), snapshot.eligibility, snapshot.now)
+        return as_arrays({**rest, **known})
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""

@@ -76,6 +76,20 @@ def capacity_columns(table: NodeTable, request: Request, nodes: Ints) -> tuple[I
     return np.where(open_nodes, tasks, 0), np.where(open_nodes, gpus, 0)
 
 
+def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
+    """(column, least value in it) that every node of the job must have: a quick test before `capacity_columns`."""
+    tests: list[tuple[Ints, int]] = []
+    if not request.share_rows:
+        tests.append((table.cpus if request.grain is Grain.CPU else table.core_cpus, request.cpus_floor))
+    if request.memory_per_node and request.memory_counts:
+        tests.append((table.memory, request.memory_per_node))
+    for need in (*request.gres_node, *request.gres_task):
+        column = table.gres.get((need.name, need.type))
+        if column is not None:
+            tests.append((column, need.count))
+    return tests
+
+
 def _cpus(table: NodeTable, request: Request, nodes: Ints) -> tuple[Ints, Ints]:
     """CPUs that can be given, in whole grains, and CPUs in a grain."""
     if request.share_rows:

@@ -12,7 +12,7 @@ import numpy as np
 from spritz.model.resources import Allocation, mask_of
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.placement.capacity import capacity
-from spritz.scheduling.placement.columns import capacity_columns, counts_suffice
+from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.eligible import Choice
 from spritz.scheduling.placement.runs import plain, select_columns
 from spritz.scheduling.placement.select import Candidate, Portion, select
@@ -58,6 +58,10 @@ def place(
 def _place_on(
     table: NodeTable, request: Request, choice: Choice, required: frozenset[int], prefer: NodeTable | None
 ) -> Allocation | None:
+    able = table.up[choice.nodes]
+    for column, least in needed(table, request):
+        able &= column[choice.nodes] >= least
+    choice = Choice(choice.nodes[able], choice.groups)
     tasks, gpus = capacity_columns(table, request, choice.nodes)
     exact = counts_suffice(request)
     if exact and not choice.groups and plain(request):

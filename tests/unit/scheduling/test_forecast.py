@@ -1,0 +1,91 @@
+"""Every waiting job is told when and where: promises exactly, the others by a reckoning that gives nothing twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from spritz.model.plan import Plan
+from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
+
+SHALLOW = structs.replace(SETTINGS, scheduler_parameters=(("bf_max_job_test", "2"),))
+
+
+def starts(plan: Plan) -> dict[int, tuple[float, list[int]]]:
+    """Start and node positions by job number."""
+    assert plan.forecast is not None
+    ends = np.frombuffer(plan.forecast.ends, np.int64).tolist()
+    nodes = np.frombuffer(plan.forecast.nodes, np.int32).tolist()
+    at = np.frombuffer(plan.forecast.start_at, np.float64).tolist()
+    found = {}
+    for place, job_id in enumerate(np.frombuffer(plan.forecast.job_ids, np.int64).tolist()):
+        found[job_id] = at[place], nodes[ends[place - 1] if place else 0 : ends[place]]
+    return found
+
+
+def test_every_waiting_job_has_an_expected_start_and_nodes() -> None:
+    site = Site([node(f"n{number}", 4) for number in range(3)], settings=SHALLOW)
+    for _ in range(20):
+        site.submit(spec(4, nodes=1, time_limit_minutes=10))
+    plan = site.plan()
+    found = starts(plan)
+    assert sorted(found) == list(range(4, 21))
+    # Three run at a time, ten minutes each.
+    assert [found[job][0] for job in range(4, 21)] == [1000.0 + 600 * ((job - 1) // 3) for job in range(4, 21)]
+    assert all(len(nodes) == 1 for _, nodes in found.values())
+
+
+def test_a_quick_cycle_says_nothing_of_later_jobs() -> None:
+    site = Site([node("n1", 1)])
+    for _ in range(3):
+        site.submit(spec(1))
+    assert site.plan(budget=50).forecast is None
+
+
+def test_jobs_that_nothing_lets_start_have_no_expected_start() -> None:
+    site = Site([node("n1", 4)], settings=structs.replace(SHALLOW, licenses=(("lab", 1),)))
+    site.submit(spec(4))
+    impossible, unlicensed = site.submit(spec(1, cpus_per_task=9)), site.submit(spec(1, licenses="lab:2"))
+    waiting = site.submit(spec(4))
+    assert set(starts(site.plan())) == {waiting}
+    assert {impossible, unlicensed} == {2, 3}
+
+
+sizes = st.fixed_dictionaries(
+    {
+        "nodes": st.integers(1, 3),
+        "cpus_per_task": st.integers(1, 4),
+        "gpus_per_node": st.sampled_from([(), 1, 2]),
+        "time_limit_minutes": st.integers(1, 30),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(sizes, min_size=5, max_size=25))
+def test_the_reckoning_gives_nothing_twice(wanted: list[dict[str, Any]]) -> None:
+    """Of running jobs, promises and expected starts together, no node ever gives more CPUs or GPUs than it has."""
+    site = Site([node(f"n{number}", 4, gres=[gpus(2)]) for number in range(3)], settings=SHALLOW)
+    requests = {}
+    for fields in wanted:
+        request = spec(fields["nodes"], **fields)
+        requests[site.submit(request)] = request
+    plan = site.plan()
+    spans = [(start.job_id, site.now, [int(part.node[1:]) for part in start.allocation.nodes]) for start in plan.starts]
+    spans += [(job_id, at, nodes) for job_id, (at, nodes) in starts(plan).items()]
+    assert sorted(job_id for job_id, _, _ in spans) == sorted(requests)
+    for moment in sorted({at for _, at, _ in spans}):
+        cpus, devices = [0, 0, 0], [0, 0, 0]
+        for job_id, at, nodes in spans:
+            request = requests[job_id]
+            assert len(nodes) == request.nodes_min
+            if at <= moment < at + (request.time_limit_minutes or 0) * 60:
+                for index in nodes:
+                    cpus[index] += request.cpus_per_task or 1
+                    devices[index] += sum(need.count for need in request.gpus_per_node)
+        assert max(cpus) <= 4
+        assert max(devices) <= 2
