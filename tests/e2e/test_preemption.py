@@ -40,6 +40,7 @@ def test_a_lower_job_is_requeued_and_the_higher_one_starts_on_its_nodes(make_clu
     job = cluster.job(low)
     assert (job.state.value, job.restart_count) == ("PENDING", 1)
     until(lambda: "DUE TO PREEMPTION" in cluster.output(low), "the job is told why")
+    until(lambda: "job.preempted" in cluster.controller_log(), "the administrator can read of it")
     cluster.cancel(high)
     cluster.wait_state(low, "RUNNING", seconds=60)
     until(lambda: (cluster.work / f"began.{low}.1").exists(), "it runs again, and knows that it does")

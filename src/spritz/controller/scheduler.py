@@ -141,6 +141,10 @@ class SchedulerDriver:
                 apply(event)
                 if type(event) in _STIRRING:
                     self._stir(event)
+                elif isinstance(event, job_events.JobPreempted):
+                    self._context.log.info(
+                        "job.preempted", job_id=event.job_id, mode=event.mode, by_job_id=event.by_job_id
+                    )
         except Exception as error:
             self._context.log.error("projection.failed", exception=error, error=repr(error))
             self._distrusted = self._stirred = True
