@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -13,6 +14,9 @@ _runtime: list[str] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     """Commands run by themselves, unless SPRITZ_TEST_SERVER asks for the command server (`make test-server`)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a script: what tests start would ignore Ctrl-C too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("SPRITZ_TEST_SERVER"):
         _runtime.append(tempfile.mkdtemp(prefix="spritz-runtime-"))
         os.environ["XDG_RUNTIME_DIR"] = _runtime[-1]

@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from spritz.cli.local.daemons import living
+from spritz.cli.local.paths import ClusterPaths
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
 from spritz.model.commands.job import JobFilter, JobSubmitted, JobTarget, SubmitJob
@@ -42,11 +45,14 @@ class Local:
         """Start it; what it said. Fails with what it complained of."""
         done = self("up", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
+        # `up` does not wait for slurmdbd.
+        until(lambda: "slurmdbd" in self.pids(), "slurmdbd has a pid file")
         return str(done.stdout)
 
     def pids(self) -> dict[str, int]:
         """What the pid files say."""
-        return {path.stem: int(path.read_text()) for path in sorted((self.directory / "run").glob("*.pid"))}
+        texts = {path.stem: path.read_text() for path in sorted((self.directory / "run").glob("*.pid"))}
+        return {name: int(text) for name, text in texts.items() if text.strip().isdigit()}
 
     def submit(self, script: str) -> int:
         spec = JobSpec(name="job", batch=True, work_dir=str(self.directory), time_limit_minutes=1)
@@ -92,7 +98,8 @@ def end(local: Local) -> None:
         return
     done = local("down", "--timeout", "10")
     for pid in [] if done.returncode == 0 else local.pids().values():
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_up_status_job_down_and_up_again(local: Local) -> None:
@@ -312,11 +319,15 @@ def test_ctrl_c_during_up_leaves_a_cluster_that_up_or_down_deals_with(local: Loc
         )
         awaited = local.directory / sign
         until(partial(_is_there_or_ended, awaited, process), f"{awaited} is there, or `up` is done")
-        os.killpg(process.pid, signal.SIGINT)
+        with suppress(ProcessLookupError):  # it may be done already
+            os.killpg(process.pid, signal.SIGINT)
         _, complaint = process.communicate(timeout=100)
         assert process.returncode in (0, 130, -signal.SIGINT)
         # Before our code runs it is Python that is interrupted, and Python that says so.
         assert "Traceback" not in complaint or process.returncode == -signal.SIGINT
+        # Who is told that it did not start has nothing left behind, not even daemons that had yet to write a pid file.
+        left = {name: pid for name, pid in living(ClusterPaths(str(local.directory))).items() if pid is not None}
+        assert not process.returncode or not left, complaint
         local.up()
         local.works()
         assert local("down").returncode == 0

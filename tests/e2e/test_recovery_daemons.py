@@ -162,8 +162,9 @@ def test_a_stopped_slurmd_is_down_after_slurmdtimeout_its_jobs_run_elsewhere_and
     number = cluster.submit(
         "echo $SLURMD_NODENAME ${SLURM_RESTART_COUNT-0} >> where\nwhile ! test -e go; do sleep 0.02; done"
     )
-    until(lambda: (cluster.work / "where").exists(), "the job has begun")
-    first = (cluster.work / "where").read_text().split()[0]
+    where = cluster.work / "where"
+    until(lambda: where.exists() and where.read_text().endswith("\n"), "the job has begun")
+    first = where.read_text().split()[0]
     cluster.daemons[first].send_signal(signal.SIGSTOP)
     until(lambda: "DOWN" in cluster.node(first).state_names, f"{first} is DOWN")
     until(lambda: (cluster.work / "where").read_text().count("\n") == 2, "the job runs a second time")

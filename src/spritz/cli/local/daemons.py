@@ -136,6 +136,7 @@ def start_database(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.P
             stderr=output,
             env=environ,
             cwd="/",
+            start_new_session=True,  # a Ctrl-C for what is typed next is not for it
         )
 
 
@@ -150,6 +151,30 @@ def await_database(paths: ClusterPaths, child: subprocess.Popen[bytes], timeout_
                 f"slurmdbd did not start within {timeout_seconds:.0f} s", hint=f"its log is {paths.database_log}"
             )
         time.sleep(0.01)
+
+
+def stop_named(paths: ClusterPaths, name: str) -> int | None:
+    """Stop a daemon, looking again until there is none: what is seen first may be the command that still starts it.
+
+    Its pid if it does not stop.
+    """
+    pid_files = {"slurmctld": paths.controller_pid, "slurmd": paths.node_pid, "slurmdbd": paths.database_pid}
+    while (pid := living(paths).get(name)) is not None:
+        if not stop(pid):
+            return pid
+        # One that was stopped before it could handle the signal has left its pid file.
+        _remove_pid_file(pid_files[name], pid)
+    return None
+
+
+def _remove_pid_file(path: str, pid: int) -> None:
+    try:
+        with open(path, encoding="ascii") as file:
+            if file.read().strip() != str(pid):
+                return
+        os.unlink(path)
+    except (OSError, ValueError):
+        return
 
 
 def stop(pid: int, timeout_seconds: float = 10.0) -> bool:

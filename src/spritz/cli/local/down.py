@@ -41,8 +41,8 @@ def run(arguments: Namespace, context: Context) -> int:
         _end_jobs(paths, arguments.timeout, context, quiet=arguments.quiet)
     # slurmdbd last: what the others end with is still recorded.
     for name in ("slurmd", "slurmctld", "slurmdbd"):
-        pid = alive.get(name)
-        if pid is not None and not daemons.stop(pid):
+        pid = daemons.stop_named(paths, name)
+        if pid is not None:
             raise SpritzError(f"{name} (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
     if not arguments.quiet:
         context.out(f"Down: {paths.root}\n")

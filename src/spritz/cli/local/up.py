@@ -66,8 +66,8 @@ def run(arguments: Namespace, context: Context) -> int:
     if alive["slurmd"] is None:
         commands.append(daemons.node_command(paths, nodes))
     environ = _daemon_environment(context)
-    database = daemons.start_database(paths, environ) if alive.get("slurmdbd", 0) is None else None
     try:
+        database = daemons.start_database(paths, environ) if alive.get("slurmdbd", 0) is None else None
         daemons.start(commands, environ)
         if database is not None:
             daemons.await_database(paths, database)
@@ -88,9 +88,9 @@ def run(arguments: Namespace, context: Context) -> int:
 def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> None:
     """Stop the daemons that did not live before. A second Ctrl-C does not interrupt this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name, pid in daemons.living(paths).items():
-        if pid is not None and alive_before.get(name) is None:
-            daemons.stop(pid)
+    for name in daemons.living(paths):
+        if alive_before.get(name) is None:
+            daemons.stop_named(paths, name)
 
 
 def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context, *, quiet: bool) -> int:
