@@ -16,6 +16,7 @@ from sqlalchemy import MetaData, inspect, select, text
 
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
+from spritz.accounting.purge import purge
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
@@ -406,3 +407,34 @@ def test_the_controllers_state_stands_in_for_events_that_it_no_longer_keeps(stor
         [EventGroup(one.first + request.sequence, one.last + request.sequence, one.payload) for one in left],
     )
     assert sorted(ids(store, not_eligible=True)) == [first, second, third]
+
+
+# -- forgetting
+
+
+def test_what_is_older_than_it_shall_be_goes_and_nothing_else(store: Store) -> None:
+    register(store)
+    start = 1_700_000_000.0
+    history = History(18, start_at=start)
+    old = in_groups(history.events(40), 18)
+    store.ingest("c1", JOURNAL, old)
+    history.now = start + 40 * 86_400
+    recent = [
+        EventGroup(one.first + old[-1].last, one.last + old[-1].last, one.payload)
+        for one in in_groups(history.events(40), 19)
+    ]
+    store.ingest("c1", JOURNAL, recent, {"a" * 40: b"script"})
+    now = history.now + 86_400
+    lives = asked(store, duplicates=True)
+    kept = {one.job.number for one in lives if not 0.0 < one.job.ended_at < start + 20 * 86_400}
+    assert 0 < len(kept) < len(lives)
+    done = dict.fromkeys(key for key, _ in purge(store.engine, {"PurgeJobAfter": "20day"}, now))
+    assert list(done) == ["PurgeJobAfter", "documents"]
+    assert {one.job.number for one in asked(store, duplicates=True)} == kept
+    for name in ("steps", "suspensions", "pending_reasons"):
+        assert {row[1] for row in tables(store)[name]} <= kept, name
+    assert tables(store)["node_events"], "only jobs were to go"
+    list(purge(store.engine, {"PurgeStepAfter": "1hour", "PurgeEventAfter": "1month"}, now + 90 * 86_400))
+    assert tables(store)["steps"] == []
+    assert [row for row in tables(store)["node_events"] if row[5]] == []
+    assert {one.job.number for one in asked(store, duplicates=True)} == kept

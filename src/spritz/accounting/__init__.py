@@ -18,6 +18,7 @@ Map
 `engine`            URL -> engine, with what each kind of database needs; errors in words
 `store`             the database: `ingest` (one transaction a batch), `register`, documents
 `upsert`            "insert or replace" for each kind of database
+`purge`             forgetting what is older than Purge*After says
 `select`            questions -> SQL, rows -> records, streamed
 
 Vocabulary: a *place* is an event's number in all that a cluster ever sent; it goes on rising when a cleared state

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
 from spritz.accounting.links import Links
+from spritz.accounting.purge import next_hour, purge
 from spritz.accounting.select import document_of, read_jobs
 from spritz.model import accounting as model
 from spritz.model.errors import Rejection, SpritzError
@@ -122,6 +123,25 @@ class Api:
             self._log.error("events.lost", cluster=request.cluster, first=before + 1, last=sequence)
         link.advance(sequence)
         return model.EventsStored(sequence=sequence)
+
+    # -- forgetting
+
+    async def purge_hourly(self, periods: dict[str, str]) -> None:
+        """Forget what is older than it shall be, now and at the start of every hour. One piece at a time between
+        batches."""
+        while True:
+            now = self._clock.now()
+            pieces = purge(self._store.engine, periods, now)
+            counts: dict[str, int] = {}
+            try:
+                while (piece := await self._store_by(next, pieces, None)) is not None:
+                    counts[piece[0]] = counts.get(piece[0], 0) + piece[1]
+            except SpritzError as error:
+                self._log.error("purge.failed", error=error.message)
+            for key, rows in counts.items():
+                self._log.info("records.purged", key=key, rows=rows)
+            self._store.forget()
+            await self._clock.sleep(next_hour(now) - now)
 
     # -- questions
 

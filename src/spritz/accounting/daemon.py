@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from spritz.accounting.api import Api
 from spritz.accounting.engine import DatabaseError
+from spritz.accounting.purge import wanted
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.sockets import AddressInUse
+from spritz.runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
     from spritz.accounting.store import Store
@@ -55,7 +57,16 @@ async def serve(
             await _listen(server, settings, log)
             startup.serves()
             log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
-            await stopping.wait()
+            async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
+                periods, held = wanted(settings)
+                for key in held:
+                    log.error(
+                        "purge.held", key=key, detail="an archive is wanted first, and archives are not built yet"
+                    )
+                if periods:
+                    tasks.spawn_contained(api.purge_hourly(periods), name="purge")
+                await stopping.wait()
+                tasks.cancel_all()
             server.stop_listening()
             await loop.run_in_executor(None, api.close)
             pid_file.release()

@@ -111,6 +111,9 @@ Index("jobs_by_het", jobs.c.cluster_id, jobs.c.het_job_id)
 Index("jobs_by_user", jobs.c.cluster_id, jobs.c.uid, jobs.c.ended_at)
 Index("jobs_by_account", jobs.c.cluster_id, jobs.c.account, jobs.c.ended_at)
 Index("jobs_by_end", jobs.c.cluster_id, jobs.c.ended_at)
+# Which documents does a job still name?
+Index("jobs_by_script", jobs.c.script_key)
+Index("jobs_by_environment", jobs.c.environment_key)
 Index("steps_open", steps.c.cluster_id, steps.c.job_id, steps.c.ended_at)
 Index("node_events_open", node_events.c.cluster_id, node_events.c.ended_at)
 

@@ -59,6 +59,9 @@ _PIECE = 1_000
 #: Wait after a refusal (a database that is full, or away), before the next attempt.
 _REFUSED_SECONDS = 2.0
 
+#: Wait after a connection was lost.
+_PAUSE_SECONDS = 0.02
+
 _HEAVY = frozenset({"job_script", "job_env"})
 
 
@@ -125,6 +128,8 @@ class Outbox:
                         await context.clock.sleep(_REFUSED_SECONDS)
                         channel.close()
                     await channel.wait_closed()
+                    # The link must have its turn to notice, or it would hand out the same connection for ever.
+                    await context.clock.sleep(_PAUSE_SECONDS)
 
     async def _register(self, channel: Channel) -> None:
         context = self._context

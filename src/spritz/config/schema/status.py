@@ -68,6 +68,7 @@ CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory
 _DATABASE = """
 DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost StorageLoc StorageParameters StoragePass
 StoragePassScript StoragePort StorageType StorageUrl StorageUser
+PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter
 """
 
 

@@ -121,8 +121,10 @@ def upgrade() -> None:
     op.create_index("jobs_by_account", "jobs", ["cluster_id", "account", "ended_at"], unique=False)
     op.create_index("jobs_by_array", "jobs", ["cluster_id", "array_job_id"], unique=False)
     op.create_index("jobs_by_end", "jobs", ["cluster_id", "ended_at"], unique=False)
+    op.create_index("jobs_by_environment", "jobs", ["environment_key"], unique=False)
     op.create_index("jobs_by_het", "jobs", ["cluster_id", "het_job_id"], unique=False)
     op.create_index("jobs_by_id", "jobs", ["cluster_id", "job_id", "number"], unique=False)
+    op.create_index("jobs_by_script", "jobs", ["script_key"], unique=False)
     op.create_index("jobs_by_user", "jobs", ["cluster_id", "uid", "ended_at"], unique=False)
     op.create_table(
         "node_events",
