@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import structs
+
 from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
 from spritz.accounting.links import Links
@@ -35,13 +37,19 @@ T = TypeVar("T")
 
 
 class Api:
-    """Answers requests. `slurm_uid`: SlurmUser's number; that user, root and our own are administrators."""
+    """Answers requests. `slurm_uid`: SlurmUser's number; that user, root and our own are administrators.
 
-    def __init__(self, store: Store, clock: Clock, log: Logger, slurm_uid: int) -> None:
+    `private`: PrivateData.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, log: Logger, slurm_uid: int, *, private: frozenset[str] = frozenset()
+    ) -> None:
         self._store = store
         self._clock = clock
         self._log = log
         self._admins = frozenset({0, slurm_uid, os.geteuid()})
+        self._private = private
         self.links = Links(log)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(engines.READERS, thread_name_prefix="read")
@@ -146,8 +154,12 @@ class Api:
     # -- questions
 
     async def select_jobs(self, request: model.SelectJobs, call: Call) -> AsyncIterator[model.JobRecords]:
-        """Jobs and their steps, as fast as the caller reads."""
-        self._uid(call)
+        """Jobs and their steps, as fast as the caller reads. With PrivateData=jobs, of others only administrators'."""
+        uid = self._uid(call)
+        if "jobs" in self._private and not self.is_admin(call):
+            if request.users and uid not in request.users:
+                return
+            request = structs.replace(request, users=(uid,))
         self._counts["queries.count"] += 1
         behind = await self.links.catch_up(request.clusters)
         if behind:

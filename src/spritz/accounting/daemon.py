@@ -51,7 +51,7 @@ async def serve(
         signal.signal(number, signal.SIG_IGN)
     if not await _open_database(store, log, stopping):
         return 0
-    api = Api(store, clock, log, slurm_uid)
+    api = Api(store, clock, log, slurm_uid, private=frozenset(settings.words("PrivateData")))
     try:
         async with Server(api.handlers(), role="slurmdbd", log=log) as server:
             await _listen(server, settings, log)

@@ -123,6 +123,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "SelectTypeParameters": frozenset(_SELECT.split()),
     "HealthCheckNodeState": frozenset({"ANY", "IDLE", "START_ONLY"}),
     "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE"}),
+    "slurmdbd.conf.PrivateData": frozenset({"jobs"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
     "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),
 }

@@ -1,0 +1,79 @@
+"""Who may ask slurmdbd what. Source: slurmdbd.conf(5) PrivateData; sacct(1)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spritz.accounting.api import Api
+from spritz.accounting.engine import open_engine, parse_url
+from spritz.accounting.store import Store
+from spritz.model.accounting import GetDocuments, JobPick, RegisterCluster, SelectJobs
+from spritz.model.errors import SpritzError
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.log import get_logger
+from spritz.testing.history import History, in_groups
+
+#: Two owners of jobs, neither of whom is root nor who runs the tests.
+STRANGER, OTHER = [uid for uid in (1003, 1004, 1005) if uid != os.geteuid()][:2]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db")))
+    made.migrate()
+    made.register(RegisterCluster(cluster="c1", journal=1, last_sequence=1 << 40), 0.0)
+    made.ingest("c1", 1, in_groups(History(1).events(200), 1))
+    yield made
+    made.engine.dispose()
+
+
+def asked(store: Store, uid: int | None, request: SelectJobs, **options: Any) -> list[int]:
+    """Owners of the jobs in the answer."""
+
+    async def ask() -> list[int]:
+        api = Api(store, SystemClock(), get_logger("test"), 999_999, **options)
+        call: Any = SimpleNamespace(caller=None if uid is None else SimpleNamespace(uid=uid))
+        try:
+            return [one.job.uid async for piece in api.select_jobs(request, call) for one in piece.jobs]
+        finally:
+            await asyncio.to_thread(api.close)
+
+    return asyncio.run(ask())
+
+
+def test_everybody_sees_all_jobs_unless_they_are_private(store: Store) -> None:
+    everybody = asked(store, STRANGER, SelectJobs())
+    assert len(set(everybody)) > 10
+    private = frozenset({"jobs"})
+    assert set(asked(store, STRANGER, SelectJobs(), private=private)) == {STRANGER}
+    assert asked(store, STRANGER, SelectJobs(users=(OTHER,)), private=private) == []
+    assert asked(store, 0, SelectJobs(), private=private) == everybody
+
+
+def test_who_cannot_be_known_is_told_nothing(store: Store) -> None:
+    with pytest.raises(SpritzError, match="Protocol authentication error"):
+        asked(store, None, SelectJobs())
+
+
+def test_scripts_are_their_owners_and_events_the_controllers(store: Store) -> None:
+    async def ask() -> None:
+        api = Api(store, SystemClock(), get_logger("test"), 999_999)
+        stranger: Any = SimpleNamespace(caller=SimpleNamespace(uid=os.geteuid() + 12_345))
+        root: Any = SimpleNamespace(caller=SimpleNamespace(uid=0))
+        request = GetDocuments(picks=(JobPick(1),))
+        try:
+            assert (await api.get_documents(request, stranger)).documents == []
+            assert len((await api.get_documents(request, root)).documents) == 1
+            with pytest.raises(SpritzError, match="Access/permission denied"):
+                await api.register(RegisterCluster(cluster="c1", journal=2, last_sequence=0), stranger)
+        finally:
+            await asyncio.to_thread(api.close)
+
+    asyncio.run(ask())
