@@ -144,6 +144,23 @@ static void take_over_signals(void)
         sigaction(*number, &action, NULL);
 }
 
+/* From before the command may begin until signals are forwarded: none is to end the launcher alone. */
+static sigset_t held_before;
+
+static void hold_signals(void)
+{
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int *number = FORWARDED; *number; number++)
+        sigaddset(&held, *number);
+    sigprocmask(SIG_BLOCK, &held, &held_before);
+}
+
+static void release_signals(void)
+{
+    sigprocmask(SIG_SETMASK, &held_before, NULL);
+}
+
 static void die_by(int number) __attribute__((noreturn));
 static void die_by(int number)
 {
@@ -172,6 +189,7 @@ static void follow(const struct call *call, int connection, int pid)
     struct reply reply;
     child = pid;
     take_over_signals();
+    release_signals();
     while (receive(connection, &reply, 0) > 0) {
         if (reply.kind == ENDED)
             _exit(reply.value);
@@ -201,6 +219,7 @@ static int begin(int connection, const struct call *call, int token, int *pid)
     struct reply reply;
     int got = send_surroundings(connection, call, deadline) < 0 ? 0 : receive(connection, &reply, deadline);
 
+    hold_signals();
     if (got > 0 && reply.kind == THERE && send_descriptors(connection, call, token, deadline) == 0)
         got = receive(connection, &reply, deadline);
     else if (got > 0)
@@ -232,6 +251,7 @@ enum outcome serve(const struct call *call, const struct place *place)
             follow(call, connection, reply.value);
         fail(call);
     }
+    release_signals();
     close(connection);
     close(token);
     return got < 0 ? OUTCOME_HUNG : OUTCOME_DECLINED;

@@ -77,7 +77,8 @@ def run(post: Post) -> NoReturn:
     """The whole life of a child."""
     status = 1
     try:
-        _rehearse(post)
+        if not _is_awaited(post):
+            _rehearse(post)
         connection = _wait(post)
         if connection is not None:
             status = _serve(post, connection)
@@ -85,6 +86,13 @@ def run(post: Post) -> NoReturn:
         pass
     finally:
         os._exit(status)
+
+
+def _is_awaited(post: Post) -> bool:
+    """A call is there already: this is no time to rehearse."""
+    poll = select.poll()
+    poll.register(post.listener, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _rehearse(post: Post) -> None:

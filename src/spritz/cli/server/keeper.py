@@ -27,6 +27,7 @@ SPARES = 2
 IDLE_SECONDS = 900.0
 _LOOK_SECONDS = 30.0
 _SHOW_SECONDS = 1.0
+_REST_MS = 10.0
 _CMSG_CLOEXEC = 0x40000000
 #: Spares that end unused, one after the other, before something is taken to be wrong.
 _UNUSED_MAX = 5
@@ -79,7 +80,8 @@ class Keeper:
         last_call = time.monotonic()
         self._fork_spares()
         while not self._retired or self._children or self._spares:
-            events = self._poll.poll(_LOOK_SECONDS * 1000)
+            resting = self._spares and len(self._spares) < SPARES
+            events = self._poll.poll(_REST_MS if resting else _LOOK_SECONDS * 1000)
             self._show_life()
             for descriptor, _ in events:
                 self._ready(descriptor)
@@ -89,7 +91,9 @@ class Keeper:
                 self._retire()
             if time.monotonic() - last_call > self._idle_seconds:
                 self._retire()
-            self._fork_spares()
+            # Not while the call that took one is at work: it needs the processors, and another spare is there.
+            if not events or not self._spares:
+                self._fork_spares()
 
     def _show_life(self) -> None:
         """The launcher takes a server for stuck whose lock was not touched for long (STUCK_SECONDS in direct.c)."""
@@ -194,6 +198,8 @@ class Keeper:
                 return
             if not pid:
                 return
+            # What it said before may not have been heard: a child that is gone must not become a caller's afterwards.
+            self._hear()
             if os.WIFSTOPPED(status):
                 self._tell(pid, reply.STOPPED, os.WSTOPSIG(status))
                 continue
