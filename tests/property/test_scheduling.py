@@ -111,6 +111,7 @@ DEVICES: list[dict[str, Any]] = [
     {"gpus": 1},
     {"gpus": 3},
     {"gpus": "a:2"},
+    {"gpus": (GresRequest("gpu", "a", 2), GresRequest("gpu", "b", 1))},
     {"gpus_per_node": 1},
     {"gpus_per_node": "b:1"},
     {"gpus_per_task": 1},

@@ -8,6 +8,8 @@ Source: srun(1) --cpu-bind, --distribution (second and third method), --gpu-bind
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import lowest_bits, mask_ids
@@ -15,6 +17,8 @@ from spritz.notation import distribution
 from spritz.notation.cpubind import Binding, parse_cpu_bind, parse_gpu_bind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.model.resources import NodeCapacity
 
 
@@ -129,11 +133,17 @@ def _widened(mask: int, cpus: int, parts: list[int]) -> int:
 
 
 def gpu_masks(
-    tasks: int, devices: int, per_task: int, bind: str, cpus_by_task: tuple[int, ...], near: dict[int, int]
+    tasks: int,
+    devices: int,
+    per_task: Sequence[tuple[int, int]],
+    bind: str,
+    cpus_by_task: tuple[int, ...],
+    near: dict[int, int],
 ) -> tuple[int, ...]:
     """A mask of devices for each local task; () leaves all of the step's devices to all of them.
 
-    `per_task`: --gpus-per-task (0: not given). `near[device]` is the CPU mask close to it (missing: all).
+    `per_task`: (devices of a type, how many of them each task gets) of --gpus-per-task. `near[device]` is the CPU mask
+    close to it (missing: all).
     """
     wanted = parse_gpu_bind(bind) if bind else Binding()
     if not devices or wanted.type == "none":
@@ -148,10 +158,11 @@ def gpu_masks(
         return tuple(1 << own[task // shared % len(own)] for task in range(tasks))
     if wanted.type == "closest":
         return _closest(tasks, devices, cpus_by_task, near)
-    count = wanted.values[0] if wanted.type == "per_task" and wanted.values else per_task
-    if not count or count * tasks > len(own):
+    shares = [(devices, wanted.values[0])] if wanted.type == "per_task" and wanted.values else per_task
+    if not shares or any(count * tasks > mask.bit_count() for mask, count in shares):
         return ()
-    return tuple(_filled(tasks, devices, count))
+    dealt = [_filled(tasks, mask, count) for mask, count in shares]
+    return tuple(reduce(or_, masks) for masks in zip(*dealt, strict=True))
 
 
 def _relative(mask: int, own: list[int]) -> int:

@@ -225,7 +225,7 @@ def _step_nodes(
     gpus_left = [item.count for item in wish.spec.gpus]
     nodes = []
     for rank, room in enumerate(rooms):
-        gres = _gres_share(wish, room, len(ids[rank]), gpus_left, len(rooms) - rank)
+        gres = _gres_share(wish, room, len(ids[rank]), gpus_left, rooms[rank + 1 :])
         nodes.append(_step_node(wish, room, ids[rank], gres, node_of(room.name)))
     if any(gpus_left):
         raise Refused("ESLURM_INSUFFICIENT_GRES")
@@ -245,12 +245,9 @@ def _step_node(wish: Wish, room: Room, ids: tuple[int, ...], gres: tuple[GresAll
             raise Refused("ESLURM_INVALID_TASK_MEMORY")
     capacity = node.config.capacity
     bound = cpu_masks(tasks, cpus, wish.cpus_per_task, Hardware(capacity), spec.cpu_bind, spec.distribution)
-    devices = 0
-    for item in gres:
-        if item.name == "gpu":
-            devices |= mask_of(item.indexes)
+    devices = _gpus_of(gres, "")
     near = near_cpus(capacity) if spec.gpu_bind.endswith("closest") else {}
-    each = sum(item.count for item in spec.gpus_per_task if item.name == "gpu")
+    each = [(_gpus_of(gres, item.type), item.count) for item in spec.gpus_per_task if item.name == "gpu" and item.count]
     gpus = gpu_masks(tasks, devices, each, spec.gpu_bind, bound, near)
     return StepNode(
         allocation=NodeAllocation(node=room.name, cpus=mask_text(cpus), memory_mib=memory, gres=gres),
@@ -260,8 +257,17 @@ def _step_node(wish: Wish, room: Room, ids: tuple[int, ...], gres: tuple[GresAll
     )
 
 
+def _gpus_of(gres: tuple[GresAllocation, ...], kind: str) -> int:
+    """Mask of the GPUs of a type; of all, if it is empty."""
+    devices = 0
+    for item in gres:
+        if item.name == "gpu" and kind in ("", item.type):
+            devices |= mask_of(item.indexes)
+    return devices
+
+
 def _gres_share(
-    wish: Wish, room: Room, tasks: int, gpus_left: list[int], nodes_left: int
+    wish: Wish, room: Room, tasks: int, gpus_left: list[int], later: list[Room]
 ) -> tuple[GresAllocation, ...]:
     """The step's GRES on this node: all of the job's, unless it asked for some (or for none)."""
     spec = wish.spec
@@ -277,8 +283,9 @@ def _gres_share(
     for item in spec.gpus_per_task:
         taken += _take(room, item, item.count * tasks)
     for number, item in enumerate(spec.gpus):
-        # --gpus counts over all nodes: at least one for each that is left, the rest as early as possible.
-        count = min(room.free(item), gpus_left[number] - (nodes_left - 1))
+        # --gpus counts over all nodes: at least one for each that is left and has any, the rest as early as possible.
+        ahead = sum(1 for other in later if other.free(item))
+        count = min(room.free(item), gpus_left[number] - ahead)
         if count > 0:
             taken += _take(room, item, count)
             gpus_left[number] -= count

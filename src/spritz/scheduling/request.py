@@ -80,7 +80,10 @@ class Request(Struct, frozen=True, kw_only=True):
     tmp_mib: int
     gres_node: tuple[Need, ...]
     gres_task: tuple[Need, ...]
+    #: with several types: their sum, of any type
     gres_total: Need | None
+    #: GPUs of the whole job by type, where there are several (--gpus=a100:3,h100:2)
+    gpu_types: tuple[Need, ...]
     cpus_per_gpu: int
     enforce_binding: bool
     disable_binding: bool
@@ -179,6 +182,7 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         gres_node=gres_node,
         gres_task=gres_task,
         gres_total=gres_total,
+        gpu_types=_needs(spec.gpus, "gpu") if gres_total and len(spec.gpus) > 1 else (),
         cpus_per_gpu=cpus_per_gpu,
         enforce_binding="enforce-binding" in flags,
         disable_binding="disable-binding" in flags,
@@ -216,8 +220,6 @@ def _licenses(text: str) -> tuple[str, str]:
 
 def _refusal(spec: JobSpec, flags: set[str]) -> str:
     """What this spec asks for that placement cannot do; "" if it can do all of it."""
-    if len(spec.gpus) > 1:
-        return "--gpus with several types is not supported; --gpus-per-node takes several"
     if spec.core_spec:
         return "--core-spec is not supported"
     unknown = flags - {"enforce-binding", "disable-binding", "allow-task-sharing"}
@@ -272,6 +274,8 @@ def _tasks_and_gpus(spec: JobSpec) -> tuple[int | None, int | None, tuple[Need, 
     """
     by_task = _needs(spec.gpus_per_task, "gpu")
     total = next(iter(_needs(spec.gpus, "gpu")), None)
+    if total is not None and len(spec.gpus) > 1:
+        total = Need("gpu", "", sum(item.count for item in spec.gpus))
     tasks = spec.tasks if spec.tasks_given else None
     if tasks is None and spec.nodes_given and spec.tasks_per_node and spec.nodes_max in (0, spec.nodes_min):
         tasks = spec.nodes_min * spec.tasks_per_node

@@ -92,7 +92,13 @@ def test_masks_are_disjoint_and_within_the_steps_cpus(tasks: int, each: int, cpu
 def test_gpu_bind_gives_devices_of_the_step(bind: str, per_task: int, expected: tuple[int, ...]) -> None:
     """Devices 1 and 3 are the step's; lists count them from 0, as a job sees them."""
     near = {1: 0b0001, 3: 0b1110}
-    assert gpu_masks(2, 0b1010, per_task, bind, (0b0001, 0b0010), near) == expected
+    shares = [(0b1010, per_task)] if per_task else []
+    assert gpu_masks(2, 0b1010, shares, bind, (0b0001, 0b0010), near) == expected
+
+
+def test_each_task_gets_its_gpus_of_every_type() -> None:
+    """--gpus-per-task=a100:1,h100:1 on a node whose first two devices are a100."""
+    assert gpu_masks(2, 0b1111, [(0b0011, 1), (0b1100, 1)], "", (), {}) == (0b0101, 0b1010)
 
 
 def test_near_cpus_come_from_gres_conf() -> None:

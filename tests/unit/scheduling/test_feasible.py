@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from spritz.model.job import Sharing
-from spritz.model.resources import GresRequest
 from spritz.model.states import NodeFlag, NodeState
 from spritz.scheduling.feasible import check_request, will_run
 from tests.unit.scheduling.site import Site, cpus, gpus, node, partition, spec
@@ -36,9 +35,7 @@ def test_one_partition_that_fits_is_enough() -> None:
 
 def test_options_that_are_not_built_are_refused_by_name() -> None:
     snapshot = two_nodes().projection.snapshot(0.0)
-    several = spec(gpus=(GresRequest("gpu", "a", 1), GresRequest("gpu", "b", 1)))
     for request, word in (
-        (several, "--gpus"),
         (spec(core_spec=1), "--core-spec"),
         (spec(gres_flags=("one-task-per-sharing",)), "--gres-flags=one-task-per-sharing"),
     ):

@@ -68,7 +68,7 @@ def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
     excluded = set(spec.exclude)
     wanted = set(spec.node_list)
     complaints: dict[str, None] = {}
-    available: list[tuple[int, int, int]] = []  # (tasks, gpus, nodes) of each shape that may serve
+    available: list[tuple[int, int, Shape]] = []  # (tasks, nodes) of each shape that may serve
     serving: set[str] = set()
     for shape in shapes_of(state, partition):
         count = len(shape.names) - sum(1 for name in excluded if name in shape.names)
@@ -78,7 +78,7 @@ def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
         if complaint is not None:
             complaints[complaint] = None
             continue
-        available.append((_tasks_on(spec, shape), shape.gres.get(("gpu", _gpu_type(spec)), 0), count))
+        available.append((_tasks_on(spec, shape), count, shape))
         if wanted:
             serving.update(name for name in wanted if name in shape.names and name not in excluded)
     if not available:
@@ -122,10 +122,6 @@ def _has_gres(requests: tuple[GresRequest, ...], shape: Shape, times: int) -> bo
     return all(item.count * times <= shape.gres.get((item.name, item.type), 0) for item in requests if item.count)
 
 
-def _gpu_type(spec: JobSpec) -> str:
-    return spec.gpus[0].type if len(spec.gpus) == 1 else ""
-
-
 def _tasks_on(spec: JobSpec, shape: Shape) -> int:
     """At most so many tasks can run on a node of this shape."""
     if spec.overcommit:
@@ -145,28 +141,30 @@ def _tasks_on(spec: JobSpec, shape: Shape) -> int:
     return min([tasks, *(limit for limit in limits if limit is not None)])
 
 
-def _total_complaint(spec: JobSpec, available: list[tuple[int, int, int]]) -> str | None:
+def _total_complaint(spec: JobSpec, available: list[tuple[int, int, Shape]]) -> str | None:
     """Enough nodes, and on the best of them enough room for all tasks and GPUs?"""
-    nodes = sum(count for _tasks, _gpus, count in available)
+    nodes = sum(count for _tasks, count, _shape in available)
     fewest = max(1, spec.nodes_min, len(set(spec.node_list)))
     if fewest > nodes:
         return ""
     most = nodes
     if spec.nodes_given:
         most = min(nodes, spec.nodes_max or spec.nodes_min)
-    if spec.tasks_given and _best(available, 0, most) < spec.tasks:
+    if spec.tasks_given and _best([(tasks, count) for tasks, count, _shape in available], most) < spec.tasks:
         return ""
-    wanted_gpus = sum(item.count for item in spec.gpus)
-    if wanted_gpus and _best(available, 1, most) < wanted_gpus:
-        return ""
+    for item in spec.gpus:
+        devices = [(shape.gres.get(("gpu", item.type), 0), count) for _tasks, count, shape in available]
+        if item.count and _best(devices, most) < item.count:
+            return ""
     return None
 
 
-def _best(available: list[tuple[int, int, int]], column: int, most: int) -> int:
+def _best(available: list[tuple[int, int]], most: int) -> int:
+    """Sum of the largest, of (size, nodes of that size)."""
     total = 0
-    for row in sorted(available, key=lambda row: row[column], reverse=True):
-        taken = min(row[2], most)
-        total += row[column] * taken
+    for size, count in sorted(available, reverse=True):
+        taken = min(count, most)
+        total += size * taken
         most -= taken
         if not most:
             break

@@ -28,8 +28,8 @@ def capacity(row: NodeRow, request: Request) -> tuple[int, int]:
     """Most tasks, and most GPUs of `request.gres_total`, that fit on `row` as it is now; (0, 0) if it cannot serve at
     all.
 
-    The bounds hold together: any smaller numbers (at least one each) fit too. Exact but for `request.enforce_binding`,
-    where they are upper bounds and `share.assign` has the last word.
+    The bounds hold together: any smaller numbers (at least one each) fit too. Exact but for `request.enforce_binding`
+    and `request.gpu_types`, where they are upper bounds and `share.assign` has the last word.
     """
     if not row.up or not fits_hardware(row.hardware, request) or not open_to(row, request):
         return NOTHING

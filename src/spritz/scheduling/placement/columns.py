@@ -30,6 +30,7 @@ def counts_suffice(request: Request) -> bool:
         names.append(request.gres_total.name)
     return not (
         request.tasks_per_socket
+        or request.gpu_types
         or request.share_rows
         or request.enforce_binding
         or request.user_exclusive

@@ -14,6 +14,7 @@ from spritz.scheduling.nodes import Holder
 from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.eligible import Choice
+from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
 from spritz.scheduling.placement.select import Candidate, Portion, select
 from spritz.scheduling.placement.share import assign
@@ -92,6 +93,8 @@ def _place_among(
     prefer: NodeTable | None,
 ) -> Allocation | None:
     while True:
+        if request.gpu_types:
+            return _place_mixed(table, request, candidates, required, prefer)
         if request.tasks_by_node:
             portions = _as_named(table, request, candidates)
         else:
@@ -107,6 +110,23 @@ def _place_among(
             for candidate in candidates
             for smaller in ([candidate] if candidate.index != misfit else _reduced(candidate, portions))
         ]
+
+
+def _place_mixed(
+    table: NodeTable,
+    request: Request,
+    candidates: list[Candidate],
+    required: frozenset[int],
+    prefer: NodeTable | None,
+) -> Allocation | None:
+    """Each node is asked for its own devices."""
+    found = mixed_portions(table, request, candidates, required)
+    parts = [_assign_all(table, own, [portion], prefer)[0] for portion, own in found or ()]
+    nodes = tuple(node for part in parts if part is not None for node in part.nodes)
+    if found is None or len(nodes) < len(found):
+        return None
+    tasks = tuple(portion.tasks for portion, _own in found)
+    return Allocation(partition=request.partition, nodes=nodes, tasks=tasks, whole_nodes=request.whole)
 
 
 def _as_named(table: NodeTable, request: Request, candidates: list[Candidate]) -> list[Portion] | None:

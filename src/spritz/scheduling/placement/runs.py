@@ -23,7 +23,7 @@ _LARGE = np.iinfo(np.int64).max
 
 def plain(request: Request) -> bool:
     """Is the order of the nodes the usual one?"""
-    return not (request.contiguous or request.spread or request.least_loaded or request.node_list)
+    return not (request.gpu_types or request.contiguous or request.spread or request.least_loaded or request.node_list)
 
 
 def select_columns(

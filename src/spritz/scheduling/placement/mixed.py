@@ -1,0 +1,131 @@
+"""Places a job that asks for GPUs of several types in total: `--gpus=a100:3,h100:2`.
+
+`select` counts one kind of device. Here its choice is taken if the types come out, else nodes are added greedily by
+how much of what is missing they have; then each type is dealt over the nodes, at least one device to each node.
+No set is found where one exists only if the node limit is so tight that the greedy cover misses it.
+
+Source: sbatch(1) --gpus; select/cons_tres.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.scheduling.placement.capacity import capacity
+from spritz.scheduling.placement.select import Candidate, Portion, portions_of, select, target_of
+from spritz.scheduling.request import Need
+
+if TYPE_CHECKING:
+    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.request import Request
+
+#: devices of each type, in the order of `Request.gpu_types`
+Counts = tuple[int, ...]
+
+
+def mixed_portions(
+    table: NodeTable, request: Request, candidates: list[Candidate], required: frozenset[int]
+) -> list[tuple[Portion, Request]] | None:
+    """What each node is to carry, with the request that says so for this node alone; None if they cannot.
+
+    `candidates` are in node order, with tasks and GPUs of any type as upper bounds.
+    """
+    wanted = tuple(need.count for need in request.gpu_types)
+    have: dict[int, Counts] = {}
+    able: list[Candidate] = []
+    for candidate in candidates:
+        row = table.rows[candidate.index]
+        free = (min(row.count_free(need.name, need.type), need.count) for need in request.gpu_types)
+        have[candidate.index] = counts = tuple(free)
+        devices = min(sum(counts), candidate.gpus)
+        if devices:
+            able.append(Candidate(candidate.index, candidate.tasks, devices, candidate.weight, candidate.load))
+    usual = select(able, request, required)
+    by_index = {candidate.index: candidate for candidate in able}
+    choices = [[by_index[portion.index] for portion in usual]] if usual else []
+    greedy = None if request.contiguous else _covering(able, have, wanted, request, required)
+    for chosen in [*choices, *([greedy] if greedy else [])]:
+        found = _dealt(table, request, chosen, have, wanted)
+        if found is not None:
+            return found
+    return None
+
+
+def _covering(
+    able: list[Candidate], have: dict[int, Counts], wanted: Counts, request: Request, required: frozenset[int]
+) -> list[Candidate] | None:
+    """Required nodes, then those with most of what is missing."""
+    target = target_of(request)
+    chosen = [candidate for candidate in able if candidate.index in required]
+    others = [candidate for candidate in able if candidate.index not in required]
+    if len(chosen) < len(required):
+        return None
+    left = wanted
+    for candidate in chosen:
+        left = _minus(left, have[candidate.index])
+    while any(left) or len(chosen) < target.nodes_min or sum(each.tasks for each in chosen) < (target.tasks or 0):
+        if not others or len(chosen) >= target.nodes_max:
+            return None
+        best = max(others, key=lambda each: (_useful(left, have[each.index]), each.tasks, -each.weight, -each.index))
+        others.remove(best)
+        chosen.append(best)
+        left = _minus(left, have[best.index])
+    return chosen
+
+
+def _useful(left: Counts, counts: Counts) -> int:
+    return sum(map(min, left, counts))
+
+
+def _minus(left: Counts, counts: Counts) -> Counts:
+    return tuple(max(0, some - other) for some, other in zip(left, counts, strict=True))
+
+
+def _dealt(
+    table: NodeTable, request: Request, chosen: list[Candidate], have: dict[int, Counts], wanted: Counts
+) -> list[tuple[Portion, Request]] | None:
+    """Node after node takes what it can, but leaves a device for each that follows, and what only they have."""
+    chosen = sorted(chosen, key=lambda candidate: candidate.index)
+    left = wanted
+    parts: list[tuple[Candidate, Request]] = []
+    for position, candidate in enumerate(chosen):
+        later = chosen[position + 1 :]
+        ahead = tuple(sum(have[each.index][kind] for each in later) for kind in range(len(wanted)))
+        devices = candidate.gpus
+        share = [max(0, some - other) for some, other in zip(left, ahead, strict=True)]
+        spare = min(devices, sum(left) - len(later)) - sum(share)
+        for kind, count in enumerate(have[candidate.index]):
+            more = min(count - share[kind], left[kind] - share[kind], spare)
+            if more > 0:
+                share[kind] += more
+                spare -= more
+        if not any(share) or sum(share) > devices or any(map(int.__gt__, share, have[candidate.index])):
+            return None
+        left = _minus(left, tuple(share))
+        own = _of_node(request, tuple(share))
+        tasks, _gpus = capacity(table.rows[candidate.index], own)
+        parts.append((Candidate(candidate.index, tasks, sum(share)), own))
+    if any(left) or not all(candidate.tasks for candidate, _own in parts):
+        return None
+    target = target_of(request)
+    if target.tasks is None and any(candidate.tasks < target.each for candidate, _own in parts):
+        return None
+    portions = portions_of([candidate for candidate, _own in parts], target)
+    return None if portions is None else [(portion, own) for portion, (_c, own) in zip(portions, parts, strict=True)]
+
+
+def _of_node(request: Request, share: Counts) -> Request:
+    """The request with this node's devices as what the node must give."""
+    needs = dict(request.node_needs)
+    for need, count in zip(request.gpu_types, share, strict=True):
+        if count:
+            needs[need.name, need.type] = needs.get((need.name, need.type), 0) + count
+    return replace(
+        request,
+        gres_node=tuple(Need(name, kind, count) for (name, kind), count in sorted(needs.items())),
+        gres_total=None,
+        gpu_types=(),
+        cpus_per_node_min=max(request.cpus_per_node_min, request.cpus_per_gpu * sum(share)),
+    )
