@@ -59,7 +59,7 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
 
     Jobs that ask for the same share their promises, the earliest to the first of them: `job_id` is some job of these.
     `provisional`: made by a quick cycle, to be made again by a full one. `queued`: how many jobs had joined the queue
-    when it was made.
+    when it was made. `freed`: what had been freed in its partition when it was last looked at.
     """
 
     job_id: int
@@ -68,6 +68,7 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
     allocation: Allocation
     provisional: bool = False
     queued: int = 0
+    freed: int = 0
 
 
 class Forecast(Struct, frozen=True, kw_only=True):

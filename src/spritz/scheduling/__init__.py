@@ -1,8 +1,8 @@
 """Who starts where, and why others wait: pure functions over a snapshot.
 
 Vocabulary: a **request** is what a job asks of one partition, resolved; a **shape** is all waiting jobs of one request;
-a **promise** is when and where a waiting job will start at the latest; the **profile** is what every node will have free
-at any time; a **cycle** is one pass: full ones renew promises and expected starts, quick ones have a budget.
+a **promise** is when and where a waiting job will start at the latest; the **profile** is what every node will have
+free at any time; a **cycle** is one pass: full ones renew promises and expected starts, quick ones have a budget.
 
     projection = Projection()
     projection.apply(event)                      # every event, live and on replay
@@ -17,7 +17,7 @@ at any time; a **cycle** is one pass: full ones renew promises and expected star
 
 Map: `request` (JobSpec -> Request) · `hardware`, `nodes` (what there is, what is free) · `records` (jobs and queue) ·
 `projection`, `follow` (events) · `snapshot` · `priority` (order) · `policy` (SchedulerParameters) · `placement/` (one
-request on a table) · `profile` (tables to come: `hold` subtracts) · `backfill` (earliest start, the ledger of promises) ·
+request on a table) · `profile` (tables to come: `hold` subtracts) · `backfill` (earliest start, ledger of promises) ·
 `promises` (those of one cycle) · `forecast`, `lanes` (expected starts of all) · `cycle` · `preemption`, `victims` (who
 makes room) · `notes`, `verdicts` (reasons) · `licenses` · `feasible` (before a job waits).
 

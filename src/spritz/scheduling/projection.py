@@ -151,13 +151,21 @@ class Projection:
                 if same is None:
                     self.ledger.drop(self.profile, promise)
                 else:
+                    promise.freed = same.freed
                     new.remove(same)
         for request, new in wanted.items():
             for item in new:
                 uid = self.records[item.job_id].spec.uid
                 promise = self.ledger.make(self.profile, request, item.start_at, item.allocation, uid=uid)
-                promise.provisional, promise.queued = item.provisional, item.queued
+                promise.provisional, promise.queued, promise.freed = item.provisional, item.queued, item.freed
                 self.ledger.keep(self.profile, promise)
+
+    def _redeem(self, record: JobRecord, request: Request) -> None:
+        """A job of this request has started: the first promise to its kind is used up, in each of its partitions."""
+        others = [self._request(record, name) for name in record.spec.partitions if name != request.partition]
+        for one in (request, *others):
+            for promise in self.ledger.of(one)[:1]:
+                self.ledger.drop(self.profile, promise)
 
     def _check_promises(self) -> None:
         """No more promises than jobs that wait, and none on nodes that are down."""
@@ -338,6 +346,8 @@ class Projection:
         record.pending = record.expediting = False
         record.allocation = allocation
         record.request = self._request(record, allocation.partition)
+        if self.ledger.promises:
+            self._redeem(record, record.request)
         record.ends_at = ends_at or at + YEAR_SECONDS
         record.started_at, record.suspended_seconds = at, 0.0
         insort(self.ends, (record.ends_at, record.id))

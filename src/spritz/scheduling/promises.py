@@ -144,10 +144,14 @@ class Promises:
             self._drop(promise)
 
     def redeem(self, record: JobRecord) -> None:
-        """A job starts: the first promises made to its kind have done their duty, in each of its partitions."""
+        """A job starts: the first promises made to its kind have done their duty, in each of its partitions.
+
+        The projection sees to the same when it hears of the start.
+        """
         for _key, shape in record.entries:
             for promise in self._ledger.of(shape.request)[:1]:
-                self._drop(promise)
+                self._ledger.drop(self._profile(), promise)
+                self._starts = None
 
     def _all_starts(self) -> list[float]:
         if self._starts is None:
@@ -319,6 +323,7 @@ class Promises:
                 allocation=item.allocation,
                 provisional=item.provisional,
                 queued=item.queued,
+                freed=item.freed,
             )
             for request, items in self._ledger.promises.items()
             for item in items
