@@ -222,7 +222,8 @@ def test_a_task_has_no_descriptors_but_its_own(zygote: Zygote, tmp_path: Path) -
     zygote.batch(
         "#!/bin/bash\nls -l /proc/$$/fd 2>/dev/null | grep -c socket; ls /proc/self/fd | wc -l\n", tmp_path / "out"
     ).result()
-    # The first ls may see the shell's pipe go. The second itself opens the directory; bash has duplicates of no stream of its own in /proc/self/fd of its child.
+    # The first ls may see the shell's pipe go. The second opens the directory itself; bash has duplicates of no stream
+    # of its own in /proc/self/fd of its child.
     assert (tmp_path / "out").read_text() == "0\n4\n"
 
 
