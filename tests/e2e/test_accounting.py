@@ -243,3 +243,18 @@ def test_slurmdbd_says_what_is_wrong_and_starts_and_stops_like_a_daemon(accounte
     assert "running already" in run("-D").stderr
     os.kill(pid, signal.SIGTERM)
     until(lambda: not pid_file.exists(), "the pid file is gone")
+
+
+def test_the_completion_log_has_a_line_for_every_end(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(extra="JobCompType=jobcomp/filetxt")
+    path = cluster.root / "comp.log"
+    cluster.extra += f"\nJobCompLoc={path}"
+    cluster.write_conf()
+    cluster.start()
+    number = cluster.submit("exit 3", name="odd")
+    cluster.wait_state(number, "FAILED")
+    until(lambda: path.exists() and path.read_text().endswith("\n"), "there is a line")
+    (said,) = path.read_text().splitlines()
+    assert f"JobId={number} UserId={user_name()}(" in said
+    assert " Name=odd JobState=FAILED Partition=main TimeLimit=10 " in said
+    assert said.endswith(" ExitCode=3:0 ")

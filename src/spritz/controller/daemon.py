@@ -22,6 +22,7 @@ from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import CommitThread
+from spritz.controller.completion import begin_completion_log
 from spritz.controller.context import Context
 from spritz.controller.images import ImageKeeper
 from spritz.controller.journal import JournalError
@@ -198,6 +199,7 @@ class _Daemon:
             self._log.warning("config.questionable", detail=item.text)
         SitePrograms(context)
         begin_outbox(context)
+        begin_completion_log(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
         self._watch_signals(context, cluster)
         self._log.info(

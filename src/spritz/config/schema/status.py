@@ -21,7 +21,7 @@ JobAcctGatherFrequency Prolog Epilog TaskProlog TaskEpilog PrologEpilogTimeout P
 SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResourceLimits PropagateResourceLimitsExcept
 TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheckInterval Licenses
 PreemptExemptTime PreemptParameters SchedulerTimeSlice
-AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs
+AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
 PriorityCalcPeriod
 """
@@ -92,7 +92,7 @@ DONE: frozenset[str] = (
 #: key -> values that have their effect; any other is warned of.
 HONOURED: dict[str, frozenset[str]] = {
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
-    "JobCompType": frozenset({"jobcomp/none"}),
+    "JobCompType": frozenset({"jobcomp/none", "jobcomp/filetxt"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
     "MpiDefault": frozenset({"none"}),
     "PreemptType": frozenset({"preempt/none", "preempt/partition_prio"}),

@@ -1,0 +1,114 @@
+"""The job completion log: one line for each end of a job, as `JobCompType=jobcomp/filetxt` writes it to JobCompLoc.
+
+A line follows its event's commit; one that is lost with the daemon is not written again: the accounting database is the
+record, this is for the scripts that read Slurm's file.
+
+Source: slurm.conf(5) JobCompType, JobCompLoc; the form is 22.05's, where the cluster is known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spritz.model import job_tres
+from spritz.model.events import job as job_events
+from spritz.model.ids import INFINITE
+from spritz.notation import hostlist
+from spritz.notation.times import format_time
+from spritz.runtime.tasks import offload
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+    from spritz.model.job import Job
+    from spritz.model.resources import Allocation
+
+#: slurm.conf(5): where the file is unless JobCompLoc says otherwise.
+DEFAULT_PATH = "/var/log/slurm_jobcomp.log"
+
+
+class CompletionLog:
+    """Listens to events, and writes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._path = context.configuration.loaded.settings.text("JobCompLoc") or DEFAULT_PATH
+        self._failed = False
+        #: when and on what each running job has run: a requeued job's record has forgotten that by the time it ends
+        self._running: dict[int, tuple[float, Allocation | None]] = {}
+        for number in context.machine.state.running:
+            job = context.machine.state.jobs[number]
+            self._running[number] = job.started_at, job.allocation
+        context.writer.listeners.append(self._listen)
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        jobs = self._context.machine.state.jobs
+        lines = []
+        for event in events:
+            if type(event) is job_events.JobStarted:
+                self._running[event.job_id] = event.at, event.allocation
+            elif type(event) is job_events.JobEnded:
+                started, allocation = self._running.pop(event.job_id, (event.at, None))
+                job = jobs.get(event.job_id)
+                if job is not None:
+                    lines.append(
+                        line(job, event, started, allocation, self._context.configuration.settings.cluster_name)
+                    )
+        if lines:
+            text = "".join(lines).encode("utf-8", "surrogateescape")
+            self._context.writer.when_durable(lambda: self._begin(text))
+
+    def _begin(self, text: bytes) -> None:
+        self._context.tasks.spawn_contained(self._write(text), name="completion-log")
+
+    async def _write(self, text: bytes) -> None:
+        try:
+            await offload(append, self._path, text)
+        except OSError as error:
+            if not self._failed:
+                self._context.log.error("completion.failed", path=self._path, error=error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
+
+def append(path: str, text: bytes) -> None:
+    """Whole lines or none: one write. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, text)
+    finally:
+        os.close(descriptor)
+
+
+def line(job: Job, event: job_events.JobEnded, started: float, allocation: Allocation | None, cluster: str) -> str:
+    """The line of one end."""
+    spec = job.spec
+    minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
+    limit = "Partition_Limit" if minutes is None else "UNLIMITED" if minutes >= INFINITE else str(minutes)
+    given = job_tres.requested(job) if allocation is None else job_tres.allocated_pairs(allocation)
+    words = [
+        f"JobId={job.id} UserId={spec.user}({spec.uid}) GroupId={spec.group}({spec.gid}) Name={spec.name}",
+        f"JobState={event.state.value} Partition={job.partition} TimeLimit={limit}",
+        f"StartTime={format_time(started)} EndTime={format_time(event.at)}",
+        f"NodeList={hostlist.compress(allocation.names) if allocation else '(null)'}",
+        f"NodeCnt={len(allocation.nodes) if allocation else 0} ProcCnt={allocation.cpu_count if allocation else 0}",
+        f"WorkDir={spec.work_dir} ReservationName={spec.reservation} Tres={job_tres.text(given)}",
+        f"Account={spec.account} QOS={spec.qos} WcKey={spec.wckey} Cluster={cluster}",
+        f"SubmitTime={format_time(job.submitted_at)}",
+        f"EligibleTime={format_time(job.eligible_at) if job.eligible_at else 'unknown'}",
+    ]
+    if job.array_job_id and job.array_task_id is not None:
+        words.append(f"ArrayJobId={job.array_job_id} ArrayTaskId={job.array_task_id}")
+    derived, status = event.derived_exit_status, event.exit_status
+    words.append(f"DerivedExitCode={derived >> 8}:{derived & 0x7F} ExitCode={status >> 8}:{status & 0x7F}")
+    # A line break in a name would make two records of one.
+    return " ".join(words).replace("\n", " ").replace("\r", " ") + " \n"
+
+
+def begin_completion_log(context: Context) -> CompletionLog | None:
+    """The log, if this cluster keeps one."""
+    kind = context.configuration.loaded.settings.text("JobCompType")
+    return CompletionLog(context) if kind == "jobcomp/filetxt" else None

@@ -1,0 +1,62 @@
+"""The job completion log. Source: lines that 22.05's jobcomp/filetxt wrote for the same jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spritz.controller.completion import append, line
+from spritz.model.events.job import JobEnded
+from spritz.model.ids import INFINITE
+from spritz.model.job import Job, JobSpec
+from spritz.model.resources import Allocation, NodeAllocation
+from spritz.model.states import JobState
+
+SUBMITTED = 1_795_306_660.0  # 2026-11-22T00:17:40 UTC
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def a_job(**more: object) -> Job:
+    spec = JobSpec(name="odd", user="root", uid=0, group="root", gid=0, work_dir="/tmp", time_limit_minutes=INFINITE)
+    values: dict[str, object] = {"partition": "main", "submitted_at": SUBMITTED, "eligible_at": SUBMITTED}
+    return Job(id=1, spec=spec, **(values | more))  # type: ignore[arg-type]  # by name
+
+
+ALLOCATION = Allocation(partition="main", nodes=(NodeAllocation(node="n1", cpus="1", memory_mib=4000),))
+
+
+def test_a_line_is_slurms() -> None:
+    event = JobEnded(at=SUBMITTED + 2, job_id=1, state=JobState.FAILED, exit_status=3 << 8)
+    assert line(a_job(), event, SUBMITTED + 2, ALLOCATION, "c1") == (
+        "JobId=1 UserId=root(0) GroupId=root(0) Name=odd JobState=FAILED Partition=main TimeLimit=UNLIMITED "
+        "StartTime=2026-11-22T00:17:42 EndTime=2026-11-22T00:17:42 NodeList=n1 NodeCnt=1 ProcCnt=1 WorkDir=/tmp "
+        "ReservationName= Tres=cpu=1,mem=4000M,node=1,billing=1 Account= QOS= WcKey= Cluster=c1 "
+        "SubmitTime=2026-11-22T00:17:40 EligibleTime=2026-11-22T00:17:40 DerivedExitCode=0:0 ExitCode=3:0 \n"
+    )
+
+
+def test_an_array_task_a_signal_and_a_job_that_never_ran() -> None:
+    event = JobEnded(at=SUBMITTED, job_id=1, state=JobState.CANCELLED, exit_status=9)
+    task = line(a_job(array_job_id=2, array_task_id=1), event, SUBMITTED, ALLOCATION, "c1")
+    assert " ArrayJobId=2 ArrayTaskId=1 DerivedExitCode=0:0 ExitCode=0:9 \n" in task
+    never = line(a_job(eligible_at=0.0), event, SUBMITTED, None, "c1")
+    assert " NodeList=(null) NodeCnt=0 ProcCnt=0 " in never
+    assert " EligibleTime=unknown " in never
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    path = tmp_path / "comp.log"
+    append(str(path), b"one\n")
+    append(str(path), b"two\n")
+    assert path.read_bytes() == b"one\ntwo\n"
