@@ -43,10 +43,6 @@ class Policy(Struct, frozen=True, kw_only=True):
     promise_priority_min: int = 0
     #: in its best partition alone (bf_one_resv_per_job)
     promise_once: bool = False
-    #: among equal nodes, those already in use first (bf_busy_nodes)
-    busy_nodes: bool = False
-    #: serial jobs to the end of the node list (pack_serial_at_end)
-    serial_at_end: bool = False
 
     # -- rhythm, for the controller
     #: seconds between full cycles while jobs wait (bf_interval)
@@ -96,8 +92,6 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         promise_age_seconds=float(number("bf_min_age_reserve") or 0),
         promise_priority_min=number("bf_min_prio_reserve") or 0,
         promise_once="bf_one_resv_per_job" in given,
-        busy_nodes="bf_busy_nodes" in given,
-        serial_at_end="pack_serial_at_end" in given,
         full_interval_seconds=float(number("bf_interval") or 30),
         quick_interval_seconds=float(number("sched_interval") or 60),
         quick_pause_seconds=(number("sched_min_interval") or 0) / 1e6,

@@ -1,0 +1,114 @@
+"""sprio's columns, from parts that the controller reckoned."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from spritz.cli.context import Context
+from spritz.cli.priority.listing import Listing
+from spritz.cli.sprio import OPTIONS, main
+from spritz.model.priority import PriorityFactors, PriorityWeights
+from spritz.model.queries import Priorities
+
+WEIGHTS = PriorityWeights(age=1000, job_size=400, tres=(("cpu", 100.0), ("gres/gpu", 50.0)))
+
+
+def factors(job_id: int, user: str, age: float, priority: int, nice: int = 0) -> PriorityFactors:
+    return PriorityFactors(
+        job_id=job_id,
+        partition="main",
+        user=user,
+        account="ml",
+        qos="normal",
+        age=age,
+        job_size=0.25,
+        tres=(("cpu", 0.5), ("gres/gpu", 0.1)),
+        nice=nice,
+        priority=priority,
+    )
+
+
+PIECES = [
+    Priorities(now=0.0, weights=WEIGHTS, rows=[factors(7, "ann", 0.5, 655)]),
+    Priorities(now=0.0, weights=WEIGHTS, rows=[factors(3, "bob", 0.25, 395, nice=10)]),
+]
+
+
+def shown(**given: str) -> list[str]:
+    out = io.StringIO()
+    context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
+    Listing(given, context).show(PIECES)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_there_is_a_column_for_each_factor_that_weighs_anything() -> None:
+    assert shown() == [
+        "          JOBID PARTITION   PRIORITY       SITE        AGE    JOBSIZE TRES",
+        "              3 main             395          0        250        100 cpu=50,gres/gpu=5",
+        "              7 main             655          0        500        100 cpu=50,gres/gpu=5",
+    ]
+
+
+def test_long_shows_all_of_them_with_users_and_nice_values() -> None:
+    heading, first, _ = shown(long="")
+    assert heading.split() == (
+        [
+            "JOBID",
+            "PARTITION",
+            "USER",
+            "PRIORITY",
+            "SITE",
+            "AGE",
+            "ASSOC",
+            "FAIRSHARE",
+            "JOBSIZE",
+            "PARTITION",
+            "QOS",
+            "NICE",
+            "TRES",
+        ]
+    )
+    assert first.split()[:13] == [
+        "3",
+        "main",
+        "bob",
+        "395",
+        "0",
+        "250",
+        "0",
+        "0",
+        "100",
+        "0",
+        "0",
+        "10",
+        "cpu=50,gres/gpu=5",
+    ]
+
+
+def test_norm_shows_factors_before_their_weights() -> None:
+    _, first, _ = shown(norm="")
+    assert first.split() == ["3", "main", "0.00000009", "0.2500000", "0.2500000", "cpu=0.50,gres/gpu=0."]
+
+
+def test_weights_are_shown_without_jobs() -> None:
+    assert shown(weights="")[1:] == [
+        "        Weights                               1       1000        400 cpu=100,gres/gpu=50"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"), [("i", ["3", "7"]), ("-y", ["7", "3"]), ("u", ["7", "3"]), ("-A", ["7", "3"])]
+)
+def test_rows_can_be_sorted(sort: str, order: list[str]) -> None:
+    assert [line.split()[0] for line in shown(sort=sort, noheader="")] == order
+
+
+def test_options_that_are_not_built_are_refused_by_name() -> None:
+    refused = {row.key for row in OPTIONS if row.refused}
+    assert refused == {"clusters", "federation", "sibling"}
+    err = io.StringIO()
+    context = Context("sprio", {}, "/", io.StringIO(), io.StringIO(), err)
+    assert main(["--federation"], context) == 1
+    assert "--federation" in err.getvalue()
