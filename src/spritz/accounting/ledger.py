@@ -353,3 +353,25 @@ _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
     cluster_events.NodeRegistered: nodes.changed,
     cluster_events.NodeStateChanged: nodes.changed,
 }
+
+#: Events that change no record: what they say is of the moment, or said again by those that do.
+NOT_RECORDED = frozenset(
+    {
+        "EndSignalSent",
+        "JobConfigured",
+        "JobNodeGone",
+        "JobPreempted",  # JobEnded, JobSuspended or JobRequeued follows
+        "JobsPurged",
+        "KillRepeated",
+        "NodeUpdated",
+        "PartitionCreated",
+        "PartitionDeleted",
+        "PartitionUpdated",
+        "TimeSliceEnded",
+    }
+)
+
+
+def recorded() -> frozenset[str]:
+    """Kinds of events that change records."""
+    return frozenset(kind.__name__ for kind in _APPLIERS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spritz.accounting.ledger import Changes, Ledger
+from spritz.accounting.ledger import NOT_RECORDED, Changes, Ledger, recorded
 from spritz.model.accounting import JobRecord
-from spritz.model.events import Event
+from spritz.model.events import ALL_EVENTS, Event
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as jobs
 from spritz.model.events import step as steps
@@ -162,3 +162,8 @@ def test_a_node_is_out_of_service_from_one_event_to_the_next() -> None:
         ledger.apply(place, event)
     found = [(one.started_at, one.ended_at, one.reason) for one in ledger.take_changes().node_events.values()]
     assert found == [(2.0, 4.0, "disk"), (4.0, 5.0, "fan")]
+
+
+def test_every_kind_of_event_is_recorded_or_known_to_say_nothing_for_the_records() -> None:
+    assert recorded() | NOT_RECORDED == set(ALL_EVENTS)
+    assert not recorded() & NOT_RECORDED
