@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import time
 from types import FrameType
 from typing import NoReturn
 
@@ -72,12 +73,12 @@ def daemonize(*, directory: str = "/") -> Startup:
     """
     flush_standard_streams()
     receiving, sending = os.pipe()
-    signal.signal(signal.SIGTERM, _interrupted)
+    interrupts = _Interrupts()
     child = os.fork()
     if child != 0:
         os.close(sending)
-        _wait_for_report(receiving, child)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _wait_for_report(receiving, child, interrupts)
+    interrupts.undo()
     os.close(receiving)
     os.setsid()
     if os.fork() != 0:
@@ -87,24 +88,49 @@ def daemonize(*, directory: str = "/") -> Startup:
     return Startup(sending)
 
 
-def _wait_for_report(receiving: int, child: int) -> NoReturn:
-    pid, report = 0, b""
-    try:
-        os.waitpid(child, 0)
-        while True:
-            # A signal that comes just before a system call that waits is handled only after it: wait in pieces.
-            while not select.select([receiving], [], [], 0.2)[0]:
-                pass
-            chunk = os.read(receiving, 65536)
-            if not chunk:
-                break
-            report += chunk
-            if not pid:
-                first, _, report = report.partition(b"\n")
-                pid = int(first)
-    except KeyboardInterrupt:
-        _end(pid, receiving)
-        os._exit(130)
+class _Interrupts:
+    """SIGINT and SIGTERM from now on: noted, and seen by whoever waits for `descriptor`.
+
+    A handler that raised could strike anywhere: before the first `try`, or between reading the daemon's number and
+    keeping it, and then the daemon would live on with nobody to know of it. A signal that whoever started us ignores
+    stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor, self._write = os.pipe()
+        for end in (self.descriptor, self._write):
+            os.set_blocking(end, False)
+        self._woken_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _note)}
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, _note)
+
+    def undo(self) -> None:
+        """In the child: signals do what they did; one that came meanwhile is the parent's to act upon."""
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else handler)
+        signal.set_wakeup_fd(self._woken_before)
+        os.close(self.descriptor)
+        os.close(self._write)
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    """The descriptor tells; a handler of Python's must be there for that."""
+
+
+def _wait_for_report(receiving: int, child: int, interrupts: _Interrupts) -> NoReturn:
+    os.waitpid(child, 0)
+    said = b""
+    while True:
+        ready = select.select([receiving, interrupts.descriptor], [], [])[0]
+        if interrupts.descriptor in ready:
+            _end(receiving, said)
+            os._exit(130)
+        chunk = os.read(receiving, 65536)
+        if not chunk:
+            break
+        said += chunk
+    report = said.partition(b"\n")[2]
     if report == _SERVES:
         os._exit(0)
     if report:
@@ -113,23 +139,27 @@ def _wait_for_report(receiving: int, child: int) -> NoReturn:
     os._exit(1)
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _end(pid: int, receiving: int) -> None:
+def _end(receiving: int, said: bytes) -> None:
     """End a daemon that has not reported yet, and wait until it has: the end of the pipe tells."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    while not pid:  # interrupted before the daemon's number was read; it comes first, in one piece
-        first = os.read(receiving, 64).partition(b"\n")[0]
-        if not first:
+    while b"\n" not in said:  # interrupted before the daemon's number was read; it comes first
+        chunk = os.read(receiving, 64)
+        if not chunk:
             return
-        pid = int(first)
+        said += chunk
+    pid = int(said.partition(b"\n")[0])
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.kill(pid, number)
         except OSError:
             return
-        if select.select([receiving], [], [], _END_SECONDS)[0]:
+        if _ended(receiving):
             return
+
+
+def _ended(receiving: int) -> bool:
+    """Whether the daemon's end of the pipe is closed in time; what it still says is not waited for."""
+    deadline = time.monotonic() + _END_SECONDS
+    while select.select([receiving], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        if not os.read(receiving, 65536):
+            return True
+    return False

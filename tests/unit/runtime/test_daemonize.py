@@ -94,6 +94,34 @@ time.sleep(60)
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("call", ["fork", "waitpid", "read"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_moment_is_wrong_for_an_interrupt(tmp_path: Path, call: str, number: int) -> None:
+    """The signal comes just as a call returns whose result must not be lost: no daemon stays, nor a traceback."""
+    program = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+directory, call, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+starter, real = os.getpid(), getattr(os, call)
+def interrupted(*arguments):
+    result = real(*arguments)
+    if os.getpid() == starter:
+        setattr(os, call, real)
+        os.kill(starter, number)
+    return result
+setattr(os, call, interrupted)
+startup = daemonize()
+with open(directory + "/pid", "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(60)
+"""
+    result = started(program, str(tmp_path), call, str(int(number)))
+    assert (result.returncode, result.stderr) == (130, "")
+    # The starter has waited for the daemon's end; one that was ended early has not even written its number.
+    written = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+    assert not (written and lives(int(written)))
+
+
 def test_a_daemon_whose_starting_command_was_killed_stops_when_it_would_serve(tmp_path: Path) -> None:
     program = """
 import signal
