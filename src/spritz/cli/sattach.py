@@ -46,11 +46,12 @@ def main(argv: list[str], context: Context) -> int:
 
         return about.answer("sattach", _SYNOPSIS, OPTIONS, given, context)
     if len(rest) != 1:
-        context.error("Step ID was not specified on the command line." if not rest else "Too many parameters.")
-        context.err('Try "sattach --help" for more information\n')
-        return 1
+        return _usage("too many parameters", context)
     try:
-        job_id, step_id = _step(rest[0])
+        found_step = _step(rest[0])
+        if found_step is None:
+            return _usage("Failed to parse stepid from command line options", context)
+        job_id, step_id = found_step
         filters = {name: _task(given, name) for name in ("input-filter", "output-filter", "error-filter")}
         from spritz.cli.launch import attaching
 
@@ -63,18 +64,23 @@ def main(argv: list[str], context: Context) -> int:
         return silent.exit_code
 
 
-def _step(text: str) -> tuple[int, int]:
+def _usage(problem: str, context: Context) -> int:
+    context.error(problem)
+    context.err("Usage: sattach [options] <jobid.stepid>\n")
+    return 1
+
+
+def _step(text: str) -> tuple[int, int] | None:
+    """`12.0` or `12.interactive`; None for anything else."""
     from spritz.model.ids import STEP_INTERACTIVE
 
-    job, dot, step = text.partition(".")
-    if not dot:
-        raise SpritzError(f"Did not find a period in the step ID string: {text[:80]}")
+    job, _dot, step = text.partition(".")
     if not (job.isascii() and job.isdigit() and len(job) < 11):
-        raise SpritzError(f'"{text[:80]}" does not look like a jobid')
+        return None
     if step == "interactive":
         return int(job), STEP_INTERACTIVE
     if not (step.isascii() and step.isdigit() and len(step) < 11):
-        raise SpritzError(f'"{text[:80]}" does not look like a step')
+        return None
     return int(job), int(step)
 
 

@@ -9,13 +9,14 @@ from spritz.cli.context import Context
 from spritz.cli.options import Row, run_parse
 from spritz.cli.silent import Silent
 from spritz.cli.submit import values
-from spritz.model.errors import SpritzError
+from spritz.model.errors import ESLURM, SpritzError
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
+    from spritz.client.errors import RemoteError
 
 _LIBRARIES = "shared libraries are not copied"
 
@@ -103,12 +104,17 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
     controller = Controller(reactor, timeout_seconds=seconds)
     interrupts = Interrupts(reactor, controller.interrupt)
     quiet = "quiet" in given
-    status = broadcast(
-        controller, reactor, interrupts, context, job_id, copy, progress=context.stderr.isatty() and not quiet
-    )
+    progress = context.stderr.isatty() and not quiet
+    status = broadcast(controller, reactor, interrupts, context, job_id, copy, progress=progress, wording=_worded)
     if "verbose" in given and not status:
         context.info(f"{copy.size} bytes of {source} are {destination} on every node of job {job_id}")
     return status
+
+
+def _worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:
+    denied = error.code == "ESLURM_ACCESS_DENIED"
+    why = ESLURM["ESLURM_USER_ID_MISSING"][1] if denied else error.message
+    return SpritzError(f"Slurm job {job_id} lookup error: {why}", code=error.code, exit_code=255)
 
 
 def _job_id(given: Values, context: Context) -> int:

@@ -166,6 +166,12 @@ def test_other_mpi_is_refused(value: str, text: str) -> None:
         programs.check_mpi(value)
 
 
+@pytest.mark.parametrize("text", ["", "abc", "-1", "9" * 30])
+def test_a_jobid_is_a_number(text: str) -> None:
+    with pytest.raises(SpritzError, match="Invalid numeric value .* for --jobid."):
+        request.job_id_of({"jobid": text})
+
+
 def test_options_beat_slurm_conf() -> None:
     configured = {"killonbadexit": "1", "waittime": "60", "killwait": "5", "srunprolog": "/p", "srunepilog": "/e"}
     plain = Settings({}, configured, {})

@@ -124,6 +124,31 @@ def test_a_step_that_is_not_there_is_an_error(site: Site) -> None:
     )
 
 
+def test_a_step_is_named_in_full_where_its_job_is_not_there(site: Site) -> None:
+    ran = site.run(main, "99.0")
+    assert (ran.status, ran.err) == (
+        1,
+        "scancel: error: Kill job error on job step id 99.0: Invalid job id specified\n",
+    )
+
+
+def test_a_step_of_a_job_that_waits_is_no_error(site: Site) -> None:
+    job = site.submit(hold=True, name="waits")
+    ran = site.run(main, f"{job}.0")
+    assert (ran.status, ran.err) == (0, "")
+    assert states(site) == {"waits": "PENDING"}
+
+
+def test_a_signal_to_a_job_that_is_not_there_is_an_error_and_goes_to_no_other(site: Site) -> None:
+    job = site.running(name="runs")
+    for words in (("-s", "KILL", "99"), ("-b", "99")):
+        ran = site.run(main, *words)
+        assert (ran.status, ran.err) == (1, "scancel: error: Kill job error on job id 99: Invalid job id specified\n")
+    assert states(site) == {"runs": "RUNNING"}
+    assert site.run(main, "-s", "KILL", "99", str(job)).status == 1
+    assert states(site) == {"runs": "CANCELLED"}
+
+
 def test_a_signal_is_sent_and_the_job_goes_on(site: Site) -> None:
     job = site.running(name="runs")
     site.world.started(job)

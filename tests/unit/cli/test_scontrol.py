@@ -321,8 +321,8 @@ def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
     assert site.run(main, "update", "PartitionName=long", "State=DOWN", "AllowGroups=a,b", "Shared=YES:2").err == ""
     long = site.world.state.partitions["long"]
     assert (long.state.value, long.allow_groups, long.oversubscribe) == ("DOWN", ("a", "b"), "YES:2")
-    for words, mode in (("cancel", "CANCEL"), ("off", "OFF"), ("suspend,gang", "GANG,SUSPEND")):
-        assert site.run(main, "update", "PartitionName=long", f"PreemptMode={words}", "GraceTime=5").err == ""
+    for given, mode in (("cancel", "CANCEL"), ("off", "OFF"), ("suspend,gang", "GANG,SUSPEND")):
+        assert site.run(main, "update", "PartitionName=long", f"PreemptMode={given}", "GraceTime=5").err == ""
         long = site.world.state.partitions["long"]
         assert (long.preempt_mode, long.grace_seconds) == (mode, 5)
     for words, error in (

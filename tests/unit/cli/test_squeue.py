@@ -196,6 +196,12 @@ def test_only_job_state_takes_no_other_filter(site: Site) -> None:
     assert (ran.status, ran.err) == (1, "squeue: error: --only-job-state cannot be used with --user\n")
 
 
+@pytest.mark.parametrize("word", ["99", "foo", "12_3"])
+def test_a_step_is_asked_for_by_job_and_step(site: Site, word: str) -> None:
+    ran = site.run(main, "-s", word)
+    assert (ran.status, ran.err) == (1, f"squeue: error: Invalid job_step id: {word}.??\n")
+
+
 def test_steps_of_running_jobs_are_listed(site: Site) -> None:
     job = site.running()
     site.world.started(job)
@@ -252,7 +258,7 @@ def test_memory_keeps_its_unit_with_noconvert(site: Site) -> None:
 
 
 def test_options_that_are_not_built_are_refused_by_name(site: Site) -> None:
-    for words, name in ((["--yaml"], "--yaml"), (["-M", "x"], "--clusters"), (["--federation"], "--federation")):
+    for words, name in ((["-M", "x"], "--clusters"), (["--federation"], "--federation")):
         ran = site.run(main, *words)
         assert ran.status == 1
         assert f"option {name} is not supported by Spritz" in ran.err

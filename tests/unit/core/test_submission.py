@@ -46,6 +46,24 @@ def test_only_administrators_raise_their_jobs_above_others(world: World) -> None
     assert world.job(world.submit(ROOT, priority=5)).priority == 5
 
 
+def test_a_job_without_memory_has_what_its_partition_gives(make_world: Make) -> None:
+    """slurm.conf DefMemPerCPU and its kin; a later change of them leaves the job alone."""
+    settings = ClusterSettings(default_memory_mib_per_cpu=100, gres_types=("gpu",))
+    world = make_world(settings=settings, partitions=part())
+
+    def memory(**fields: Any) -> tuple[int | None, int | None, int | None]:
+        spec = world.job(world.submit(**fields)).spec
+        return spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu
+
+    assert memory() == (None, 100, None)
+    assert memory(memory_mib_per_node=5) == (5, None, None)
+    assert memory(memory_mib_per_cpu=0) == (None, 0, None)
+    other = make_world(settings=settings, partitions=part(default_memory_mib_per_node=7))
+    assert other.job(other.submit()).spec.memory_mib_per_node == 7
+    none = make_world(settings=ClusterSettings(), partitions=part())
+    assert none.job(none.submit()).spec.memory_mib_per_cpu is None
+
+
 @pytest.mark.parametrize(
     ("asked", "got"),
     [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from spritz.core.decide.update import PENDING
-from spritz.model.commands.job import HoldJob, JobTarget, ReleaseJob, RequeueJob, UpdateJob
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.job import Done, HoldJob, JobTarget, ReleaseJob, RequeueJob, UpdateJob
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, JobSpec
 from spritz.model.reasons import Reason
@@ -125,6 +127,18 @@ def test_priority_zero_holds_and_another_lets_go(world: World) -> None:
     assert world.refused(update(job_id, priority=7), ALICE) == "ESLURM_JOB_HELD"
     world.ok(update(job_id, priority=7), ROOT)
     assert (world.job(job_id).hold, world.job(job_id).priority) == (Hold.NONE, 7)
+
+
+def test_a_user_may_lower_a_priority_and_is_told_that_it_does_not_last(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(priority_multifactor=False))
+    job_id = world.submit()
+    assert world.job(job_id).priority > 100
+    outcome = world.ok(update(job_id, priority=100), ALICE)
+    assert outcome.reply == Done(messages=("Changes to job priority are not persistent, change nice instead",))
+    assert world.job(job_id).priority == 100
+    assert world.refused(update(job_id, priority=101), ALICE) == "ESLURM_ACCESS_DENIED"
+    assert world.ok(update(job_id, priority=200), ROOT).reply == Done()
+    assert world.job(job_id).priority == 200
 
 
 def test_one_task_of_an_array_can_differ_from_the_rest(world: World) -> None:

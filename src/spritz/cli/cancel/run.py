@@ -58,8 +58,8 @@ class _Cancelling:
         wanted = self._wanted
         if "interactive" in self._given:
             wanted = self._confirmed()
-        elif filtered and wanted.targets:
-            self._complain_of_missing()
+        elif wanted.targets and (filtered or self._looks_first()):
+            wanted = self._those_there(drop=not filtered)
         elif wanted.users and not self._is_me(wanted.users):
             # Named one by one, so that each refusal is told.
             wanted = self._listed(wanted)
@@ -69,6 +69,11 @@ class _Cancelling:
             return self._status
         self._cancel(wanted)
         return self._status
+
+    def _looks_first(self) -> bool:
+        """With these, as with filters, Slurm's scancel looks for the jobs first."""
+        given = "signal" in self._given or "batch" in self._given
+        return given or any(target.step_id is not None for target in self._wanted.targets)
 
     @staticmethod
     def _is_me(users: tuple[int, ...]) -> bool:
@@ -127,6 +132,8 @@ class _Cancelling:
             return
         if not whole and outcome.code == "ESLURM_ALREADY_DONE" and not self._verbose:
             return
+        if not whole and outcome.code == "ESLURM_JOB_PENDING":
+            return  # it has no step yet
         what = f"job id {outcome.label}" if whole else f"job step id {outcome.job_id}"
         self._context.error(f"Kill job error on {what}: {text}")
         self._status = number & 0xFF
@@ -148,16 +155,25 @@ class _Cancelling:
                 raise
             return []
 
-    def _complain_of_missing(self) -> None:
-        """With filters Slurm looks for the ids among live jobs, and says which are not there."""
+    def _those_there(self, *, drop: bool) -> JobFilter:
+        """Look for the ids among live jobs, say which are not there, and leave them out (`drop`)."""
+        from msgspec.structs import replace
+
         from spritz.model.commands.job import JobFilter
 
         rows = self._rows(JobFilter(targets=self._wanted.targets))
         known = {number for row in rows for number in row[:2]}
+        there = []
         for target in self._wanted.targets:
-            if target.job_id not in known:
-                self._context.error(f"Kill job error on job id {_label(target)}: {ESLURM['ESLURM_INVALID_JOB_ID'][1]}")
-                self._status = 1
+            if target.job_id in known:
+                there.append(target)
+                continue
+            what = "job id" if target.step_id is None else "job step id"
+            if self._verbose and drop:
+                self._announce(_label(target), target.step_id is not None)
+            self._context.error(f"Kill job error on {what} {_label(target)}: {ESLURM['ESLURM_INVALID_JOB_ID'][1]}")
+            self._status = 1
+        return replace(self._wanted, targets=tuple(there)) if drop else self._wanted
 
     def _listed(self, wanted: JobFilter) -> JobFilter:
         from spritz.model.commands.job import JobFilter

@@ -78,6 +78,7 @@ def _pause() -> None:
 
 def set_debug(session: Session, words: list[str]) -> int:
     """Of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
+    from spritz.client.errors import RemoteError
     from spritz.model.commands.job import Done
     from spritz.model.queries import SetDebug
 
@@ -88,7 +89,13 @@ def set_debug(session: Session, words: list[str]) -> int:
     if level is None:
         session.say(f"invalid debug level: {words[0]}")
         return 1
-    session.call(SetDebug(level=level), Done)
+    try:
+        session.call(SetDebug(level=level), Done)
+    except RemoteError as error:
+        if error.code != "ESLURM_USER_ID_MISSING":
+            raise
+        session.say("slurm_set_debug_level error: Permission denied")
+        return 1
     return 0
 
 

@@ -196,7 +196,14 @@ def _nice(text: str) -> Changes:
 
 
 def _priority(text: str) -> Changes:
-    return {"priority": None if text.upper() == "INFINITE" else number(text, "Priority")}
+    from spritz.notation.errors import unsigned
+
+    if text.upper() == "INFINITE":
+        return {"priority": None}
+    value = unsigned(text, 0xFFFFFFFD)
+    if value is None:
+        raise SpritzError(f"Invalid Priority value: {text}")
+    return {"priority": value}
 
 
 def _sharing(text: str) -> Changes:

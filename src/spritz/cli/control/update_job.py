@@ -76,8 +76,8 @@ def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
         session.hint(error.hint)
         return 1
     for message in answer.messages:
-        session.say(message)
-    return 0
+        say_refused(session, word, target, message)
+    return 1 if answer.messages else 0
 
 
 def _limit(session: Session, target: JobTarget, text: str) -> int:

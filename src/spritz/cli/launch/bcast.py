@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
+    from spritz.cli.launch.create import Wording
     from spritz.cli.launch.interrupts import Interrupts
     from spritz.stepd.reactor import Reactor
 
@@ -59,7 +60,7 @@ class Copy:
                 raise IsADirectoryError(21, os.strerror(21))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
-            raise SpritzError(f"Can't open `{source}`: {why}") from error
+            raise SpritzError(f"Can't open `{source}`: {why}", exit_code=255) from error
         self.size = found.st_size
         self.mode = found.st_mode & 0o777
         self.times = (repr(found.st_atime), repr(found.st_mtime)) if preserve else ("", "")
@@ -120,6 +121,7 @@ def broadcast(
     *,
     nodes: int | None = None,
     progress: bool = False,
+    wording: Wording | None = None,
 ) -> int:
     """Copy to all nodes of the job (or its first `nodes`); 0 when every node has it. Raises SpritzError."""
     from spritz.cli.launch.interrupts import StepSignals
@@ -146,7 +148,7 @@ def broadcast(
         submit_host=os.uname().nodename,
         client_pid=context.pid,
     )
-    step = create_step(controller, job_id, spec, settings, context, immediate=False)
+    step = create_step(controller, job_id, spec, settings, context, immediate=False, wording=wording)
 
     def end_step(number: int) -> None:
         controller.call(SignalStep(job_id=job_id, step_id=step.step_id, signal=number, terminate=True), Done)

@@ -14,10 +14,14 @@ from spritz.model.errors import ESLURM, SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.settings import Settings
     from spritz.model.step import Step, StepSpec
+
+    Wording = Callable[[RemoteError, int, Context], SpritzError]
 
 #: A step that fits so soon fits at once: nothing is said of waiting. The end of the step before this one may be known
 #: to its srun sooner than to the controller.
@@ -25,9 +29,16 @@ _AT_ONCE_SECONDS = 0.3
 
 
 def create_step(
-    controller: Controller, job_id: int, spec: StepSpec, settings: Settings, context: Context, *, immediate: bool
+    controller: Controller,
+    job_id: int,
+    spec: StepSpec,
+    settings: Settings,
+    context: Context,
+    *,
+    immediate: bool,
+    wording: Wording | None = None,
 ) -> Step:
-    """The step, as the controller laid it out and is launching it now. Raises SpritzError."""
+    """The step, as the controller laid it out and is launching it now. Raises SpritzError, in `wording` (srun's)."""
     asking = _Asking(controller, CreateStep(job_id=job_id, spec=spec, wait=True))
     try:
         created = asking.answer(_AT_ONCE_SECONDS)
@@ -44,7 +55,7 @@ def create_step(
             if not settings.quiet:
                 context.info(f"Step created for job {job_id}")
     except RemoteError as error:
-        raise worded(error, job_id, context) from error
+        raise (wording or worded)(error, job_id, context) from error
     except Interrupted as interruption:
         # Closing the connection takes the request back.
         controller.close()

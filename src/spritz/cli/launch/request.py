@@ -154,11 +154,9 @@ def step_environment(given: Values, context: Context, listener: Listener) -> dic
     return environment
 
 
-def job_id_of(given: Values) -> int | None:
+def job_id_of(given: Values) -> int:
     """The job that the step belongs to: --jobid or SLURM_JOB_ID. Raises SpritzError."""
     text = given.get("jobid", "")
-    if not text:
-        return None
     if not (text.isascii() and text.isdigit() and len(text) < 11):
         raise SpritzError(f'Invalid numeric value "{text[:80]}" for --jobid.')
     return int(text)

@@ -101,7 +101,6 @@ class Session:
             from spritz.cli.launch.request import job_id_of
 
             job_id = job_id_of(self.given)
-            assert job_id is not None, "srun found one"
             self._check_nodes(job_id)
             return self._run_step(job_id)
         if "relative" in self.given:

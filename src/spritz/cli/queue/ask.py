@@ -92,8 +92,9 @@ def targets(text: str, *, steps: bool = False) -> tuple[JobTarget, ...]:
         try:
             reference = jobid.parse(word)
         except jobid.JobIdError as error:
-            what = "job_step id" if steps else "job id"
-            raise SpritzError(f"Invalid {what}: {word}") from error
+            raise SpritzError(f"Invalid job_step id: {word}.??" if steps else f"Invalid job id: {word}") from error
+        if steps and reference.step is None:
+            raise SpritzError(f"Invalid job_step id: {word}.??")
         tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
         found.append(JobTarget(reference.job_id, tasks, reference.step))
     return tuple(found)

@@ -376,12 +376,12 @@ def _tres_per_task(fields: Fields, value: str, source: Source) -> None:
 def _user(fields: Fields, value: str, source: Source) -> None:
     import pwd
 
+    if os.geteuid() != 0:
+        raise SpritzError("--uid only permitted by root user", exit_code=PARSE_STATUS)
     try:
         entry = pwd.getpwuid(int(value)) if value.isdigit() else pwd.getpwnam(value)
     except (KeyError, OverflowError, ValueError):
         raise invalid("uid") from None
-    if os.geteuid() != 0 and os.geteuid() != entry.pw_uid:
-        raise SpritzError("--uid only permitted by root user", exit_code=PARSE_STATUS)
     fields["uid"] = entry.pw_uid
     fields.setdefault("gid", entry.pw_gid)
 
@@ -389,12 +389,12 @@ def _user(fields: Fields, value: str, source: Source) -> None:
 def _group(fields: Fields, value: str, source: Source) -> None:
     import grp
 
+    if os.geteuid() != 0:
+        raise SpritzError("--gid only permitted by root user", exit_code=PARSE_STATUS)
     try:
         entry = grp.getgrgid(int(value)) if value.isdigit() else grp.getgrnam(value)
     except (KeyError, OverflowError, ValueError):
         raise invalid("gid") from None
-    if os.geteuid() != 0 and os.getegid() != entry.gr_gid:
-        raise SpritzError("--gid only permitted by root user", exit_code=PARSE_STATUS)
     fields["gid"] = entry.gr_gid
 
 

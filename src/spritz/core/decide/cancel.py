@@ -187,10 +187,10 @@ def _signal_job(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome:
 
 
 def _cancel_step(turn: Turn, command: CancelJobs, job: Job, step_id: int) -> CancelOutcome:
-    if not may_control(turn, job):
-        return _outcome(job, "ESLURM_ACCESS_DENIED", step_id)
     if job.state is JobState.PENDING:
         return _outcome(job, "ESLURM_JOB_PENDING", step_id)
+    if not may_control(turn, job):
+        return _outcome(job, "ESLURM_USER_ID_MISSING", step_id)
     step = turn.state.steps.get(job.id, {}).get(step_id)
     if step is None or job.state.ended:
         return _outcome(

@@ -92,7 +92,7 @@ def top(turn: Turn, command: TopJob) -> Done:
     """Put these jobs before all others of their user, in the order given."""
     state = turn.state
     if not turn.caller.admin and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
-        raise Refused("ESLURM_DISABLED", hint="SchedulerParameters=enable_user_top is not set")
+        raise Refused("ESLURM_ACCESS_DENIED", hint="SchedulerParameters=enable_user_top is not set")
     jobs = []
     for target in command.targets:
         jobs += [one.job for one in select(state, target) if one.job.state is JobState.PENDING]

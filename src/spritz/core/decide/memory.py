@@ -1,6 +1,6 @@
-"""MaxMemPerCPU: a job that wants more memory for each CPU gets more CPUs, so that each has no more than the limit.
+"""What DefMemPer* and MaxMemPerCPU make of a request's memory.
 
-Source: slurm.conf(5) MaxMemPerCPU; recorded answers of Slurm 22.05.
+Source: slurm.conf(5) DefMemPerCPU, DefMemPerGPU, DefMemPerNode, MaxMemPerCPU; recorded answers of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -14,6 +14,38 @@ from spritz.core.decide.spec import chosen_partitions
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import JobSpec
+    from spritz.model.partition import Partition
+
+
+def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
+    """The request with the memory that it gets for asking for none, where all its partitions agree on that.
+
+    From then on it is the job's own: a later change of the default does not touch it.
+    """
+    given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
+    if any(value is not None for value in given) or not state.settings.memory_consumable:
+        return spec
+    found = {_default(state, spec, partition) for partition in chosen_partitions(state, spec.partitions)}
+    if len(found) != 1:
+        return spec
+    per_node, per_cpu, per_gpu = found.pop()
+    if not (per_node or per_cpu or per_gpu):
+        return spec
+    return replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
+
+
+def _default(state: State, spec: JobSpec, partition: Partition) -> tuple[int | None, int | None, int | None]:
+    """MiB per node, CPU and GPU: the partition's before the cluster's."""
+    requests = (*spec.gres_per_node, *spec.gpus, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gpus_per_socket)
+    has_gpus = any(item.name == "gpu" and item.count for item in requests)
+    for owner in (partition, state.settings):
+        if has_gpus and owner.default_memory_mib_per_gpu:
+            return None, None, owner.default_memory_mib_per_gpu
+        if owner.default_memory_mib_per_cpu:
+            return None, owner.default_memory_mib_per_cpu, None
+        if owner.default_memory_mib_per_node:
+            return owner.default_memory_mib_per_node, None, None
+    return None, None, None
 
 
 def with_cpus_for_memory(state: State, spec: JobSpec) -> JobSpec:

@@ -149,7 +149,7 @@ def notify(turn: Turn, command: NotifyJob) -> Done:
     """A line on the standard error of each running job that is meant."""
     chosen = [one.job for one in select(turn.state, command.target)]
     for job in chosen:
-        need_control(turn, job)
+        need_control(turn, job, "ESLURM_USER_ID_MISSING")
     running = [job for job in chosen if job.state.active]
     if not running:
         raise Refused("ESLURM_DISABLED")

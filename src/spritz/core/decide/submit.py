@@ -19,7 +19,7 @@ from spritz.core.decide.dependency import (
     look_again,
     still_open,
 )
-from spritz.core.decide.memory import with_cpus_for_memory
+from spritz.core.decide.memory import with_cpus_for_memory, with_default_memory
 from spritz.core.decide.spec import check_submission
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
@@ -67,7 +67,7 @@ def new_job(turn: Turn, command: SubmitJob) -> Job:
     if state.job_count + count > state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
     job_id = free_number(state)
-    spec = _completed(spec, partitions)
+    spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     array_job_id = job_id if array is not None else 0
     hold = Hold.USER if spec.hold or spec.priority == 0 else Hold.NONE
     tasks = mask_of(array.pending) if array is not None and spec.dependencies else 0

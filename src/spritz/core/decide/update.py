@@ -23,6 +23,7 @@ from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
+from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobHeld, JobUpdated
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, JobSpec
@@ -111,6 +112,9 @@ def update_job(turn: Turn, command: UpdateJob) -> Done:
         numbers = single_out(turn, one.job.id, one.tasks) if one.tasks else [one.job.id]
         for number in numbers:
             _change(turn, turn.state.jobs[number], changes)
+    if "priority" in changes and not turn.caller.admin and changes["priority"]:
+        # Told to users, though it is done; Slurm reckons the priority anew some day.
+        return Done(messages=(ESLURM["ESLURM_PRIO_RESET_FAIL"][1],))
     return Done()
 
 
