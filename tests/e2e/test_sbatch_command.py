@@ -96,7 +96,7 @@ def test_a_job_submitted_from_a_job_does_not_see_that_one(cluster: Cluster) -> N
         ((), b"#!/bin/sh\n#SBATCH -N abc\n", 255, 'sbatch: error: "abc" is not a valid node count'),
         ((), b"#!/bin/sh\n#SBATCH --nosuch\n", 255, "sbatch: unrecognized option '--nosuch'"),
         ((), b"#!/bin/sh\n#SBATCH -J a b\n", 255, "sbatch: error: Invalid directive found in batch script: b"),
-        ((), b"#!/bin/sh\n#SBATCH -J 'a\n", 255, "sbatch: error: sbatch: line 2: Unmatched `'` in [ 'a]"),
+        ((), b"#!/bin/sh\n#SBATCH -J 'a\n", 1, "sbatch: fatal: sbatch: line 2: Unmatched `'` in [ 'a]"),
         (("--wrap", "true", "x"), b"", 1, "sbatch: error: Script arguments not permitted with --wrap option"),
         (("--no", "--wrap", "true"), b"", 255, "sbatch: option '--no' is ambiguous; possibilities: '--no-kill' "
          "'--no-requeue' '--nodefile' '--nodelist' '--nodes'"),

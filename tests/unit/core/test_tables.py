@@ -34,6 +34,7 @@ PARTS = {
     "NodeSamples",
     "TaskEnd",
     "Usage",
+    "Metric",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 from pathlib import Path
@@ -73,11 +74,12 @@ def run(
     for descriptor in streams:
         os.close(descriptor)
     monkeypatch.undo()
-    return Seen(
-        (directory / "out").read_bytes().decode("latin-1").replace(str(pid), "PID"),
-        (directory / "err").read_text().replace(str(pid), "PID"),
-        status,
-    )
+
+    def without_pid(text: str) -> str:
+        return re.sub(rf"(?<!\S){pid}(?!\S)", "PID", text)  # as a word: its digits may be part of a path
+
+    out, err = (directory / "out").read_bytes(), (directory / "err").read_text()
+    return Seen(without_pid(out.decode("latin-1")), without_pid(err), status)
 
 
 def both(monkeypatch: pytest.MonkeyPatch, directory: Path, argv: tuple[str, ...], **fields: Any) -> Seen:

@@ -47,7 +47,7 @@ def read(path: str | None, context: Context) -> BatchScript:
         with open(found, "rb") as file:
             content = file.read(_READ_LIMIT)
     except IsADirectoryError:
-        content = b"a directory"  # which in Slurm's words does not look like a script
+        content = b""  # Slurm calls it empty or no script, as the file system tells its size
     except OSError:
         raise SpritzError(f"Unable to open file {found}") from None
     return BatchScript(_judged(content), found, os.path.basename(path))
