@@ -187,6 +187,12 @@ def test_a_step_inside_a_job_asks_for_nodes_and_memory_and_one_of_its_own_does_n
     assert request.size_fields(fields, inside=False) == {}
 
 
+def test_tasks_share_the_gpus_that_they_would_be_bound_to() -> None:
+    fields: dict[str, object] = {"gres_flags": ("allow-task-sharing",)}
+    assert request.size_fields(fields, inside=True) == {"gpu_bind": "none"}
+    assert request.size_fields({**fields, "gpu_bind": "single:1"}, inside=True) == {"gpu_bind": "single:1"}
+
+
 def test_exclusive_is_about_the_step_only_inside_a_job() -> None:
     context = Context("srun", {}, "/here", sys.stdin, sys.stdout, sys.stderr)
     inside = request.own_fields({"exclusive": ""}, ["true"], context, inside=True)

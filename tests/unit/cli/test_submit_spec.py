@@ -50,6 +50,9 @@ def build(said: list[str] | None = None, environ: dict[str, str] | None = None, 
         ({"dependency": "afterok:12"}, {"dependencies": (Dependency(kind="afterok", job_id=12),)}),
         ({"extra_node_info": "2:4"}, {"sockets_per_node": 2, "cores_per_socket": 4}),
         ({"hint": "nomultithread"}, {"threads_per_core": 1}),
+        ({"prefer": "a|b"}, {"prefer": "a|b"}),
+        ({"tres_bind": "gres/gpu:verbose,single:2"}, {"gpu_bind": "verbose,single:2"}),
+        ({"gres_flags": "multiple-tasks-per-sharing,enforce-binding"}, {"gres_flags": ("enforce-binding",)}),
         ({"nodelist": "n[1-2],n1"}, {"node_list": ("n1", "n2")}),
     ],
 )
@@ -80,7 +83,9 @@ def test_an_option_becomes_fields(options: dict[str, str], fields: dict[str, obj
         ("mem-bind", "x", 'unrecognized --mem-bind argument "x"', 255),
         ("gpu-bind", "x", "Invalid --gpu-bind argument: x", 255),
         ("hint", "x", 'unrecognized --hint argument "x", see --hint=help', 1),
-        ("uid", "nosuchuser", "Invalid --uid specification", 255),
+        ("tres-bind", "gres/gpu:x", "Invalid --gpu-bind argument: x", 255),
+        ("tres-bind", "gpu:closest", "Invalid --tres-bind specification", 255),
+        ("gres-flags", "x", "Invalid --gres-flags specification", 255),
         ("kill-on-invalid-dep", "x", "Invalid --kill-on-invalid-dep specification", 255),
         ("nodefile", "nosuch", "Invalid --nodefile node file", 255),
         ("dependency", "afterok:nosuch", "Job dependency problem", 1),
@@ -94,9 +99,29 @@ def test_a_wrong_value_is_refused_in_slurms_words(option: str, value: str, messa
     assert (caught.value.message, caught.value.exit_code) == (message, status)
 
 
-@pytest.mark.parametrize(("option", "value"), [("mem-bind", "local"), ("exclusive", "topo")])
+@pytest.mark.parametrize("option", ["uid", "gid"])
+def test_only_root_names_another_user(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, message in (
+        (0, f"Invalid --{option} specification"),
+        (1001, f"--{option} only permitted by root user"),
+    ):
+        monkeypatch.setattr("os.geteuid", lambda number=number: number)
+        with pytest.raises(SpritzError) as caught:
+            build(None, None, **{option: "no such name"})
+        assert (caught.value.message, caught.value.exit_code) == (message, 255)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("mem-bind", "local"),
+        ("exclusive", "topo"),
+        ("gres-flags", "one-task-per-sharing"),
+        ("tres-bind", "gres/nic:none"),
+    ],
+)
 def test_a_value_that_is_not_built_is_refused_by_name(option: str, value: str) -> None:
-    with pytest.raises(SpritzError, match=f"option --{option}={value} is not supported by Spritz: "):
+    with pytest.raises(SpritzError, match=f"option --{option}={value.partition(':')[0]} is not supported by Spritz: "):
         build(None, None, **{option.replace("-", "_"): value})
 
 

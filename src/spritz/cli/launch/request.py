@@ -64,6 +64,9 @@ def size_fields(fields: Fields, *, inside: bool) -> Fields:
             chosen |= {"nodes_min": fields["nodes_min"], "nodes_max": fields["nodes_max"]}
     if fields.get("tasks_given"):
         chosen["tasks"] = fields["tasks"]
+    flags = fields.get("gres_flags")
+    if isinstance(flags, tuple) and "allow-task-sharing" in flags and not chosen.get("gpu_bind"):
+        chosen["gpu_bind"] = "none"
     return chosen
 
 

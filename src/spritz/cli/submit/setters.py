@@ -201,11 +201,12 @@ def _gres(fields: Fields, value: str, source: Source) -> None:
 def _gres_flags(fields: Fields, value: str, source: Source) -> None:
     words = tuple(word.lower() for word in value.split(","))
     for word in words:
-        if word in ("one-task-per-sharing", "multiple-tasks-per-sharing", "allow-task-sharing"):
-            raise not_built(f"gres-flags={word}", "sharing by tasks is not built yet")
-        if word not in ("disable-binding", "enforce-binding"):
+        if word == "one-task-per-sharing":
+            raise not_built(f"gres-flags={word}", "tasks share what their job has of a shared GPU")
+        if word not in ("disable-binding", "enforce-binding", "multiple-tasks-per-sharing", "allow-task-sharing"):
             raise invalid("gres-flags")
-    fields["gres_flags"] = words
+    # Tasks may have shares of one GPU anyway.
+    fields["gres_flags"] = tuple(word for word in words if word != "multiple-tasks-per-sharing")
 
 
 def _gpu_bind(fields: Fields, value: str, source: Source) -> None:
@@ -216,6 +217,17 @@ def _gpu_bind(fields: Fields, value: str, source: Source) -> None:
     except NotationError as error:
         raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
     fields["gpu_bind"] = value
+
+
+def _tres_bind(fields: Fields, value: str, source: Source) -> None:
+    """`gres/gpu:closest`; a `+` divides those of several resources, of which only GPUs are bound."""
+    for part in value.split("+"):
+        name, _, bind = part.removeprefix("gres/").partition(":")
+        if not part.startswith("gres/") or not bind:
+            raise invalid("tres-bind")
+        if name != "gpu":
+            raise not_built(f"tres-bind=gres/{shown(name, 40)}", "only GPUs are bound to tasks")
+        _gpu_bind(fields, bind, source)
 
 
 def _memory_bind(fields: Fields, value: str, source: Source) -> None:
@@ -445,6 +457,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "cpus-per-gpu": _count("cpus_per_gpu", "cpus-per-gpu"),
     "gpu-bind": _gpu_bind,
     "gres-flags": _gres_flags,
+    "tres-bind": _tres_bind,
     "tres-per-task": _tres_per_task,
     "licenses": _text("licenses"),
     "time": _limit("time_limit_minutes", "time"),
@@ -463,6 +476,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "oversubscribe": _oversubscribe,
     "overcommit": _flag("overcommit"),
     "constraint": _text("features"),
+    "prefer": _text("prefer"),
     "distribution": _distribution,
     "cpu-bind": _cpu_bind,
     "output": _text("stdout"),

@@ -105,6 +105,9 @@ def _size_variables(job: Job) -> Variables:
     variables |= {name: _gpus_text(value) for name, value in requests.items() if value}
     if spec.gpu_bind:
         variables["SLURM_GPU_BIND"] = spec.gpu_bind
+    if "allow-task-sharing" in spec.gres_flags:
+        # The steps of the job read it.
+        variables["SLURM_GRES_FLAGS"] = "allow-task-sharing"
     if spec.distribution:
         variables["SLURM_DISTRIBUTION"] = spec.distribution
         if spec.distribution.startswith("plane="):
