@@ -67,6 +67,13 @@ def test_nodes_partitions_and_ping(site: Site) -> None:
     assert (ping["hostname"], ping["pinged"]) == ("here", "UP")
 
 
+@pytest.mark.parametrize("entity", ["steps", "config", "licenses", "hostnames", "daemons"])
+def test_what_has_no_form_in_json_is_refused_by_name(site: Site, entity: str) -> None:
+    ran = site.run(scontrol.main, "show", entity, "--json")
+    assert (ran.status, ran.out) == (1, "")
+    assert f"--json is not supported by Spritz for show {entity}" in ran.err
+
+
 def test_sinfo_groups(site: Site) -> None:
     site.running("n1")
     groups = asked(site, sinfo.main, "--json")["sinfo"]

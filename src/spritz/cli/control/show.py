@@ -12,14 +12,18 @@ if TYPE_CHECKING:
 
 
 class Entity:
-    """`at` is `module:function` in this package; `least` letters are needed; `refused` says why it is not built."""
+    """`at` is `module:function` in this package; `least` letters are needed; `refused` says why it is not built.
 
-    __slots__ = ("at", "least", "refused")
+    `json`: it is shown as JSON and YAML too.
+    """
 
-    def __init__(self, at: str = "", least: int = 3, refused: str = "") -> None:
+    __slots__ = ("at", "json", "least", "refused")
+
+    def __init__(self, at: str = "", least: int = 3, refused: str = "", *, json: bool = False) -> None:
         self.at = at
         self.least = least
         self.refused = refused
+        self.json = json
 
 
 #: in the order in which shortened words are tried
@@ -36,11 +40,11 @@ ENTITIES: dict[str, Entity] = {
     "hostlist": Entity("names:hostlist", 5),
     "hostlistsorted": Entity("names:hostlist_sorted", 9),
     "hostnames": Entity("names:hostnames", 5),
-    "jobs": Entity("show_job:run", 1),
+    "jobs": Entity("show_job:run", 1, json=True),
     "licenses": Entity("show_config:licenses", 1),
-    "nodes": Entity("show_node:run", 1),
-    "partitions": Entity("show_partition:run", 1),
-    "reservations": Entity("show_config:reservations", 3),
+    "nodes": Entity("show_node:run", 1, json=True),
+    "partitions": Entity("show_partition:run", 1, json=True),
+    "reservations": Entity("reservation:show", 3),
     "slurmd": Entity(refused="a node daemon answers its controller only; see `scontrol show node`"),
     "steps": Entity("show_step:run", 2),
     "topology": Entity("show_config:topology"),
@@ -63,6 +67,10 @@ def run(session: Session, words: list[str]) -> int:
         return 1
     if entity.refused:
         session.context.error(f"show {lower} is not supported by Spritz: {entity.refused}")
+        return 1
+    if session.json is not None and not entity.json:
+        option = "--yaml" if session.json.startswith("yaml=") else "--json"
+        session.context.error(f"{option} is not supported by Spritz for show {lower}")
         return 1
     module, _, function = entity.at.partition(":")
     show: Callable[[Session, list[str]], int] = getattr(import_module(f"spritz.cli.control.{module}"), function)

@@ -17,9 +17,6 @@ def run(session: Session, words: list[str]) -> int:
     from spritz.model.commands.job import JobFilter
     from spritz.model.queries import ListSteps, Steps
 
-    if session.json is not None:
-        session.context.error("--json is not supported by Spritz for steps")
-        return 1
     wanted = JobFilter()
     if words:
         target = target_of(words[0])

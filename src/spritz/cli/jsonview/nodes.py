@@ -38,6 +38,7 @@ def node_json(view: NodeView) -> Json:
         "boards": capacity.boards,
         "boot_time": moment(node.booted_at),
         "burstbuffer_network_address": "",
+        "cert_flags": [],
         "cluster_name": "",
         "comment": node.comment,
         "cores": capacity.cores_per_socket,
@@ -45,6 +46,8 @@ def node_json(view: NodeView) -> Json:
         "cpu_load": view.sample.cpu_load if view.sample is not None else 0,
         "cpus": capacity.cpus,
         "effective_cpus": capacity.cpus - reserved.bit_count(),
+        "energy": _NO_ENERGY,
+        "external_sensors": {},
         "extra": node.extra,
         "features": list(config.features),
         "free_mem": number(view.sample.free_memory_mib if view.sample is not None else None),
@@ -63,7 +66,9 @@ def node_json(view: NodeView) -> Json:
         "owner": "",
         "partitions": list(view.partitions),
         "port": config.port,
+        "power": {},
         "real_memory": capacity.memory_mib,
+        "res_cores_per_gpu": 0,
         "reason": node.reason,
         "reason_changed_at": moment(node.reason_at),
         "reason_set_by_user": name_of(node.reason_uid) if node.reason else "",
@@ -77,6 +82,7 @@ def node_json(view: NodeView) -> Json:
         "state": list(view.state_names),
         "temporary_disk": capacity.tmp_mib,
         "threads": capacity.threads_per_core,
+        "tls_cert_last_renewal": moment(0),
         "tres": format(configured_tres(view)),
         "tres_used": format(allocated_tres(view)),
         "tres_weighted": 0.0,
@@ -84,3 +90,14 @@ def node_json(view: NodeView) -> Json:
         "weight": config.weight,
     }
     return dict(sorted(body.items()))
+
+
+#: as Slurm has it where no plugin measures
+_NO_ENERGY: Json = {
+    "average_watts": 0,
+    "base_consumed_energy": 0,
+    "consumed_energy": 0,
+    "current_watts": number(None),
+    "last_collected": 0,
+    "previous_consumed_energy": 0,
+}
