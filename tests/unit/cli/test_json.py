@@ -47,6 +47,16 @@ def test_jobs(site: Site) -> None:
     }
 
 
+def test_words_of_a_job_are_those_of_the_schema(site: Site) -> None:
+    """OpenAPI `job_info` v0.0.43: flags, mail_type, shared."""
+    site.submit(hold=True, tasks=2, tasks_given=True, mail_types=("INVALID_DEPEND", "TIME_LIMIT_80", "END"))
+    (one,) = asked(site, squeue.main, "--json")["jobs"]
+    assert one["mail_type"] == ["INVALID_DEPENDENCY", "TIME=80%", "END"]
+    assert "EXACT_TASK_COUNT_REQUESTED" in one["flags"]
+    assert "DEPENDENT" not in one["flags"]
+    assert one["cluster"] == asked(site, squeue.main, "--json")["meta"]["slurm"]["cluster"]
+
+
 def test_filters_hold(site: Site) -> None:
     job = site.submit(hold=True)
     site.submit(hold=True, name="other")
@@ -105,7 +115,8 @@ def test_records_made_in_one_pass_are_what_the_whole_answer_would_be(site: Site)
     site.submit(batch=False, interactive=True, cpus_per_task=2)
     ended = site.running("n3")
     site.world.finished(ended, status=9 << 8)
-    records = [dict(sorted(jobs.job_json(job).items())) for job in site.world.state.jobs.values()]
+    cluster = asked(site, squeue.main, "--json")["meta"]["slurm"]["cluster"]
+    records = [dict(sorted(jobs.job_json(job, cluster).items())) for job in site.world.state.jobs.values()]
     for record in records:
         assert [type(value) for value in record.values()] == [type(value) for value in records[0].values()]
     out = site.run(squeue.main, "--json", "-t", "all").out

@@ -6,8 +6,8 @@ from operator import itemgetter
 
 from spritz.cli.format import job_paths, job_tres
 from spritz.cli.format.job_record import standard_paths
+from spritz.cli.jsonview.envelope import cluster_name, version_of
 from spritz.cli.jsonview.envelope import show_records as print_records
-from spritz.cli.jsonview.envelope import version_of
 from spritz.cli.jsonview.pretty import Printer, Shared
 from spritz.cli.jsonview.values import exit_code, moment, number
 from spritz.model.job import Hold, Job, JobSpec
@@ -45,18 +45,18 @@ class JobsJson:
 
         now = 0.0
         records: list[str] = []
-        printer = Printer(_KEYS)
+        printer, cluster = Printer(_KEYS), cluster_name()
         request = ListJobs(filter=self._wanted, all=self._all)
         for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
             now = piece.now
-            records += [printer.record(job_values(job)) for job in piece.jobs]
+            records += [printer.record(job_values(job, cluster)) for job in piece.jobs]
         _show(self._context, self._asked, now, records)
 
 
 def show_records(context: Context, asked: str, now: float, jobs: list[Job]) -> None:
     """Print them."""
-    printer = Printer(_KEYS)
-    _show(context, asked, now, [printer.record(job_values(job)) for job in jobs])
+    printer, cluster = Printer(_KEYS), cluster_name()
+    _show(context, asked, now, [printer.record(job_values(job, cluster)) for job in jobs])
 
 
 def _show(context: Context, asked: str, now: float, records: list[str]) -> None:
@@ -70,14 +70,23 @@ def state_list(job: Job) -> tuple[str, ...]:
     return (job.state.value, *(flag.name or "" for flag in JobFlag if job.flags & int(flag)))
 
 
-def job_json(job: Job) -> Json:
+def job_json(job: Job, cluster: str = "") -> Json:
     """One record, keys in any order."""
-    return {**_identity(job), **_state(job), **_times(job), **_size(job), **_request(job), **_files(job), **_ABSENT}
+    return {
+        "cluster": cluster,
+        **_identity(job),
+        **_state(job),
+        **_times(job),
+        **_size(job),
+        **_request(job),
+        **_files(job),
+        **_ABSENT,
+    }
 
 
-def job_values(job: Job) -> tuple[Any, ...]:
+def job_values(job: Job, cluster: str = "") -> tuple[Any, ...]:
     """One record, values in the order of `_KEYS`."""
-    values: tuple[Any, ...] = _in_order(job_json(job))
+    values: tuple[Any, ...] = _in_order(job_json(job, cluster))
     return values
 
 
@@ -95,7 +104,6 @@ def _identity(job: Job) -> Json:
         "allocating_node": spec.submit_host,
         **_array(job),
         "batch_flag": spec.batch,
-        "cluster": "",
         "command": spec.command,
         "comment": spec.comment,
         "extra": spec.extra,
@@ -135,7 +143,7 @@ def _state(job: Job) -> Json:
         "derived_exit_code": exit_code(job.derived_exit_status),
         "exit_code": exit_code(job.exit_status),
         "failed_node": job.failed_node,
-        "flags": (),
+        "flags": _flags(job),
         "hold": job.hold is not Hold.NONE,
         "job_state": state_list(job),
         "nice": spec.nice,
@@ -146,6 +154,27 @@ def _state(job: Job) -> Json:
         "state_description": job.reason_detail,
         "state_reason": job.reason.value,
     }
+
+
+def _flags(job: Job) -> tuple[str, ...]:
+    """What the record tells of; how a job was looked at by schedulers it does not."""
+    spec = job.spec
+    chosen = {
+        "KILL_INVALID_DEPENDENCY": spec.kill_on_invalid_dependency is True,
+        "NO_KILL_INVALID_DEPENDENCY": spec.kill_on_invalid_dependency is False,
+        "GRES_BINDING_ENFORCED": "enforce-binding" in spec.gres_flags,
+        "SPREAD_JOB": spec.spread,
+        "PREFER_MINIMUM_NODE_COUNT": spec.use_min_nodes,
+        "EXACT_TASK_COUNT_REQUESTED": spec.tasks_given,
+        "EXACT_CPU_COUNT_REQUESTED": spec.cpus_per_task is not None,
+        "GRES_BINDING_DISABLED": "disable-binding" in spec.gres_flags,
+        "JOB_WAS_RUNNING": job.restart_count > 0,
+        "USING_DEFAULT_ACCOUNT": not spec.account,
+        "USING_DEFAULT_QOS": not spec.qos,
+        "USING_DEFAULT_WCKEY": not spec.wckey,
+        "DEPENDENT": bool(job.dependencies),
+    }
+    return tuple(name for name, holds in chosen.items() if holds)
 
 
 def _dependency(job: Job) -> str:
@@ -233,6 +262,7 @@ def _resources(job: Job) -> Json:
             "cpus": allocation.cpu_count,
             "nodes": {
                 "count": len(nodes),
+                "select_type": ["RESERVED" if allocation.whole_nodes else "AVAILABLE"],
                 "list": compress(allocation.names),
                 "whole": allocation.whole_nodes,
                 "allocation": nodes,
@@ -257,7 +287,7 @@ def _request(job: Job) -> Json:
         "features": spec.features,
         "licenses": spec.licenses,
         "licenses_allocated": spec.licenses if job.state.active else "",
-        "mail_type": tuple(spec.mail_types),
+        "mail_type": tuple(_MAIL.get(name, name) for name in spec.mail_types),
         "mail_user": spec.mail_user,
         "memory_per_cpu": number(spec.memory_mib_per_cpu),
         "memory_per_node": number(None if spec.memory_mib_per_cpu else spec.memory_mib_per_node or 0),
@@ -280,6 +310,13 @@ def _request(job: Job) -> Json:
     }
 
 
+_MAIL = {
+    "INVALID_DEPEND": "INVALID_DEPENDENCY",
+    "TIME_LIMIT": "TIME=100%",
+    "TIME_LIMIT_90": "TIME=90%",
+    "TIME_LIMIT_80": "TIME=80%",
+    "TIME_LIMIT_50": "TIME=50%",
+}
 _SHARED = {"exclusive": ("none",), "user": ("user",), "oversubscribe": ("oversubscribe",)}
 
 
