@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.model.ids import INFINITE
 from spritz.model.resources import mask_of
 from spritz.scheduling.placement.columns import capacity_columns, needed
 from spritz.scheduling.placement.place import holders_of, place
 from spritz.scheduling.placement.select import target_of
-from spritz.scheduling.profile import NEVER, Hold
+from spritz.scheduling.profile import NEVER, Cells, Hold, cells_of
+from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow
     from spritz.scheduling.placement.eligible import Eligibility
-    from spritz.scheduling.profile import Floats, Profile
+    from spritz.scheduling.profile import Floats, FutureRows, Profile
     from spritz.scheduling.request import Request
 
 #: Holders with this number or less are promises: no job and no start of a cycle has one.
@@ -62,54 +64,62 @@ def earliest(
     target = target_of(request)
     if len(nodes) < target.nodes_min:
         return None
-    openings = _Openings(profile, request, nodes, since)
-    at = openings.first(target.nodes_min)
-    for _ in range(MOMENTS_MAX):
-        if at > until or at == NEVER:
+    tried = 0
+    for horizon in profile.horizons(max(since, -NEVER)):
+        openings = _Openings(profile, request, nodes, since, horizon)
+        at = openings.first(target.nodes_min)
+        while tried < MOMENTS_MAX and at <= min(horizon, until) and at < NEVER:
+            within = openings.at(at)
+            if within is not None:
+                tried += 1
+                table = profile.at(at, at + request.seconds, within=within)
+                allocation = place(table, request, eligibility, profile.table, within.node)
+                if allocation is not None:
+                    return at, allocation
+            at = openings.after(at)
+        since = max(since, horizon)
+        if since > until or tried == MOMENTS_MAX:
             break
-        within = openings.at(at)
-        if within is not None:
-            table = profile.at(at, at + request.seconds, within=within)
-            allocation = place(table, request, eligibility, profile.table, openings.cells.node[within])
-            if allocation is not None:
-                return at, allocation
-        at = openings.after(at)
     return None
 
 
 class _Openings:
-    """From when, and for how long, each node could carry a part of the request. Arrays are by cell of the profile."""
+    """From when, and for how long, each node could carry a part of the request, if from some time up to `horizon`.
+    Arrays are by cell of the profile.
+    """
 
-    def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float) -> None:
-        cells = self.cells = profile.cells()
-        flat = profile.flat()
+    def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float, horizon: float) -> None:
         self.target = target_of(request)
         self.seconds = request.seconds
+        least = self.target.each if self.target.tasks is None else 1
+        cells = profile.cells(horizon)
         able: Bools = cells.ends > since
         if len(nodes) < len(profile.table.rows):
             member = np.zeros(len(profile.table.rows), np.bool_)
             member[nodes] = True
             able &= member[cells.node]
-        for column, least in needed(flat, request):
-            able &= column[cells.place] >= least
-        some = np.flatnonzero(able)
-        self.tasks, self.gpus = np.zeros(len(able), np.int64), np.zeros(len(able), np.int64)
-        self.tasks[some], self.gpus[some] = capacity_columns(flat, request, cells.place[some])
-        able = self.tasks >= (self.target.each if self.target.tasks is None else 1)
+        some = _able(profile, request, cells, np.flatnonzero(able), least)
+        if horizon < NEVER:
+            # Of the nodes that may serve by then, all moments count: they must stay able for as long as the job lasts.
+            node = cells.node[some]
+            cells = profile.cells(NEVER, node[_firsts(node)])
+            some = _able(profile, request, cells, np.flatnonzero(cells.ends > since), least)
+        self.cells = cells
+        able = np.zeros(len(cells.node), np.bool_)
+        able[some] = True
         # A node that is able stays so until its next cell that is not, or for ever after its last.
         last = np.append(cells.node[1:] != cells.node[:-1], True) | ~np.append(able[1:], True)
         every = np.arange(len(able))
         until = np.minimum.accumulate(np.where(last, every, len(able) - 1)[::-1])[::-1]
         self.lasts: Floats = cells.ends[until]
         starts = np.maximum(cells.begins, since)
-        self.able: Bools = able & (self.lasts - starts >= self.seconds)
-        self.open = np.flatnonzero(self.able)
+        self.open = np.flatnonzero(able & (self.lasts - starts >= self.seconds))
         self.starts: Floats = starts[self.open]
+        self._profile, self._request = profile, request
 
     def first(self, nodes_min: int) -> float:
         """Not before so many nodes have had an opening."""
-        node = self.cells.node[self.open]
-        ready = self.starts[np.append(True, node[1:] != node[:-1])] if len(node) else self.starts
+        ready = self.starts[_firsts(self.cells.node[self.open])]
         if len(ready) < nodes_min:
             return NEVER
         return float(np.partition(ready, nodes_min - 1)[nodes_min - 1])
@@ -119,18 +129,42 @@ class _Openings:
         later = self.starts[self.starts > at]
         return float(later.min()) if len(later) else NEVER
 
-    def at(self, at: float) -> Ints | None:
+    def at(self, at: float) -> Cells | None:
         """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
         cells, found = self.cells, self.open
         found = found[(cells.begins[found] <= at) & (at < cells.ends[found]) & (self.lasts[found] - at >= self.seconds)]
         if len(found) < self.target.nodes_min:
             return None
-        if self.target.tasks and int(self.tasks[found].sum()) < self.target.tasks:
-            return None
-        return found if not self.target.gpus or int(self.gpus[found].sum()) >= self.target.gpus else None
+        within = cells_of(cells, found)
+        if self.target.tasks or self.target.gpus:
+            tasks, gpus = _capacities(self._profile, self._request, within)
+            if self.target.tasks and int(tasks.sum()) < self.target.tasks:
+                return None
+            if self.target.gpus and int(gpus.sum()) < self.target.gpus:
+                return None
+        return within
 
 
-def spares(rows: Sequence[NodeRow], index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:
+def _firsts(nodes: Ints) -> Bools:
+    """Where another node begins. `nodes` ascends."""
+    return np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)]
+
+
+def _able(profile: Profile, request: Request, cells: Cells, some: Ints, least: int) -> Ints:
+    """Those of `some` of the cells that could carry as much as every node of the job must, at least."""
+    flat = profile.flat()
+    for column, count in needed(flat, request):
+        some = some[column[cells.place[some]] >= count]
+    tasks, _gpus = capacity_columns(flat, request, cells.place[some])
+    found: Ints = some[tasks >= least]
+    return found
+
+
+def _capacities(profile: Profile, request: Request, cells: Cells) -> tuple[Ints, Ints]:
+    return capacity_columns(profile.flat(), request, cells.place)
+
+
+def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:
     """Does this allocation, found without regard to promises, fit `rows`, which have them (`Profile.at`)?
 
     No only means that another place must be looked for on those themselves.
@@ -139,19 +173,49 @@ def spares(rows: Sequence[NodeRow], index_of: Mapping[str, int], allocation: All
         # These look at who else is on a node, and promises count as being there.
         found = [rows[index_of[part.node]] for part in allocation.nodes]
         return not any(job_id <= PROMISED for row in found for job_id in row.holders)
-    return all(fits(rows[index_of[part.node]], part) for part in allocation.nodes)
+    return all(
+        fits(rows[index], part, flexible=rows.is_flexible(index))
+        for index, part in ((index_of[part.node], part) for part in allocation.nodes)
+    )
 
 
-def fits(row: NodeRow, part: NodeAllocation) -> bool:
-    """Is exactly this free on the node?"""
-    if mask_of(part.cpus) & ~row.free_cpus or part.memory_mib > row.free_memory_mib:
+def fits(row: NodeRow, part: NodeAllocation, *, flexible: bool) -> bool:
+    """Is exactly this free on the node, or, where promises there are `flexible`, as much as this?"""
+    cpus = mask_of(part.cpus)
+    if part.memory_mib > row.free_memory_mib:
+        return False
+    if cpus & ~row.free_cpus and not (flexible and _as_much(row, cpus)):
         return False
     for gres in part.gres:
-        if gres.name not in row.gres_free or mask_of(gres.indexes) & ~row.devices_free(gres.name):
+        if gres.name not in row.gres_free:
+            return False
+        mask = mask_of(gres.indexes)
+        free = row.devices_free(gres.name, gres.type)
+        if mask & ~free and not (flexible and mask.bit_count() <= free.bit_count()):
             return False
     return not any(
         job_id <= PROMISED and (holder.whole or holder.user_exclusive) for job_id, holder in row.holders.items()
     )
+
+
+def _as_much(row: NodeRow, cpus: int) -> bool:
+    """Are as many CPUs free in whole cores?"""
+    cores = row.hardware.whole_cores(cpus)
+    whole = row.hardware.core_cpus(cores) == cpus
+    return whole and cores.bit_count() <= row.hardware.whole_cores(row.free_cpus).bit_count()
+
+
+def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Sequence[NodeRow]) -> bool:
+    """Would any CPUs, and any devices of the same type, do for this request?"""
+    if (
+        request.tasks_per_socket
+        or request.enforce_binding
+        or request.share_rows
+        or request.grain is Grain.SOCKET
+        or request.max_cpus_per_socket < INFINITE
+    ):
+        return False
+    return request.grain is not Grain.CPU or all(rows[index].hardware.threads == 1 for index, _holder in parts)
 
 
 def clash(holder: Holder, part: NodeAllocation) -> bool:
@@ -205,6 +269,7 @@ class Ledger:
         parts = holders_of(allocation, request, number, uid, profile.table, start_at + request.seconds)
         promise = Promise(start_at, start_at + request.seconds, parts)
         promise.allocation, promise.request = allocation, request
+        promise.flexible = is_flexible(request, parts, profile.table.rows)
         promise.provisional, promise.freed, promise.queued = False, 0, 0
         return promise
 

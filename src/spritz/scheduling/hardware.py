@@ -105,6 +105,7 @@ class Hardware:
         "capacity",
         "cores_per_socket",
         "cpus",
+        "device_kinds",
         "first_threads",
         "memory_mib",
         "pools",
@@ -136,6 +137,20 @@ class Hardware:
         for line in capacity.gres:
             lines.setdefault(line.name, []).append(line)
         self.pools = {name: GresPool(name, group, threads) for name, group in lines.items()}
+        #: ((name, type), devices of exactly this type) of all pools that are given out by device
+        self.device_kinds = tuple(
+            ((name, kind), pool.typed_mask(kind))
+            for name, pool in self.pools.items()
+            if pool.indexed
+            for kind in pool.masks
+        )
+        #: ((name, type), devices of exactly this type) of all pools that are given out by device
+        self.device_kinds = tuple(
+            ((name, kind), pool.typed_mask(kind))
+            for name, pool in self.pools.items()
+            if pool.indexed
+            for kind in pool.masks
+        )
 
     def whole_cores(self, cpus: int) -> int:
         """First-thread bits of the cores of which all usable CPUs are in `cpus`."""

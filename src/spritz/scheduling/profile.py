@@ -12,12 +12,13 @@ Source: slurm.conf(5) SchedulerParameters=bf_*; the profile of conservative back
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from spritz.scheduling.changes import Changes, Least
 from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow, NodeTable
 
 Floats = npt.NDArray[np.float64]
@@ -25,40 +26,68 @@ Floats = npt.NDArray[np.float64]
 NEVER = float("inf")
 #: Moments for which a profile has room at first, per node.
 MOMENTS = 4
+#: Starts are first looked for among the first so many parts of all moments to come; fewer than FEW are not divided.
+SHARES = (64, 8)
+FEW = 64
 
 
 class Hold:
-    """Something that will take `parts` (node index, holder) from `start_at` until `end_at`, seconds since the epoch."""
+    """Something that will take `parts` (node index, holder) from `start_at` until `end_at`, seconds since the epoch.
 
-    __slots__ = ("end_at", "parts", "start_at")
+    `flexible`: any CPUs and devices of the same kind will do; those of `parts` are the ones it takes if they are free.
+    """
+
+    __slots__ = ("end_at", "flexible", "parts", "start_at")
 
     def __init__(self, start_at: float, end_at: float, parts: Sequence[tuple[int, Holder]]) -> None:
         self.start_at = start_at
         self.end_at = end_at
         self.parts = parts
+        self.flexible = False
 
 
 class Cells:
-    """The moments of all nodes in one row, node by node and ascending in time. Arrays [cell]: `place` position in the
-    flat table, `node` index, `begins` and `ends` float64 (-inf: now; inf: for ever).
+    """Moments of nodes, node by node and ascending in time. Arrays [cell]: `place` position in the flat table, `node`
+    index, `begins` and `ends` float64 (-inf: now; inf: for ever).
     """
 
     __slots__ = ("begins", "ends", "node", "place")
 
-    def __init__(self, times: Floats) -> None:
-        self.place = np.flatnonzero(times.reshape(-1) < NEVER)
-        self.node = self.place // times.shape[1]
-        self.begins: Floats = times.reshape(-1)[self.place]
-        last = np.append(self.node[1:] != self.node[:-1], True)
-        self.ends: Floats = np.where(last, NEVER, np.append(self.begins[1:], NEVER))
+    def __init__(self, times: Floats, horizon: float, nodes: Ints | None = None) -> None:
+        """Those of `nodes` (ascending; None: of all) that begin by `horizon`."""
+        width = times.shape[1]
+        some = times if nodes is None else times[nodes]
+        flat = some.reshape(-1)
+        place = np.flatnonzero(flat <= horizon) if horizon < NEVER else np.flatnonzero(flat < NEVER)
+        self.begins: Floats = flat[place]
+        following = np.append(flat[1:], NEVER)[place]
+        self.ends: Floats = np.where(following == -NEVER, NEVER, following)
+        self.node = place // width
+        self.place = place
+        if nodes is not None:
+            self.place = place + (nodes[self.node] - self.node) * width
+            self.node = nodes[self.node]
 
 
 class Profile:
     """Arrays: `times` float64[node, moment] (inf: no more), and `counts[k]` int64[node, moment] for the columns of
-    `NodeRow.counts`. Moment 0 is now. `held_from` float64[node]: start of the first hold there.
+    `NodeRow.counts`. Moment 0 is now. `held_from` float64[node]: start of the first hold there. Times and counts are
+    those of the last `settle`, and worked out only when somebody asks for them.
     """
 
-    __slots__ = ("_cells", "_flat", "_kinds", "_shares", "counts", "held_from", "holds", "table", "times")
+    __slots__ = (
+        "_base",
+        "_flat",
+        "_horizons",
+        "_kinds",
+        "_shares",
+        "counts",
+        "held_from",
+        "holds",
+        "table",
+        "times",
+        "worked_out",
+    )
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
@@ -68,43 +97,63 @@ class Profile:
         self.counts = [np.zeros((count, MOMENTS), np.int64) for _ in range(4 + len(self._kinds))]
         self.held_from: Floats = np.full(count, NEVER)
         #: by node
-        self.holds: dict[int, list[tuple[Hold, Holder]]] = {}
+        self.holds: dict[int, tuple[tuple[Hold, Holder], ...]] = {}
         self._flat: NodeTable | None = None
-        self._cells: Cells | None = None
         self._shares = False
+        self._base: Profile | None = None
+        self._horizons: list[float] | None = None
+        #: moments of nodes that have been worked out so far
+        self.worked_out = 0
         table.stale.update(range(count))
 
     def fork(self, table: NodeTable) -> Profile:
         """A profile of one's own over a fork of the table; arrays are copied when it first changes them."""
-        self.settle()
         other = Profile.__new__(Profile)
+        self.fork_into(other, table)
+        return other
+
+    def fork_into(self, other: Profile, table: NodeTable) -> None:
+        """Make `other` such a profile."""
         other.table = table
         other._kinds = self._kinds
-        other.times, other.held_from, other.counts, other.holds = self.times, self.held_from, self.counts, self.holds
-        other._flat, other._cells, other._shares = None, self._cells, True
-        return other
+        other.holds, other.held_from = dict(self.holds), self.held_from.copy()
+        other._flat, other._base, other._shares, other.worked_out = None, self, True, 0
+        other._horizons = None
+
+    @property
+    def stale(self) -> set[int]:
+        """Nodes that have changed since the last `settle`."""
+        return self.table.stale
+
+    def _attach(self, only: Iterable[int] | None) -> None:
+        """Take over the arrays of the profile that this one was forked from; what is worked out there stays there."""
+        base = self._base
+        if base is not None:
+            self._base = None
+            base.settle(only)
+            self.times, self.counts = base.times, base.counts
+            for index in base.stale:
+                self.stale.add(index)
 
     def _own(self) -> None:
         if self._shares:
             self._shares = False
-            self.times, self.held_from = self.times.copy(), self.held_from.copy()
+            self.times = self.times.copy()
             self.counts = [column.copy() for column in self.counts]
-            self.holds = {index: list(holds) for index, holds in self.holds.items()}
+            self._flat = None
 
     # -- holds
 
     def hold(self, hold: Hold) -> None:
         """Subtract it."""
-        self._own()
         for index, holder in hold.parts:
-            self.holds.setdefault(index, []).append((hold, holder))
+            self.holds[index] = (*self.holds.get(index, ()), (hold, holder))
             self._touch(index)
 
     def let_go(self, hold: Hold) -> None:
         """Give it back."""
-        self._own()
         for index, _holder in hold.parts:
-            left = [item for item in self.holds.get(index, ()) if item[0] is not hold]
+            left = tuple(item for item in self.holds.get(index, ()) if item[0] is not hold)
             if left:
                 self.holds[index] = left
             else:
@@ -113,26 +162,26 @@ class Profile:
 
     def _touch(self, index: int) -> None:
         self.held_from[index] = min((hold.start_at for hold, _ in self.holds.get(index, ())), default=NEVER)
-        self.table.stale.add(index)
+        self.stale.add(index)
 
     # -- moments
 
-    def settle(self) -> None:
-        """Work out again the nodes that have changed."""
-        stale = self.table.stale
-        if stale:
+    def settle(self, only: Iterable[int] | None = None) -> None:
+        """Work out again the nodes that have changed (of `only` these)."""
+        self._attach(only)
+        stale = self.stale
+        todo = sorted(stale) if only is None else sorted(stale.intersection(only))
+        if todo:
             self._own()
-            self._cells = None
-        for index in sorted(stale):
+        for index in todo:
             self._work_out(index)
-        stale.clear()
+        stale.difference_update(todo)
 
     def _work_out(self, index: int) -> None:
         row = self.table.rows[index]
-        holds = self.holds.get(index, ())
-        moments = {holder.ends_at for holder in row.holders.values()}
-        for hold, _holder in holds:
-            moments.update((hold.start_at, hold.end_at))
+        changes = Changes(row, self.holds.get(index, ()))
+        moments = changes.moments
+        self.worked_out += len(moments) + 1
         if len(moments) >= self.times.shape[1]:
             self._widen(len(moments) + 1)
         self.times[index, 0] = -NEVER
@@ -140,11 +189,10 @@ class Profile:
         found = [row.counts(self._kinds)]
         if moments:
             row = row.copy()
-            ordered = sorted(moments)
-            for at in ordered:
-                change(row, at, holds)
+            for at in moments:
+                changes.make(row, at)
                 found.append(row.counts(self._kinds))
-            self.times[index, 1 : len(found)] = ordered
+            self.times[index, 1 : len(found)] = moments
         for column, values in zip(self.counts, zip(*found, strict=True), strict=True):
             column[index, : len(found)] = values
 
@@ -156,12 +204,21 @@ class Profile:
 
     # -- questions
 
-    def cells(self) -> Cells:
-        """The moments of all nodes."""
+    def cells(self, horizon: float = NEVER, nodes: Ints | None = None) -> Cells:
+        """The moments of these nodes (None: of all) that begin by then."""
         self.settle()
-        if self._cells is None:
-            self._cells = Cells(self.times)
-        return self._cells
+        return Cells(self.times, horizon, nodes)
+
+    def horizons(self, since: float) -> list[float]:
+        """Times up to which starts are looked for, one after the other; most are found by the first. Ascending, the
+        last for ever.
+        """
+        self.settle()
+        if self._horizons is None:
+            ends = self.times[(self.times > -NEVER) & (self.times < NEVER)]
+            ends.sort()
+            self._horizons = [float(ends[len(ends) // share]) for share in SHARES if len(ends) >= share * FEW]
+        return [*(at for at in self._horizons if at > since), NEVER]
 
     def flat(self) -> NodeTable:
         """Every moment of every node as a node of its own, in order: for array expressions over all of them."""
@@ -170,66 +227,67 @@ class Profile:
         flat = self._flat
         if flat is None:
             flat = self._flat = NodeTable.__new__(NodeTable)
-            for name in ("threads", "cpus_total", "memory_total", "tmp", "weight"):
+            for name in ("threads", "cpus_total", "memory_total", "tmp", "weight", "up"):
                 setattr(flat, name, np.repeat(getattr(table, name), moments))
-        flat.up = np.repeat(table.up, moments)
-        flat.cpus, flat.core_cpus, flat.memory = (column.reshape(-1) for column in self.counts[:3])
+            flat.cpus, flat.core_cpus, flat.memory = (column.reshape(-1) for column in self.counts[:3])
+            flat.gres = {kind: column.reshape(-1) for kind, column in zip(self._kinds, self.counts[4:], strict=True)}
         flat.idle = self.counts[3].reshape(-1) > 0
-        flat.gres = {kind: column.reshape(-1) for kind, column in zip(self._kinds, self.counts[4:], strict=True)}
         return flat
 
-    def row_at(self, index: int, start_at: float | None, until: float, without: Hold | None = None) -> NodeRow:
-        """What is free on one node all the time from `start_at` (None: now, as things are) to `until`; `without` is a
-        hold that does not count.
+    def row_at(self, index: int, start_at: float | None, until: float, without: Collection[Hold] = ()) -> NodeRow:
+        """What is free on one node all the time from `start_at` (None: now, as things are) to `until`; holds of
+        `without` do not count.
         """
         row = self.table.rows[index]
         if start_at is None and self.held_from[index] >= until:
             return row
-        holds = [item for item in self.holds.get(index, ()) if item[0] is not without]
+        holds = [item for item in self.holds.get(index, ()) if item[0] not in without]
         row = row.copy()
         begun = -NEVER if start_at is None else start_at
-        moments = {hold.start_at for hold, _holder in holds} | {holder.ends_at for holder in row.holders.values()}
-        moments.update(hold.end_at for hold, _holder in holds)
-        least = None
-        for at in sorted(moments):
+        changes = Changes(row, holds)
+        least: Least | None = None
+        for at in changes.moments:
             if at > begun and least is None:
-                least = row.copy()
+                least = Least(row, flexible=changes.flexible)
             if at >= until:
                 break
-            change(row, at, holds)
+            changes.make(row, at)
             if least is not None and holds:
-                meet(least, row)
-        return row if least is None else least
+                least.meet(row)
+        return row if least is None else least.row()
+
+    def is_flexible(self, index: int) -> bool:
+        """May all that is promised there move to other CPUs and devices?"""
+        return all(hold.flexible for hold, _holder in self.holds.get(index, ()))
 
     def at(
-        self, start_at: float | None, until: float, without: Hold | None = None, within: Ints | None = None
+        self, start_at: float | None, until: float, without: Collection[Hold] = (), within: Cells | None = None
     ) -> NodeTable:
         """The table for a job that starts at `start_at` (None: now, as things are) and ends at `until`.
 
-        `without`: a hold that does not count. `within`: positions of the cells that are looked at, one a node; other
-        nodes are as they are now.
+        `without`: holds that do not count. `within`: the cells that are looked at, one a node; other nodes are as they
+        are now.
         """
         table = self.table.fork()
         columns: list[npt.NDArray[Any]] = [table.cpus, table.core_cpus, table.memory, table.idle, *table.gres.values()]
         held = self.held_from < until
         if start_at is not None:
-            cells = self.cells()
             if within is None:
-                within = np.flatnonzero((cells.begins <= start_at) & (start_at < cells.ends))
-            nodes, places = cells.node[within], cells.place[within]
+                cells = self.cells()
+                within = cells_of(cells, (cells.begins <= start_at) & (start_at < cells.ends))
+            nodes, places = within.node, within.place
             for column, counts in zip(columns, self.counts, strict=True):
                 column[nodes] = counts.reshape(-1)[places]
             held_nodes = nodes[held[nodes]]
         else:
             held_nodes = np.flatnonzero(held)
         if len(held_nodes):
-            self.settle()
+            self.settle(held_nodes.tolist())
             self._lower(columns, held_nodes, -NEVER if start_at is None else start_at, until)
         table.rows = FutureRows(self, start_at, until, without)
-        if without is not None:
-            for index, _holder in without.parts:
-                for column, count in zip(columns, table.rows[index].counts(self._kinds), strict=True):
-                    column[index] = count
+        for index in {index for hold in without for index, _holder in hold.parts}:
+            for column, count in zip(columns, table.rows[index].counts(self._kinds), strict=True):
+                column[index] = count
         return table
 
     def _lower(self, columns: Sequence[npt.NDArray[Any]], nodes: Ints, start_at: float, until: float) -> None:
@@ -244,11 +302,15 @@ class Profile:
 class FutureRows(list[NodeRow]):
     """The rows of a table at another time, made when they are first looked at."""
 
-    def __init__(self, profile: Profile, start_at: float | None, until: float, without: Hold | None = None) -> None:
+    def __init__(self, profile: Profile, start_at: float | None, until: float, without: Collection[Hold] = ()) -> None:
         super().__init__(profile.table.rows)
         self._profile = profile
         self._time = (start_at, until, without)
         self._made: dict[int, NodeRow] = {}
+
+    def is_flexible(self, index: int) -> bool:
+        """As `Profile.is_flexible`."""
+        return self._profile.is_flexible(index)
 
     def __getitem__(self, index: Any) -> Any:
         row = self._made.get(index)
@@ -260,26 +322,9 @@ class FutureRows(list[NodeRow]):
         self._made[index] = row
 
 
-def change(row: NodeRow, at: float, holds: Iterable[tuple[Hold, Holder]]) -> None:
-    """What happens on the node at this moment: first who gives back, then who takes."""
-    for holder in list(row.holders.values()):
-        if holder.ends_at == at:
-            row.release(holder.job_id)
-    for hold, holder in holds:
-        if hold.start_at == at:
-            row.charge(holder)
-
-
-def meet(least: NodeRow, row: NodeRow) -> None:
-    """Leave in `least` what is free in both."""
-    least.free_cpus &= row.free_cpus
-    least.free_memory_mib = min(least.free_memory_mib, row.free_memory_mib)
-    for name in least.gres_free:
-        least.gres_free[name] &= row.gres_free[name]
-    for kind in least.counts_free:
-        least.counts_free[kind] = min(least.counts_free[kind], row.counts_free[kind])
-    for name, shares in least.shares_free.items():
-        for device in shares:
-            shares[device] = min(shares[device], row.shares_free[name][device])
-    for job_id, holder in row.holders.items():
-        least.holders.setdefault(job_id, holder)
+def cells_of(cells: Cells, which: Bools | Ints) -> Cells:
+    """Some of them."""
+    some = Cells.__new__(Cells)
+    some.place, some.node = cells.place[which], cells.node[which]
+    some.begins, some.ends = cells.begins[which], cells.ends[which]
+    return some

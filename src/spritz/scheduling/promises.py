@@ -37,8 +37,9 @@ class Beside:
     """What promises leave to a job that starts now and ends at some time: single rows, or all of the table."""
 
     def __init__(self, profile: Profile, ends_at: float, own: Promise | None) -> None:
-        self.rows = FutureRows(profile, None, ends_at, own)
-        self._make: Callable[[], NodeTable] = lambda: profile.at(None, ends_at, own)
+        without = () if own is None else (own,)
+        self.rows = FutureRows(profile, None, ends_at, without)
+        self._make: Callable[[], NodeTable] = lambda: profile.at(None, ends_at, without)
         self._table: NodeTable | None = None
 
     def table(self) -> NodeTable:
