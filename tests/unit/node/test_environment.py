@@ -101,7 +101,17 @@ def test_the_batch_script_of_a_gpu_job_on_two_nodes() -> None:
         "SLURM_NTASKS": "4",
         "SLURM_NTASKS_PER_NODE": "2",
         "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURM_TRES_PER_TASK": "cpu=2",
     }
+
+
+def test_what_each_task_gets_is_one_variable() -> None:
+    """sbatch(1) SLURM_TRES_PER_TASK: --tres-per-task, or what stands for it."""
+    gpus = (GresRequest("gpu", "h100", 2), GresRequest("gpu", "", 1))
+    asked = job(spec(cpus_per_task=3, gpus_per_task=gpus), (NodeAllocation(node="node3", cpus="7"),))
+    variables = batch_variables(asked, 0, (1,), FACTS)
+    assert variables["SLURM_TRES_PER_TASK"] == "cpu=3,gres/gpu:h100=2,gres/gpu=1"
+    assert variables["SLURM_GPUS_PER_TASK"] == "h100:2,1"
 
 
 def test_a_plain_job_says_nothing_of_tasks_that_were_not_asked_for() -> None:
@@ -232,6 +242,7 @@ def test_a_step_on_its_second_node() -> None:
         "SLURM_TASKS_PER_NODE": "2(x2)",
         "SLURM_TOPOLOGY_ADDR": "node4",
         "SLURM_UMASK": "0022",
+        "SLURM_TRES_PER_TASK": "cpu=2",
     }
 
 

@@ -103,6 +103,10 @@ def _size_variables(job: Job) -> Variables:
         "SLURM_GPUS_PER_SOCKET": spec.gpus_per_socket,
     }
     variables |= {name: _gpus_text(value) for name, value in requests.items() if value}
+    each = [f"cpu={spec.cpus_per_task}"] if spec.cpus_per_task else []
+    each += [f"gres/{one.name}{':' * bool(one.type)}{one.type}={one.count}" for one in spec.gpus_per_task]
+    if each:
+        variables["SLURM_TRES_PER_TASK"] = ",".join(each)
     if spec.gpu_bind:
         variables["SLURM_GPU_BIND"] = spec.gpu_bind
     if "allow-task-sharing" in spec.gres_flags:
