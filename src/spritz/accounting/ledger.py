@@ -367,6 +367,7 @@ NOT_RECORDED = frozenset(
         "PartitionCreated",
         "PartitionDeleted",
         "PartitionUpdated",
+        "PolicyChanged",
         "TimeSliceEnded",
     }
 )

@@ -91,9 +91,22 @@ def cluster_settings(have: Settings) -> ClusterSettings:
         max_dependency_depth=_option(have, "DependencyParameters", "max_depend_depth", defaults.max_dependency_depth),
         max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),
         licenses=_licenses(words("Licenses")),
+        enforce=enforced(words("AccountingStorageEnforce")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
         preemption=preemption_policy(have),
     )
+
+
+def enforced(words: Iterable[str]) -> tuple[str, ...]:
+    """AccountingStorageEnforce with what each value implies."""
+    given = {word.lower() for word in words} - {"none", "0"}
+    if given & {"all", "1"}:
+        given |= {"associations", "limits", "qos", "wckeys"}
+    if "safe" in given:
+        given.add("limits")
+    if given & {"limits", "qos", "wckeys"}:
+        given.add("associations")
+    return tuple(sorted(given - {"all", "1"}))
 
 
 def priority_policy(have: Settings) -> PriorityPolicy:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from spritz import SLURM_VERSION
 from spritz.client.aio import PersistentChannel
 from spritz.client.errors import ClientError
+from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.locate import DatabaseConfig
 from spritz.controller.events import decode_group
 from spritz.model.accounting import (
@@ -30,7 +31,9 @@ from spritz.model.accounting import (
     StoreEvents,
     StoreState,
 )
+from spritz.model.cluster import SYSTEM
 from spritz.model.events.job import JobQueued
+from spritz.model.limits.records import SetPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,13 +108,18 @@ class Outbox:
         self._moved.set()
         return EventsFlushed(sequence=self._context.writer.durable_sequence)
 
+    def _set_policy(self, request: SetPolicy, call: Call) -> Deferred:
+        """slurmdbd says what associations, QOS and limits hold; answered when that is durable."""
+        self._context.writer.handle(request, SYSTEM, call.reply)
+        return DEFERRED
+
     async def _run(self) -> None:
         context = self._context
         link = PersistentChannel(
             self._database.addresses,
             role="slurmctld",
             log=context.log,
-            table={FlushEvents: self._flush},
+            table={FlushEvents: self._flush, SetPolicy: self._set_policy},
             on_connect=self._register,
             owners=self._database.owners(),
             clock=context.clock,

@@ -76,6 +76,7 @@ _STIRRING: frozenset[type[Event]] = frozenset(
         cluster_events.PartitionCreated,
         cluster_events.PartitionUpdated,
         cluster_events.PartitionDeleted,
+        cluster_events.PolicyChanged,
     }
 )
 
@@ -132,6 +133,7 @@ class SchedulerDriver:
         """The projection again, from the records."""
         state = self._context.machine.state
         self._projection.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
+        self._projection.put_policy(state.rules.policy)
         self._distrusted = False
 
     def _listen(self, events: Sequence[Event]) -> None:

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, msgpack, structs
 
+from spritz.core.charges import Charge, add_charge, charge_of
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job, JobSpec
+from spritz.model.limits.ledger import Ledger
+from spritz.model.limits.records import Policy
+from spritz.model.limits.rules import Rules
 from spritz.model.node import Node
 from spritz.model.partition import Partition
 from spritz.model.resources import NodeAllocation, mask_of
@@ -48,6 +52,7 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_steps: list[Step] = []
     nodes: list[Node] = []
     partitions: list[Partition] = []
+    policy: Policy = Policy()
 
 
 class State:
@@ -62,8 +67,10 @@ class State:
         "dependents",
         "ended_steps",
         "features",
+        "charges",
         "job_count",
         "jobs",
+        "ledger",
         "licenses_taken",
         "live_by_name",
         "live_by_user",
@@ -73,6 +80,7 @@ class State:
         "nodes",
         "partitions",
         "pending",
+        "rules",
         "running",
         "settings",
         "shapes",
@@ -100,7 +108,12 @@ class State:
         self.nodes: dict[str, Node] = {}
         self.uses: dict[str, NodeUse] = {}
         self.partitions: dict[str, Partition] = {}
+        #: accounting's policy, as slurmdbd told it last
+        self.rules = Rules(Policy())
         # -- indexes
+        #: what every association and QOS has in use, and the share of each job that is counted there
+        self.ledger = Ledger()
+        self.charges: dict[int, Charge] = {}
         self.pending: dict[int, None] = {}
         #: RUNNING and SUSPENDED
         self.running: dict[int, None] = {}
@@ -150,10 +163,13 @@ class State:
         if job.dependencies:
             self._index_dependencies(job)
         self.deadlines.set(job_id, job_deadline(self, job))
+        if self.rules.known:
+            self._charge(job_id, job)
 
     def forget_job(self, job_id: int) -> None:
         """Remove an ended job."""
         job = self.jobs.pop(job_id)
+        self._charge(job_id, None)
         self.job_count -= _weight(job)
         self._unindex_state(job)
         self._unindex_dependencies(job)
@@ -223,6 +239,24 @@ class State:
             else:
                 _discard(self.dependents, dependency.job_id, job.id)
 
+    def put_policy(self, policy: Policy) -> None:
+        """Accounting's policy is this from now on."""
+        self.rules = Rules(policy, {partition.name: partition.qos for partition in self.partitions.values()})
+        self.ledger = Ledger()
+        self.charges.clear()
+        for job_id, job in self.jobs.items():
+            self._charge(job_id, job)
+
+    def _charge(self, job_id: int, job: Job | None) -> None:
+        """Count the job's share of limits as it is now."""
+        old = self.charges.pop(job_id, None)
+        new = charge_of(self.rules, job) if job is not None and not job.state.ended else None
+        if new is not None:
+            self.charges[job_id] = new
+        if old != new:
+            add_charge(self.ledger, old, -1)
+            add_charge(self.ledger, new, 1)
+
     def refresh_deadlines(self) -> None:
         """All deadlines again, after settings or partitions changed."""
         for job in self.jobs.values():
@@ -285,6 +319,8 @@ class State:
             for node in partition.nodes:
                 found.setdefault(node, []).append(partition.name)
         self.node_partitions = {node: tuple(names) for node, names in found.items()}
+        if self.rules.known and self.rules.partition_qos != {p.name: p.qos for p in partitions.values() if p.qos}:
+            self.put_policy(self.rules.policy)
 
     # -- image
 
@@ -301,6 +337,7 @@ class State:
                 ended_steps=list(self.ended_steps.values()),
                 nodes=list(self.nodes.values()),
                 partitions=list(self.partitions.values()),
+                policy=self.rules.policy,
             )
         )
 
@@ -315,6 +352,7 @@ class State:
         for node in image.nodes:
             state.put_node(node)
         state.put_partitions({partition.name: partition for partition in image.partitions})
+        state.put_policy(image.policy)
         for step in image.steps:
             state.put_step(step)
         state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}

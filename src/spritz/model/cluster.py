@@ -91,6 +91,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     max_dependency_depth: int = 10
     max_script_bytes: int = 4 * 1024 * 1024
     licenses: tuple[tuple[str, int], ...] = ()
+    #: AccountingStorageEnforce, with what each value implies
+    enforce: tuple[str, ...] = ()
     #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
     prolog_slurmctld: bool = False
     preemption: PreemptionPolicy = PreemptionPolicy()

@@ -18,6 +18,7 @@ import numpy as np
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling.backfill import spares
+from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import Notes
 from spritz.scheduling.placement.place import could_serve, holders_of, place
 from spritz.scheduling.policy import policy_of
@@ -76,6 +77,7 @@ class _Cycle:
         self.examined = 0
         self.table = snapshot.table.fork()
         self.licenses = snapshot.licenses.copy()
+        self.limits = Limits(snapshot)
         self.starts: list[PlannedStart] = []
         self.started: set[int] = set()
         self.promises = Promises(snapshot, self.table, self.policy, full=full)
@@ -117,7 +119,15 @@ class _Cycle:
             task_id = self._next_task(record)
             if task_id is _NO_TASK:
                 return True
+            limited = self.limits.verdict(record, request)
+            if limited is not None:
+                self.notes.shape(shape, limited)
+                return False
             found = self._find(record, key, shape) if self._licensed(request) else None
+            limited = self.limits.verdict(record, request, found[0]) if found is not None else None
+            if limited is not None:
+                self.notes.shape(shape, limited)
+                return False
             if found is None:
                 if self._make_room(record, key, request, task_id):
                     if record.tasks is None:
@@ -189,6 +199,7 @@ class _Cycle:
         for index, holder in holders:
             self.table.charge(index, holder)
         self.preemptor.charge(holders)
+        self.limits.take(record, allocation)
         self.promises.redeem(record)
         if request.partition in self._headed:
             self._backfilled += 1

@@ -202,6 +202,10 @@ def _partition_deleted(projection: Projection, event: cluster_events.PartitionDe
     projection.rebuild()
 
 
+def _policy_changed(projection: Projection, event: cluster_events.PolicyChanged) -> None:
+    projection.put_policy(event.policy)
+
+
 # Any: each function takes its own kind of event.
 HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.JobQueued: _queued,
@@ -229,6 +233,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     cluster_events.PartitionCreated: _partition_put,
     cluster_events.PartitionUpdated: _partition_put,
     cluster_events.PartitionDeleted: _partition_deleted,
+    cluster_events.PolicyChanged: _policy_changed,
 }
 
 #: Kinds that change nothing a cycle looks at.

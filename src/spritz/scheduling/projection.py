@@ -13,8 +13,13 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Hold
+from spritz.model.limits.ledger import Ledger as LimitLedger
+from spritz.model.limits.records import Policy
+from spritz.model.limits.rules import Rules
 from spritz.model.partition import Partition
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import Allocation, mask_of
@@ -23,6 +28,7 @@ from spritz.scheduling import follow
 from spritz.scheduling.backfill import Ledger, is_same
 from spritz.scheduling.hardware import Hardware
 from spritz.scheduling.licenses import LicensePool, license_choices
+from spritz.scheduling.limits import billed, charge_of
 from spritz.scheduling.nodes import NodeRow, NodeTable, is_open
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.place import holders_of
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.plan import Plan, PlannedPromise
     from spritz.model.resources import NodeCapacity
+    from spritz.scheduling.limits import Charge
 
 
 #: Above every PriorityTier (16 bits).
@@ -58,6 +65,9 @@ class Projection:
     def _clear(self, settings: ClusterSettings) -> None:
         self.settings = settings
         self.partitions: dict[str, Partition] = {}
+        #: accounting's policy, and what running jobs use of its limits
+        self.rules = Rules(Policy())
+        self.in_use = LimitLedger()
         self.nodes: dict[str, Node] = {}
         self.table = NodeTable(())
         self.eligibility = Eligibility(self.table, {})
@@ -126,6 +136,8 @@ class Projection:
             ledger=self.ledger,
             profile=self.profile,
             pricing=self.pricing,
+            rules=self.rules,
+            in_use=self.in_use,
             partition_freed=self.partition_freed,
             memo=self.memo,
         )
@@ -187,6 +199,7 @@ class Projection:
 
     def rebuild(self) -> None:
         """Nodes, partitions or settings changed: a new table, and a new look at every job."""
+        self._make_rules(self.rules.policy)
         rows = []
         for index, node in enumerate(self.nodes.values()):
             capacity = node.config.capacity
@@ -213,6 +226,39 @@ class Projection:
         self.ledger = Ledger()
         self.profile = Profile(self.table)
         self.free_all()
+
+    def put_policy(self, policy: Policy) -> None:
+        """Associations, QOS and limits are these from now on."""
+        self._make_rules(policy)
+        self.set_priority_inputs(self.priority_inputs)
+        for record in self.records.values():
+            self.place(record)
+        self.free_all()
+
+    def _make_rules(self, policy: Policy) -> None:
+        self.rules = Rules(policy, {partition.name: partition.qos for partition in self.partitions.values()})
+        self.in_use = LimitLedger()
+        for record in self.records.values():
+            if record.allocation is not None and not record.completing:
+                record.charge = self._bill(record, record.allocation)
+        bounds = {(one.account, one.user): one for one in policy.associations if one.user}
+        self.priority_inputs = replace(
+            self.priority_inputs,
+            qos={one.name: one.priority for one in policy.qos if one.priority},
+            associations={
+                key: found.priority
+                for key, one in bounds.items()
+                if (found := self.rules.association(*key, one.partition)) is not None and found.priority
+            },
+        )
+
+    def _bill(self, record: JobRecord, allocation: Allocation) -> Charge | None:
+        """Count a running job, if there is a policy at all."""
+        if not self.rules.known:
+            return None
+        charge = charge_of(self.rules, record, allocation)
+        self.in_use.add(charge[0], jobs=1, tres=charge[1])
+        return charge
 
     def put_node(self, node: Node) -> None:
         """State or flags of a node changed; anything else about it needs `rebuild`."""
@@ -337,7 +383,11 @@ class Projection:
         ]
 
     def _request(self, record: JobRecord, partition: str) -> Request:
-        return resolve(record.spec, self.partitions.get(partition) or Partition(name=partition), self.settings)
+        found = resolve(record.spec, self.partitions.get(partition) or Partition(name=partition), self.settings)
+        owner = billed(self.rules, record.spec, partition, self.settings.enforce)
+        if owner is not None:
+            found = replace(found, billed=owner)
+        return found
 
     # -- jobs that hold resources
 
@@ -356,6 +406,7 @@ class Projection:
         if licenses:
             record.licenses = self.licenses.choose(licenses) or license_choices(licenses)[0]
             self.licenses.take(record.licenses)
+        record.charge = self._bill(record, allocation)
         self._count_array(record, 1)
         self.place(record)
 
@@ -368,6 +419,9 @@ class Projection:
                 self.licenses.give_back(record.licenses)
                 record.licenses = {}
                 self.free_all()
+            if record.charge is not None:
+                self.in_use.add(record.charge[0], jobs=1, tres=record.charge[1], sign=-1)
+                record.charge = None
             self._count_array(record, -1)
             self._move_end(record, at)
             record.completing = set(completing)

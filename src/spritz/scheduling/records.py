@@ -17,6 +17,7 @@ from spritz.model.reasons import Reason
 
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
+    from spritz.scheduling.limits import Charge
     from spritz.model.resources import Allocation
     from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.request import Request
@@ -51,6 +52,7 @@ class JobRecord:
         "allocation",
         "array_job_id",
         "array_task_id",
+        "charge",
         "completing",
         "eligible_at",
         "ends_at",
@@ -107,6 +109,8 @@ class JobRecord:
         self.request: Request | None = None
         self.ends_at = 0.0
         self.licenses: dict[str, int] = {}
+        #: what it counts for limits while it runs
+        self.charge: Charge | None = None
         self.completing: set[str] = set()
         self.entries: list[tuple[SortKey, Shape]] = []
         #: `Queue.count` when it took its place in the queue

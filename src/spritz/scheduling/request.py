@@ -114,6 +114,8 @@ class Request(Struct, frozen=True, kw_only=True):
     time_min_minutes: int
     #: what is asked for and not built, in words; such a job never starts
     refusal: str = ""
+    #: account, user and QOS, where a limit of theirs may matter
+    billed: tuple[str, str, str] | None = None
 
     @property
     def seconds(self) -> float:

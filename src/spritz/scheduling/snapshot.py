@@ -16,6 +16,8 @@ ANSWERS_MAX = 4096
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
+    from spritz.model.limits.ledger import Ledger as LimitLedger
+    from spritz.model.limits.rules import Rules
     from spritz.model.partition import Partition
     from spritz.scheduling.backfill import Ledger
     from spritz.scheduling.licenses import LicensePool
@@ -75,6 +77,7 @@ class Snapshot:
         "eligibility",
         "ends",
         "ledger",
+        "in_use",
         "licenses",
         "memo",
         "now",
@@ -84,6 +87,7 @@ class Snapshot:
         "profile",
         "queue",
         "records",
+        "rules",
         "settings",
         "table",
     )
@@ -105,6 +109,8 @@ class Snapshot:
         ledger: Ledger,
         profile: Profile,
         pricing: Pricing,
+        rules: Rules,
+        in_use: LimitLedger,
         partition_freed: dict[str, int],
         memo: Memo,
     ) -> None:
@@ -122,6 +128,8 @@ class Snapshot:
         self.ledger = ledger
         self.profile = profile
         self.pricing = pricing
+        self.rules = rules
+        self.in_use = in_use
         self.partition_freed = partition_freed
         self.memo = memo
 

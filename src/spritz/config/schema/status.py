@@ -35,7 +35,7 @@ _PARTITION = """
 PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
 DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
 MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
-RootOnly State
+RootOnly State QOS
 """
 
 _OPTIONS = """
@@ -92,6 +92,7 @@ DONE: frozenset[str] = (
 #: key -> values that have their effect; any other is warned of.
 HONOURED: dict[str, frozenset[str]] = {
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
+    "AccountingStorageEnforce": frozenset({"none", "0", "associations", "limits", "qos", "safe", "wckeys"}),
     "JobCompType": frozenset({"jobcomp/none", "jobcomp/filetxt"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
     "MpiDefault": frozenset({"none"}),

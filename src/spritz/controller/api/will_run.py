@@ -86,6 +86,7 @@ def estimate(context: Context, command: SubmitJob, caller: Caller, now: float) -
     projection = Projection()
     jobs = [*(state.jobs[number] for number in (*state.running, *state.completing)), alone]
     projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings)
+    projection.put_policy(state.rules.policy)
     return _read(cycle.run(projection.snapshot(now)), alone, now)
 
 

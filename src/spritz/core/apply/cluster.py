@@ -122,6 +122,10 @@ def _slice_ended(state: State, event: events.TimeSliceEnded) -> None:
     state.next_slice_at = event.next_at
 
 
+def _policy_changed(state: State, event: events.PolicyChanged) -> None:
+    state.put_policy(event.policy)
+
+
 # Any: each function takes its own kind of event.
 APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.ClusterConfigured: _configured,
@@ -132,4 +136,5 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.PartitionUpdated: _partition_put,
     events.PartitionDeleted: _partition_deleted,
     events.TimeSliceEnded: _slice_ended,
+    events.PolicyChanged: _policy_changed,
 }

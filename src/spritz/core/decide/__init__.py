@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spritz.core.decide import (
+    accounts,
     cancel,
     cluster,
     due,
@@ -28,6 +29,7 @@ from spritz.model import reports as said
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import step as on_step
+from spritz.model.limits.records import SetPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +59,7 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_cluster.UpdateNode: nodes.update_node,
     on_cluster.ApplyPlan: plan.apply_plan,
     on_cluster.Tick: due.tick,
+    SetPolicy: accounts.set_policy,
     said.RegisterNode: registration.register_node,
     said.NodeLost: nodes.node_lost,
     said.NodeSilent: nodes.node_silent,
@@ -72,4 +75,5 @@ INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind
     on_cluster.Configure,
     on_cluster.ApplyPlan,
     on_cluster.Tick,
+    SetPolicy,
 }

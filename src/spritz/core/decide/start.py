@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.decide.accounts import limit_refusal
 from spritz.core.decide.arrays import split
 from spritz.core.decide.dependency import job_started
 from spritz.core.decide.gang import wait_for_slice
@@ -67,6 +68,9 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not asked for"
     if not allocation.nodes:
         return "no nodes"
+    refusal = limit_refusal(state, job, start)
+    if refusal:
+        return refusal
     if job.spec.licenses and choose(state, job.spec.licenses, room.licenses() if room else None) is None:
         return "licenses in use"
     return _allocation_refusal(room or Room(state), job, allocation, partition)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.core.decide.accounts import check_account_limits, with_account
 from spritz.core.decide.arrays import free_number
 from spritz.core.decide.dependency import (
     KINDS,
@@ -60,12 +61,13 @@ def new_job(turn: Turn, command: SubmitJob) -> Job:
     spec = _owned(turn, command.spec)
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
-    spec = with_cpus_for_memory(state, spec)
+    spec = with_cpus_for_memory(state, with_account(state, spec))
     partitions, waits = check_submission(turn, spec)
     array = _array(state, spec)
     count = 1 if array is None else array.task_count
     if state.job_count + count > state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
+    check_account_limits(state, spec, partitions[0].name, count, effective_time_limit(spec, partitions[0]))
     job_id = free_number(state)
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     array_job_id = job_id if array is not None else 0

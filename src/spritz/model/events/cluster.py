@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.base import Event
+from spritz.model.limits.records import Policy
 from spritz.model.node import Node, NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.states import NodeState
@@ -73,6 +74,12 @@ class PartitionDeleted(Event, frozen=True, kw_only=True):
     """A partition is gone."""
 
     name: str
+
+
+class PolicyChanged(Event, frozen=True, kw_only=True):
+    """slurmdbd has told what associations, QOS and limits hold from now on: all of them."""
+
+    policy: Policy
 
 
 class TimeSliceEnded(Event, frozen=True, kw_only=True):

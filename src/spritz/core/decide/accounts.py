@@ -1,0 +1,82 @@
+"""Whose account a job is charged to, with which QOS, and whether limits let it in and let it start.
+
+Source: slurm.conf(5) AccountingStorageEnforce; sacctmgr(1); https://slurm.schedmd.com/resource_limits.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.cluster import PolicyChanged
+from spritz.model.job_tres import allocated_pairs, requested_pairs
+from spritz.model.limits import check
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.job import Job, JobSpec
+    from spritz.model.limits.records import SetPolicy
+    from spritz.model.plan import PlannedStart
+
+#: The QOS of whoever has no other.
+NORMAL = "normal"
+
+
+def set_policy(turn: Turn, command: SetPolicy) -> Done:
+    """slurmdbd has told what holds now. Nothing is recorded when nothing differs."""
+    if command.policy != turn.state.rules.policy:
+        turn.record(PolicyChanged(at=turn.now, policy=command.policy))
+    return Done()
+
+
+def with_account(state: State, spec: JobSpec) -> JobSpec:
+    """The spec with its user's default account and QOS where it names none. Refuses what is enforced and not met."""
+    rules, enforce = state.rules, state.settings.enforce
+    if not rules.known and not enforce:
+        return spec
+    if not spec.account:
+        account = rules.default_account(spec.user)
+        if account:
+            spec = replace(spec, account=account)
+    names = spec.partitions or tuple(one.name for one in state.partitions.values() if one.default)
+    found = [rules.association(spec.account, spec.user, name) for name in names]
+    own = next((one for one in found if one is not None), None)
+    if "associations" in enforce and (own is None or None in found):
+        raise Refused("ESLURM_INVALID_ACCOUNT")
+    if "wckeys" in enforce and (spec.user, spec.wckey) not in rules.wckeys:
+        raise Refused("ESLURM_INVALID_WCKEY")
+    if not spec.qos and own is not None:
+        only = own.default_qos or (next(iter(own.qos)) if len(own.qos) == 1 else NORMAL)
+        if only in rules.qos:
+            spec = replace(spec, qos=only)
+    if "qos" in enforce and (spec.qos not in rules.qos or own is None or spec.qos not in own.qos):
+        raise Refused("ESLURM_INVALID_QOS")
+    return spec
+
+
+def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int) -> None:
+    """Limits on submission, and those that a QOS with DenyOnLimit would never let the job pass."""
+    if "limits" not in state.settings.enforce:
+        return
+    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
+    reason = check.over_submit(party, state.ledger, count)
+    reason = reason or check.never(party, requested_pairs(spec), minutes, nodes=spec.nodes_min)
+    if reason is not None:
+        raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(reason.value)
+
+
+def limit_refusal(state: State, job: Job, start: PlannedStart) -> str:
+    """The limit that this start would exceed; "" for none."""
+    if "limits" not in state.settings.enforce:
+        return ""
+    spec, allocation = job.spec, start.allocation
+    party = state.rules.party(spec.account, spec.user, allocation.partition, spec.qos)
+    if not party.bounded:
+        return ""
+    minutes = start.time_limit_minutes or job.time_limit_minutes or 0
+    pairs = allocated_pairs(allocation)
+    reason = check.exceeded(party, state.ledger, pairs, minutes, nodes=len(allocation.nodes))
+    return "" if reason is None else f"limit {reason.value}"

@@ -1,0 +1,238 @@
+"""Would one more job exceed a limit? The first one in Slurm's order of precedence, as the reason that Slurm shows.
+
+A limit of a QOS stands in place of the same limit of the associations. Source: squeue(1) JOB REASON CODES;
+https://slurm.schedmd.com/resource_limits.html.
+"""
+
+from __future__ import annotations
+
+from spritz.model.reasons import Reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from spritz.model.limits.ledger import Ledger
+    from spritz.model.limits.rules import Party, Tres
+
+#: kind of limit -> reason for each kind of TRES
+_REASONS: dict[str, dict[str, Reason]] = {
+    "assoc_grp": {
+        "cpu": Reason.ASSOC_GRP_CPU,
+        "mem": Reason.ASSOC_GRP_MEM,
+        "node": Reason.ASSOC_GRP_NODE,
+        "gres": Reason.ASSOC_GRP_GRES,
+        "license": Reason.ASSOC_GRP_LICENSE,
+        "billing": Reason.ASSOC_GRP_BILLING,
+        "": Reason.ASSOC_GRP_UNKNOWN,
+    },
+    "assoc_job": {
+        "cpu": Reason.ASSOC_MAX_CPU_PER_JOB,
+        "mem": Reason.ASSOC_MAX_MEM_PER_JOB,
+        "node": Reason.ASSOC_MAX_NODE_PER_JOB,
+        "gres": Reason.ASSOC_MAX_GRES_PER_JOB,
+        "license": Reason.ASSOC_MAX_LICENSE_PER_JOB,
+        "billing": Reason.ASSOC_MAX_BILLING_PER_JOB,
+        "": Reason.ASSOC_MAX_UNKNOWN_PER_JOB,
+    },
+    "assoc_node": {
+        "cpu": Reason.ASSOC_MAX_CPU_PER_NODE,
+        "gres": Reason.ASSOC_MAX_GRES_PER_NODE,
+        "": Reason.ASSOC_MAX_UNKNOWN_PER_NODE,
+    },
+    "qos_grp": {
+        "cpu": Reason.QOS_GRP_CPU,
+        "mem": Reason.QOS_GRP_MEM,
+        "node": Reason.QOS_GRP_NODE,
+        "gres": Reason.QOS_GRP_GRES,
+        "license": Reason.QOS_GRP_LICENSE,
+        "billing": Reason.QOS_GRP_BILLING,
+        "": Reason.QOS_GRP_UNKNOWN,
+    },
+    "qos_job": {
+        "cpu": Reason.QOS_MAX_CPU_PER_JOB,
+        "mem": Reason.QOS_MAX_MEM_PER_JOB,
+        "node": Reason.QOS_MAX_NODE_PER_JOB,
+        "gres": Reason.QOS_MAX_GRES_PER_JOB,
+        "license": Reason.QOS_MAX_LICENSE_PER_JOB,
+        "billing": Reason.QOS_MAX_BILLING_PER_JOB,
+        "": Reason.QOS_MAX_UNKNOWN_PER_JOB,
+    },
+    "qos_node": {
+        "cpu": Reason.QOS_MAX_CPU_PER_NODE,
+        "mem": Reason.QOS_MAX_MEM_PER_NODE,
+        "gres": Reason.QOS_MAX_GRES_PER_NODE,
+        "": Reason.QOS_MAX_UNKNOWN_PER_NODE,
+    },
+    "qos_user": {
+        "cpu": Reason.QOS_MAX_CPU_PER_USER,
+        "mem": Reason.QOS_MAX_MEM_PER_USER,
+        "node": Reason.QOS_MAX_NODE_PER_USER,
+        "gres": Reason.QOS_MAX_GRES_PER_USER,
+        "license": Reason.QOS_MAX_LICENSE_PER_USER,
+        "billing": Reason.QOS_MAX_BILLING_PER_USER,
+        "": Reason.QOS_MAX_UNKNOWN_PER_USER,
+    },
+    "qos_account": {
+        "cpu": Reason.MAX_CPU_PER_ACCOUNT,
+        "mem": Reason.MAX_MEM_PER_ACCOUNT,
+        "node": Reason.MAX_NODE_PER_ACCOUNT,
+        "gres": Reason.MAX_GRES_PER_ACCOUNT,
+        "license": Reason.MAX_LICENSE_PER_ACCOUNT,
+        "billing": Reason.MAX_BILLING_PER_ACCOUNT,
+        "": Reason.MAX_UNKNOWN_PER_ACCOUNT,
+    },
+    "qos_least": {
+        "cpu": Reason.QOS_MIN_CPU,
+        "mem": Reason.QOS_MIN_MEM,
+        "node": Reason.QOS_MIN_NODE,
+        "gres": Reason.QOS_MIN_GRES,
+        "license": Reason.QOS_MIN_LICENSE,
+        "billing": Reason.QOS_MIN_BILLING,
+        "": Reason.QOS_MIN_UNKNOWN,
+    },
+}
+
+#: Every reason that a limit gives.
+LIMIT_REASONS: frozenset[Reason] = frozenset(reason for kinds in _REASONS.values() for reason in kinds.values()) | {
+    Reason.ASSOC_GRP_JOBS,
+    Reason.ASSOC_MAX_JOBS,
+    Reason.ASSOC_MAX_WALL,
+    Reason.QOS_GRP_JOBS,
+    Reason.QOS_MAX_JOBS_PER_USER,
+    Reason.MAX_JOBS_PER_ACCOUNT,
+    Reason.QOS_MAX_WALL,
+}
+
+
+def reason_of(kind: str, tres: str) -> Reason:
+    """The reason for a limit on one TRES."""
+    table = _REASONS[kind]
+    return table.get(tres.partition("/")[0]) or table[""]
+
+
+def exceeded(
+    party: Party, ledger: Ledger, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1
+) -> Reason | None:
+    """What keeps a job from starting that takes `tres` for at most `minutes`; None: no limit does."""
+    wanted = dict(tres)
+    return (
+        next(_own(party, wanted, minutes, nodes), None)
+        or next(_counts(party, ledger), None)
+        or next(_sums(party, ledger, wanted), None)
+    )
+
+
+def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Reason | None:
+    """What would keep it from starting though nothing else ran; only QOS with DenyOnLimit are looked at."""
+    strict = tuple(one for one in party.qos if "DenyOnLimit" in one.flags)
+    if not strict:
+        return None
+    wanted = dict(tres)
+    from spritz.model.limits.ledger import Ledger
+
+    alone = Ledger()
+    return next(_own(party, wanted, minutes, nodes), None) or next(_sums(party, alone, wanted), None)
+
+
+def over_submit(party: Party, ledger: Ledger, count: int) -> Reason | None:
+    """Which submit limit `count` more jobs would exceed."""
+    seen: set[str] = set()
+    for qos in party.qos:
+        own = qos.record
+        bounds = (
+            ("grp", own.grp_submit, ("q", qos.name), Reason.QOS_GRP_SUBMIT),
+            ("account", own.max_submit_pa, ("qa", qos.name, party.account), Reason.MAX_SUBMIT_PER_ACCOUNT),
+            ("max", own.max_submit_pu, ("qu", qos.name, party.user), Reason.QOS_MAX_SUBMIT_PER_USER),
+        )
+        for name, limit, key, reason in bounds:
+            if limit is not None and name not in seen:
+                seen.add(name)
+                if ledger.use(key).submitted + count > limit:
+                    return reason
+    for place, one in enumerate(party.chain):
+        used = ledger.use(("a", one.record.id)).submitted
+        grp = one.record.grp_submit
+        if grp is not None and "grp" not in seen and used + count > grp:
+            return Reason.ASSOC_GRP_SUBMIT
+        if place == 0 and one.max_submit is not None and "max" not in seen and used + count > one.max_submit:
+            return Reason.ASSOC_MAX_SUBMIT
+    return None
+
+
+def _own(party: Party, wanted: Mapping[str, int], minutes: int, nodes: int) -> Iterator[Reason]:
+    """Limits on the job by itself."""
+    timed = False
+    job: set[str] = set()
+    node: set[str] = set()
+    for qos in party.qos:
+        if qos.record.max_wall is not None and not timed:
+            timed = True
+            if minutes > qos.record.max_wall:
+                yield Reason.QOS_MAX_WALL
+        yield from _over("qos_job", qos.per_job, wanted, job)
+        yield from _over("qos_node", qos.per_node, _each(wanted, nodes), node)
+        for name, least in qos.least:
+            if wanted.get(name, 0) < least:
+                yield reason_of("qos_least", name)
+    for one in party.chain[:1]:
+        if one.max_wall is not None and not timed and minutes > one.max_wall:
+            yield Reason.ASSOC_MAX_WALL
+        yield from _over("assoc_job", one.per_job, wanted, job)
+        yield from _over("assoc_node", one.per_node, _each(wanted, nodes), node)
+
+
+def _each(wanted: Mapping[str, int], nodes: int) -> dict[str, int]:
+    """The share of one node, at least."""
+    return {name: -(-count // max(1, nodes)) for name, count in wanted.items()}
+
+
+def _over(kind: str, limits: Tres, wanted: Mapping[str, int], seen: set[str]) -> Iterator[Reason]:
+    for name, limit in limits:
+        if name not in seen:
+            seen.add(name)
+            if wanted.get(name, 0) > limit:
+                yield reason_of(kind, name)
+
+
+def _counts(party: Party, ledger: Ledger) -> Iterator[Reason]:
+    """Limits on the number of running jobs."""
+    seen: set[str] = set()
+    for qos in party.qos:
+        own = qos.record
+        bounds = (
+            ("grp", own.grp_jobs, ("q", qos.name), Reason.QOS_GRP_JOBS),
+            ("account", own.max_jobs_pa, ("qa", qos.name, party.account), Reason.MAX_JOBS_PER_ACCOUNT),
+            ("max", own.max_jobs_pu, ("qu", qos.name, party.user), Reason.QOS_MAX_JOBS_PER_USER),
+        )
+        for name, limit, key, reason in bounds:
+            if limit is not None and name not in seen:
+                seen.add(name)
+                if ledger.use(key).jobs >= limit:
+                    yield reason
+    for place, one in enumerate(party.chain):
+        running = ledger.use(("a", one.record.id)).jobs
+        if one.record.grp_jobs is not None and "grp" not in seen and running >= one.record.grp_jobs:
+            yield Reason.ASSOC_GRP_JOBS
+        if place == 0 and one.max_jobs is not None and "max" not in seen and running >= one.max_jobs:
+            yield Reason.ASSOC_MAX_JOBS
+
+
+def _sums(party: Party, ledger: Ledger, wanted: Mapping[str, int]) -> Iterator[Reason]:
+    """Limits on the TRES of all running jobs together."""
+    grp: set[str] = set()
+    user: set[str] = set()
+    account: set[str] = set()
+    for qos in party.qos:
+        bounds = (
+            ("qos_grp", qos.grp, ("q", qos.name), grp),
+            ("qos_account", qos.per_account, ("qa", qos.name, party.account), account),
+            ("qos_user", qos.per_user, ("qu", qos.name, party.user), user),
+        )
+        for kind, limits, key, seen in bounds:
+            used = ledger.use(key).tres if limits else {}
+            yield from _over(kind, limits, {n: used.get(n, 0) + wanted[n] for n, _ in limits if wanted.get(n)}, seen)
+    for one in party.chain:
+        used = ledger.use(("a", one.record.id)).tres if one.grp else {}
+        sums = {name: used.get(name, 0) + wanted[name] for name, _ in one.grp if wanted.get(name)}
+        yield from _over("assoc_grp", one.grp, sums, set(grp))

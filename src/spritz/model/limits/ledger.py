@@ -1,0 +1,77 @@
+"""What is in use, by whatever a limit may be on: an association, a QOS, a user or an account under a QOS.
+
+Nothing is kept of what uses nothing, so an empty cluster has an empty ledger. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: ("a", association), ("q", QOS), ("qu", QOS, user), ("qa", QOS, account)
+Key = tuple[str, ...] | tuple[str, int]
+Pairs = Iterable[tuple[str, int]]
+
+
+class Use:
+    """Jobs that run, jobs that were submitted and have not ended, and TRES of those that run."""
+
+    __slots__ = ("jobs", "submitted", "tres")
+
+    def __init__(self, jobs: int = 0, submitted: int = 0, tres: dict[str, int] | None = None) -> None:
+        self.jobs = jobs
+        self.submitted = submitted
+        self.tres = tres if tres is not None else {}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Use):
+            return NotImplemented
+        return (self.jobs, self.submitted, self.tres) == (other.jobs, other.submitted, other.tres)
+
+    def __hash__(self) -> int:
+        raise TypeError("a Use changes")
+
+    def __repr__(self) -> str:
+        return f"Use(jobs={self.jobs}, submitted={self.submitted}, tres={self.tres})"
+
+
+_NOTHING = Use()
+
+
+class Ledger:
+    """Uses by key. A fork sees its origin's and changes its own copies alone."""
+
+    __slots__ = ("_origin", "uses")
+
+    def __init__(self, origin: Ledger | None = None) -> None:
+        self.uses: dict[Key, Use] = {}
+        self._origin = origin
+
+    def fork(self) -> Ledger:
+        """A ledger to try things in; its origin must not change meanwhile."""
+        return Ledger(self)
+
+    def use(self, key: Key) -> Use:
+        """To be read, not changed."""
+        found = self.uses.get(key)
+        if found is None and self._origin is not None:
+            return self._origin.use(key)
+        return found if found is not None else _NOTHING
+
+    def add(self, keys: Iterable[Key], *, jobs: int = 0, submitted: int = 0, tres: Pairs = (), sign: int = 1) -> None:
+        """One job's share, under every key; `sign` -1 takes it back."""
+        pairs = tuple(tres)
+        for key in keys:
+            use = self.uses.get(key)
+            if use is None:
+                seen = self.use(key)
+                use = self.uses[key] = Use(seen.jobs, seen.submitted, dict(seen.tres))
+            use.jobs += sign * jobs
+            use.submitted += sign * submitted
+            for name, count in pairs:
+                left = use.tres.get(name, 0) + sign * count
+                if left:
+                    use.tres[name] = left
+                else:
+                    use.tres.pop(name, None)
+            if self._origin is None and not (use.jobs or use.submitted or use.tres):
+                del self.uses[key]

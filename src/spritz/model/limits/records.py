@@ -1,0 +1,175 @@
+"""Records of accounting's policy: what `sacctmgr` edits, slurmdbd keeps, and controllers cache.
+
+None or "" means not set. Limits of TRES are texts such as `cpu=4,gres/gpu=2` with memory in MiB; lists are texts with
+commas. Times are minutes unless the name says otherwise.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR ASSOCIATIONS, QOS.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+#: Fairshare=parent
+SHARES_PARENT = 0x7FFFFFFF
+
+
+class Account(Struct, frozen=True, kw_only=True, tag=True):
+    """A name to charge; where it stands in the tree is in its associations."""
+
+    name: str
+    description: str = ""
+    organization: str = ""
+
+
+class User(Struct, frozen=True, kw_only=True, tag=True):
+    """A person. `admin` is None, Operator or Administrator."""
+
+    name: str
+    admin: str = "None"
+    default_wckey: str = ""
+
+
+class Coordinator(Struct, frozen=True, kw_only=True, tag=True):
+    """The user may add and change users of the account and of those below it."""
+
+    account: str
+    user: str
+
+
+class WcKey(Struct, frozen=True, kw_only=True, tag=True):
+    """A workload characterization key of one user on one cluster."""
+
+    cluster: str
+    name: str
+    user: str
+
+
+class Association(Struct, frozen=True, kw_only=True, tag=True):
+    """One node of a cluster's tree: an account (`user` ""), or a user of it, perhaps in one partition alone.
+
+    Grp* bounds hold for all below it together, Max* for each user's association below that sets none itself.
+    """
+
+    id: int
+    cluster: str
+    account: str
+    user: str = ""
+    partition: str = ""
+    #: the account above; "" for root and for users
+    parent: str = ""
+    shares: int = 1
+    #: the user's default account on this cluster
+    is_default: bool = False
+    priority: int | None = None
+    grp_jobs: int | None = None
+    grp_submit: int | None = None
+    grp_tres: str = ""
+    max_jobs: int | None = None
+    max_submit: int | None = None
+    max_tres: str = ""
+    max_tres_per_node: str = ""
+    max_wall: int | None = None
+    default_qos: str = ""
+    #: names of the QOS that may be used; None: as the parent
+    qos: str | None = None
+
+
+class Qos(Struct, frozen=True, kw_only=True, tag=True):
+    """A quality of service. `pj`, `pn`, `pu`, `pa`: per job, node, user, account."""
+
+    name: str
+    id: int = 0
+    description: str = ""
+    priority: int = 0
+    flags: str = ""
+    grp_jobs: int | None = None
+    grp_submit: int | None = None
+    grp_tres: str = ""
+    max_tres_pj: str = ""
+    max_tres_pn: str = ""
+    max_tres_pu: str = ""
+    max_tres_pa: str = ""
+    max_jobs_pu: int | None = None
+    max_jobs_pa: int | None = None
+    max_submit_pu: int | None = None
+    max_submit_pa: int | None = None
+    max_wall: int | None = None
+    min_tres_pj: str = ""
+
+
+class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one cluster's controllers need. `version` rises with every change; 0: none was ever heard."""
+
+    version: int = 0
+    associations: tuple[Association, ...] = ()
+    qos: tuple[Qos, ...] = ()
+    wckeys: tuple[WcKey, ...] = ()
+
+
+Record = Account | User | Coordinator | WcKey | Association | Qos
+
+
+class ClusterRow(Struct, frozen=True, kw_only=True):
+    """A cluster as slurmdbd knows it; "" and 0 before its controller has registered."""
+
+    name: str
+    host: str = ""
+    port: int = 0
+    version: str = ""
+
+
+class Transaction(Struct, frozen=True, kw_only=True):
+    """Who changed what, when."""
+
+    at: float
+    action: str
+    actor: str
+    where: str
+    info: str
+
+
+# -- requests to slurmdbd
+
+
+class GetBook(Struct, frozen=True, kw_only=True):
+    """All of accounting's policy. Reply: `Book`."""
+
+    transactions: bool = False
+
+
+class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Reply to GetBook. `version` goes back in `EditBook`."""
+
+    version: int = 0
+    clusters: tuple[ClusterRow, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    users: tuple[User, ...] = ()
+    coordinators: tuple[Coordinator, ...] = ()
+    wckeys: tuple[WcKey, ...] = ()
+    associations: tuple[Association, ...] = ()
+    qos: tuple[Qos, ...] = ()
+    transactions: tuple[Transaction, ...] = ()
+
+
+class EditBook(Struct, frozen=True, kw_only=True):
+    """Put and drop records, all in one transaction, if the book is still at `version`. An association that is new has
+    a negative id. Reply: `BookEdited`.
+    """
+
+    version: int
+    puts: tuple[Record, ...] = ()
+    drops: tuple[Record, ...] = ()
+
+
+class BookEdited(Struct, frozen=True, kw_only=True):
+    """The book's version afterwards. `stale`: nothing was done, somebody else has changed it meanwhile."""
+
+    version: int
+    stale: bool = False
+
+
+class SetPolicy(Struct, frozen=True, kw_only=True):
+    """slurmdbd tells a controller what holds now. Reply: `Done` when that is durable."""
+
+    policy: Policy

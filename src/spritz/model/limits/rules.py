@@ -1,0 +1,176 @@
+"""A policy made ready for questions: which association a job has, what bounds hold for it, where its use is counted.
+
+Source: https://slurm.schedmd.com/resource_limits.html (precedence: partition QOS, job QOS, user, accounts upward).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.limits.records import Association, Policy, Qos
+from spritz.notation.tres import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.limits.ledger import Key
+
+Tres = tuple[tuple[str, int], ...]
+
+
+class QosBounds(Struct, frozen=True, kw_only=True):
+    """A QOS with its texts read."""
+
+    name: str
+    record: Qos
+    flags: frozenset[str]
+    grp: Tres
+    per_job: Tres
+    per_node: Tres
+    per_user: Tres
+    per_account: Tres
+    least: Tres
+
+
+class AssocBounds(Struct, frozen=True, kw_only=True):
+    """An association with its texts read, its Max* bounds and QOS those that it inherits."""
+
+    record: Association
+    grp: Tres
+    per_job: Tres
+    per_node: Tres
+    max_jobs: int | None
+    max_submit: int | None
+    max_wall: int | None
+    qos: frozenset[str]
+    default_qos: str
+    priority: int
+
+
+class Party(Struct, frozen=True, kw_only=True):
+    """Everything that counts and bounds one job: `chain` from its own association up to root, `qos` in order of
+    precedence. `keys`: where its use is counted.
+    """
+
+    chain: tuple[AssocBounds, ...]
+    qos: tuple[QosBounds, ...]
+    user: str
+    account: str
+    keys: tuple[Key, ...]
+    #: is there any limit at all?
+    bounded: bool
+
+
+class Rules:
+    """One policy. `partition_qos`: QOS of each partition that has one."""
+
+    def __init__(self, policy: Policy, partition_qos: dict[str, str] | None = None) -> None:
+        self.policy = policy
+        self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
+        self.qos = {one.name: _qos_bounds(one) for one in policy.qos}
+        self.wckeys = frozenset((one.user, one.name) for one in policy.wckeys)
+        self._accounts = {one.account: one for one in policy.associations if not one.user}
+        self._bounds: dict[int, AssocBounds] = {}
+        self._users = {(one.account, one.user, one.partition): one for one in policy.associations if one.user}
+        self._defaults = {one.user: one.account for one in policy.associations if one.user and one.is_default}
+        self._parties: dict[tuple[str, str, str, str], Party] = {}
+
+    @property
+    def known(self) -> bool:
+        """A policy was heard of at all."""
+        return self.policy.version > 0
+
+    def default_account(self, user: str) -> str:
+        """The user's default account ("": none)."""
+        return self._defaults.get(user, "")
+
+    def association(self, account: str, user: str, partition: str) -> AssocBounds | None:
+        """The association that a job has: that of the partition, else the user's for all of them."""
+        found = self._users.get((account, user, partition)) or self._users.get((account, user, ""))
+        return self._of(found) if found is not None else None
+
+    def party(self, account: str, user: str, partition: str, qos: str) -> Party:
+        """What counts and bounds such a job."""
+        name = (account, user, partition, qos)
+        party = self._parties.get(name)
+        if party is None:
+            if len(self._parties) > 50_000:
+                self._parties.clear()
+            party = self._parties[name] = self._party(*name)
+        return party
+
+    def _party(self, account: str, user: str, partition: str, qos: str) -> Party:
+        own = self.association(account, user, partition)
+        chain = [own] if own is not None else []
+        above = self._accounts.get(account) if own is not None else None
+        while above is not None and len(chain) <= len(self._accounts) + 1:
+            chain.append(self._of(above))
+            above = self._accounts.get(above.parent) if above.parent else None
+        first, second = self.qos.get(self.partition_qos.get(partition, "")), self.qos.get(qos)
+        if second is not None and "OverPartQOS" in second.flags:
+            first, second = second, first
+        kinds = tuple(dict.fromkeys(one.name for one in (first, second) if one is not None))
+        bounds = tuple(self.qos[one] for one in kinds)
+        keys: list[Key] = [("a", one.record.id) for one in chain]
+        for one in kinds:
+            keys += [("q", one), ("qu", one, user), ("qa", one, account)]
+        bounded = any(map(_bounds_qos, bounds)) or any(map(_bounds_assoc, chain))
+        return Party(chain=tuple(chain), qos=bounds, user=user, account=account, keys=tuple(keys), bounded=bounded)
+
+    def _of(self, record: Association) -> AssocBounds:
+        known = self._bounds.get(record.id)
+        if known is not None:
+            return known
+        parent = self._accounts.get(record.account) if record.user else self._accounts.get(record.parent)
+        above = self._of(parent) if parent is not None and parent.id != record.id else None
+        made = self._bounds[record.id] = AssocBounds(
+            record=record,
+            grp=parse(record.grp_tres),
+            per_job=_merged(parse(record.max_tres), above.per_job if above else ()),
+            per_node=_merged(parse(record.max_tres_per_node), above.per_node if above else ()),
+            max_jobs=_first(record.max_jobs, above.max_jobs if above else None),
+            max_submit=_first(record.max_submit, above.max_submit if above else None),
+            max_wall=_first(record.max_wall, above.max_wall if above else None),
+            qos=_names(record.qos) if record.qos is not None else above.qos if above else frozenset(),
+            default_qos=record.default_qos or (above.default_qos if above else ""),
+            priority=_first(record.priority, above.priority if above else None) or 0,
+        )
+        return made
+
+
+def _first(own: int | None, other: int | None) -> int | None:
+    return own if own is not None else other
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split(",")) - {""}
+
+
+def _merged(own: Tres, above: Tres) -> Tres:
+    return tuple({**dict(above), **dict(own)}.items())
+
+
+def _qos_bounds(one: Qos) -> QosBounds:
+    return QosBounds(
+        name=one.name,
+        record=one,
+        flags=_names(one.flags),
+        grp=parse(one.grp_tres),
+        per_job=parse(one.max_tres_pj),
+        per_node=parse(one.max_tres_pn),
+        per_user=parse(one.max_tres_pu),
+        per_account=parse(one.max_tres_pa),
+        least=parse(one.min_tres_pj),
+    )
+
+
+def _bounds_qos(one: QosBounds) -> bool:
+    own = one.record
+    counts = (own.grp_jobs, own.max_jobs_pu, own.max_jobs_pa, own.max_wall)
+    return any(value is not None for value in counts) or any(
+        (one.grp, one.per_job, one.per_node, one.per_user, one.per_account, one.least)
+    )
+
+
+def _bounds_assoc(one: AssocBounds) -> bool:
+    counts = (one.record.grp_jobs, one.max_jobs, one.max_wall)
+    return any(value is not None for value in counts) or any((one.grp, one.per_job, one.per_node))

@@ -1,0 +1,66 @@
+"""Limits of associations and QOS in one cycle: what running jobs use, and what this cycle has started on top.
+
+The same ledger and the same questions as the core's (`model.limits`), so that what is planned here is accepted there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.job_tres import allocated_pairs, requested_pairs
+from spritz.model.limits.check import exceeded
+from spritz.scheduling.records import Verdict
+
+if TYPE_CHECKING:
+    from spritz.model.job import JobSpec
+    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.rules import Rules
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.records import JobRecord
+    from spritz.scheduling.request import Request
+    from spritz.scheduling.snapshot import Snapshot
+
+#: where a running job counts, and what
+Charge = tuple[tuple["Key", ...], tuple[tuple[str, int], ...]]
+
+
+def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge:
+    """What a job counts that holds this."""
+    spec = record.spec
+    keys = rules.party(spec.account, spec.user, allocation.partition, spec.qos).keys
+    licenses = tuple((f"license/{name}", count) for name, count in record.licenses.items())
+    return keys, (*allocated_pairs(allocation), *licenses)
+
+
+def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]) -> tuple[str, str, str] | None:
+    """Account, user and QOS, if any limit bounds them; jobs of several such parties are no longer alike."""
+    if "limits" not in enforce or not rules.party(spec.account, spec.user, partition, spec.qos).bounded:
+        return None
+    return spec.account, spec.user, spec.qos
+
+
+class Limits:
+    """What is left under each limit while one cycle goes on."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._rules = snapshot.rules
+        self._in_use = snapshot.in_use.fork()
+
+    def verdict(self, record: JobRecord, request: Request, allocation: Allocation | None = None) -> Verdict | None:
+        """The limit that holds the job back, with what it asks for or with what it would be given."""
+        if request.billed is None:
+            return None
+        account, user, qos = request.billed
+        party = self._rules.party(account, user, request.partition, qos)
+        if allocation is None:
+            pairs, nodes = requested_pairs(record.spec), request.nodes_min
+        else:
+            pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
+        reason = exceeded(party, self._in_use, pairs, request.time_limit_minutes, nodes=nodes)
+        return None if reason is None else Verdict(reason)
+
+    def take(self, record: JobRecord, allocation: Allocation) -> None:
+        """A job starts."""
+        if self._rules.known:
+            keys, tres = charge_of(self._rules, record, allocation)
+            self._in_use.add(keys, jobs=1, tres=tres)
