@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from spritz.config.kinds import Value
     from spritz.config.settings import Settings
     from spritz.config.typed import NodeLine, Parsed, PartitionLine
+    from spritz.model.topology import Topology
 
 
-def cluster_settings(have: Settings) -> ClusterSettings:
+def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> ClusterSettings:
     """What decisions depend on."""
     number, flag, text, words = have.integer, have.flag, have.text, have.words
     consumable, memory = _consumables(have)
@@ -94,6 +95,8 @@ def cluster_settings(have: Settings) -> ClusterSettings:
         enforce=enforced(words("AccountingStorageEnforce")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
         preemption=preemption_policy(have),
+        topologies=topologies,
+        topology_optional="TopoOptional" in words("TopologyParam"),
     )
 
 

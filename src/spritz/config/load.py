@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.config import build, check, gres, typed
+from spritz.config import build, check, gres, topology, typed
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Malformed, Place, tokens
 from spritz.config.loaded import CgroupSettings, DbdSettings, LoadedConfig
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
+from spritz.model.topology import Topology
 from spritz.notation.errors import shown
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     cgroup_lines = list(_beside(files, path, "cgroup.conf"))
     cgroup = _cgroup(cgroup_lines, diagnostics)
     partitions = check.check(parsed, gres_lines, diagnostics, Place(path, 0))
+    network = _network(files, path, parsed, diagnostics)
     if check_users:
         _check_users(parsed.settings, diagnostics)
     found = tuple(diagnostics.items)
@@ -58,7 +60,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     config = LoadedConfig(
         path=path,
         settings=parsed.settings,
-        cluster=build.cluster_settings(parsed.settings),
+        cluster=build.cluster_settings(parsed.settings, (network,)),
         nodes=build.node_configs(parsed, gres_lines),
         partitions=build.partitions(partitions, parsed.settings),
         parsed=parsed,
@@ -91,6 +93,17 @@ def _beside(files: Files, path: str, name: str) -> Iterator[Line]:
     """Lines of a file that may lie in the same directory."""
     other = os.path.join(os.path.dirname(path), name)
     return files.lines(other) if os.path.lexists(other) else iter(())
+
+
+def _network(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> Topology:
+    """topology.conf, if TopologyPlugin wants it."""
+    kind = parsed.settings.text("TopologyPlugin").partition("/")[2]
+    if kind not in ("tree", "block"):
+        return Topology()
+    found = topology.read(_beside(files, path, topology.FILE), diagnostics)
+    nodes = dict.fromkeys(name for line in parsed.nodes for name in line.names)
+    place = parsed.settings.places.get("TopologyPlugin") or Place(path, 0)
+    return topology.build(kind, found, nodes, diagnostics, place)
 
 
 def _cgroup(found: list[Line], diagnostics: Diagnostics) -> CgroupSettings:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityPolicy
+from spritz.model.topology import Topology
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):
@@ -96,3 +97,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
     prolog_slurmctld: bool = False
     preemption: PreemptionPolicy = PreemptionPolicy()
+    #: networks; the first is that of partitions which name none
+    topologies: tuple[Topology, ...] = ()
+    #: TopologyParam=TopoOptional: only jobs that ask for switches are placed by the network
+    topology_optional: bool = False

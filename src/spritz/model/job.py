@@ -136,6 +136,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_list: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     contiguous: bool = False
+    #: --switches: on no more leaf switches than these, for which it waits so long (None: as long as max_switch_wait)
+    switches: int | None = None
+    switch_wait_seconds: int | None = None
     sharing: Sharing = Sharing.DEFAULT
     distribution: str = ""
     # -- time

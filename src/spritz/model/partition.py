@@ -53,3 +53,5 @@ class Partition(Struct, frozen=True, kw_only=True):
     disable_root_jobs: bool = False
     lln: bool = False
     over_time_minutes: int | None = None
+    #: name of its network ("": the first there is)
+    topology: str = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.resources import Allocation
 from spritz.scheduling.backfill import earliest
@@ -60,7 +61,8 @@ def will_run(spec: JobSpec, snapshot: Snapshot) -> Expected | None:
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     names = spec.partitions or tuple(name for name, home in snapshot.partitions.items() if home.default)
     homes = [snapshot.partitions[name] for name in names if name in snapshot.partitions]
-    return [resolve(spec, home, snapshot.settings) for home in homes]
+    # However few switches a job asks for: it waits for them only so long.
+    return [replace(resolve(spec, home, snapshot.settings), switches=0) for home in homes]
 
 
 def _refusal(request: Request, snapshot: Snapshot) -> Refusal | None:

@@ -44,6 +44,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     #: in its best partition alone (bf_one_resv_per_job)
     promise_once: bool = False
 
+    #: longest that a job waits for the few leaf switches it asked for (max_switch_wait)
+    switch_wait_seconds: float = 300.0
+
     # -- rhythm, for the controller
     #: seconds between full cycles while jobs wait (bf_interval)
     full_interval_seconds: float = 30.0
@@ -92,6 +95,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         promise_age_seconds=float(number("bf_min_age_reserve") or 0),
         promise_priority_min=number("bf_min_prio_reserve") or 0,
         promise_once="bf_one_resv_per_job" in given,
+        switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
         full_interval_seconds=float(number("bf_interval") or 30),
         quick_interval_seconds=float(number("sched_interval") or 60),
         quick_pause_seconds=(number("sched_min_interval") or 0) / 1e6,

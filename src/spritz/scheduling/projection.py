@@ -32,6 +32,7 @@ from spritz.scheduling.limits import billed, charge_of
 from spritz.scheduling.nodes import NodeRow, NodeTable, is_open
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.place import holders_of
+from spritz.scheduling.policy import policy_of
 from spritz.scheduling.priority import NEVER, Pricing, totals_of
 from spritz.scheduling.profile import Profile
 from spritz.scheduling.records import JobRecord, Queue
@@ -92,6 +93,8 @@ class Projection:
         #: jobs whose rank has changed by itself, and when that was last looked for
         self._reorder: dict[int, JobRecord] = {}
         self._priorities_at = 0.0
+        #: jobs that wait for no more than so many leaf switches
+        self._switch_waits: dict[int, JobRecord] = {}
         #: jobs whose place in the queue must be looked at before the next snapshot
         self._unplaced: dict[int, JobRecord] = {}
 
@@ -208,7 +211,7 @@ class Projection:
                 hardware = self._hardware[capacity] = Hardware(capacity)
             rows.append(NodeRow(index, node, hardware))
         self.table = NodeTable(rows)
-        self.eligibility = Eligibility(self.table, self.partitions)
+        self.eligibility = Eligibility(self.table, self.partitions, self.settings.topologies)
         self._node_partitions = [[] for _ in rows]
         for name, nodes in self.eligibility.partition_nodes.items():
             for index in nodes.tolist():
@@ -302,6 +305,7 @@ class Projection:
             self._reorder.update(
                 (record.id, record) for record in self.records.values() if record.entries and record.ranked_until <= now
             )
+        self._widen(now)
         moved = self._take_some(reorder_max)
         for record in (*self._unplaced.values(), *(moved[number] for number in moved if number not in self._unplaced)):
             queued = record.queued if record.id not in self._unplaced else 0
@@ -312,6 +316,19 @@ class Projection:
                 # One that only moves has not come later than the promises that there are.
                 record.queued = queued or record.queued
         self._unplaced.clear()
+
+    def _widen(self, now: float) -> None:
+        """Jobs that have waited long enough for few leaf switches take any number."""
+        longest = policy_of(self.settings).switch_wait_seconds
+        for record in list(self._switch_waits.values()):
+            asked = record.spec.switch_wait_seconds
+            wait = longest if asked is None else min(asked, longest)
+            if not record.pending:
+                del self._switch_waits[record.id]
+            elif record.eligible_at and now >= record.eligible_at + wait:
+                del self._switch_waits[record.id]
+                record.any_switches = True
+                self.place(record)
 
     def _take_some(self, reorder_max: int | None) -> dict[int, JobRecord]:
         if reorder_max is None or len(self._reorder) <= reorder_max:
@@ -346,6 +363,9 @@ class Projection:
         if record is None:
             record = self.records[job.id] = JobRecord(job.id, job.spec)
         record.spec = job.spec
+        record.any_switches = False
+        if job.spec.switches:
+            self._switch_waits[job.id] = record
         record.array_job_id = job.array_job_id
         record.array_task_id = job.array_task_id
         record.tasks = mask_of(job.array.pending) if job.array is not None else None
@@ -387,7 +407,7 @@ class Projection:
         owner = billed(self.rules, record.spec, partition, self.settings.enforce)
         if owner is not None:
             found = replace(found, billed=owner)
-        return found
+        return replace(found, switches=0) if record.any_switches else found
 
     # -- jobs that hold resources
 

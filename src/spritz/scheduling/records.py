@@ -50,6 +50,7 @@ class JobRecord:
 
     __slots__ = (
         "allocation",
+        "any_switches",
         "array_job_id",
         "array_task_id",
         "charge",
@@ -88,6 +89,8 @@ class JobRecord:
         self.tasks: int | None = None
         self.pending = False
         self.held = False
+        #: it has waited long enough for few leaf switches
+        self.any_switches = False
         #: by an administrator: its CPUs are free
         self.suspended = False
         #: by the scheduler: its CPUs wait for it, and only jobs that may preempt it use them
@@ -147,6 +150,7 @@ class JobRecord:
         task.array_task_id = task_id
         task.pending = True
         task.held = self.held
+        task.any_switches = self.any_switches
         task.priority = self.priority
         task.submitted_at = self.submitted_at
         task.eligible_at = self.eligible_at

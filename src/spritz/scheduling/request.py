@@ -96,6 +96,10 @@ class Request(Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...]
     contiguous: bool
     spread: bool
+    #: the network does not matter
+    flat: bool
+    #: most leaf switches (0: any number)
+    switches: int
     #: nodes are the job's alone
     whole: bool
     #: 0: own CPUs; n: CPUs may be shared by n jobs of the partition
@@ -196,6 +200,8 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         exclude=spec.exclude,
         contiguous=spec.contiguous,
         spread=spec.spread,
+        flat=not spec.switches and _is_flat(spec, partition, settings),
+        switches=spec.switches or 0,
         whole=whole,
         share_rows=share_rows,
         user_exclusive=user_exclusive,
@@ -353,6 +359,15 @@ def _sharing(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> 
         return False, rows, user
     kind, _count = oversubscription(partition)
     return kind == "EXCLUSIVE" or spec.sharing is Sharing.EXCLUSIVE or settings.select_linear, 0, user
+
+
+def _is_flat(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:
+    """Another order of nodes was asked for, or there is no network to look at."""
+    if not any(topology.kind != "flat" for topology in settings.topologies):
+        return True
+    named = spec.distribution.lower() == "arbitrary"
+    loaded = settings.least_loaded or partition.lln
+    return spec.spread or spec.contiguous or named or loaded or settings.topology_optional
 
 
 def _block_cores(distribution: str) -> bool:

@@ -51,6 +51,20 @@ def _count(field: str, what: str, *, low: int = 0, and_given: str = "") -> Key:
     return Key(changes)
 
 
+def _switches(text: str) -> Changes:
+    """`COUNT[@TIME]`, as of --switches."""
+    from spritz.notation.duration import DurationError, parse_seconds
+
+    count, at, wait = text.partition("@")
+    made: Changes = {"switches": number(count, "Switches") or None}
+    if at:
+        try:
+            made["switch_wait_seconds"] = parse_seconds(wait)
+        except DurationError as error:
+            raise SpritzError(str(error)) from error
+    return made
+
+
 def _yes(text: str) -> bool:
     if text.lower() in ("yes", "y", "1", "true"):
         return True
@@ -283,7 +297,7 @@ KEYS: dict[str, Key] = {
     "StdErr": _text("stderr"),
     "StdIn": _text("stdin"),
     "StdOut": _text("stdout"),
-    "Switches": Key(refused="there is no topology"),
+    "Switches": Key(_switches),
     "SystemComment": _text("system_comment"),
     "TasksPerNode": _count("tasks_per_node", "TasksPerNode"),
     "ThreadSpec": Key(refused="use CoreSpec"),
@@ -295,7 +309,7 @@ KEYS: dict[str, Key] = {
     "TresPerSocket": _tres("gpus_per_socket"),
     "TresPerTask": _tres("gpus_per_task"),
     "UserID": Key(refused="a job stays its submitter's"),
-    "wait-for-switch": Key(refused="there is no topology"),
+    "wait-for-switch": _count("switch_wait_seconds", "wait-for-switch"),
     "WCKey": _text("wckey"),
     "WorkDir": _text("work_dir"),
 }

@@ -42,6 +42,12 @@ def _flag(now: float, value: object) -> str:
     return "1" if value else "0"
 
 
+def _switch_wait(now: float, value: object) -> str:
+    from spritz.notation.duration import format_elapsed
+
+    return format_elapsed(value) if isinstance(value, int) else "0:00"
+
+
 def _pending_time(now: float, state: str, submitted: float, started: float) -> str:
     return str(max(0, int((started if started and state != "PENDING" else now) - submitted)))
 
@@ -236,7 +242,7 @@ NAMES: dict[str, Field] = {
     "reasonlist": LETTERS["R"],
     "reboot": _fixed("REBOOT", "0"),
     "reqnodes": LETTERS["n"],
-    "reqswitch": _fixed("REQ_SWITCH", "0"),
+    "reqswitch": Field("REQ_SWITCH", ("spec.switches",), lambda now, value: str(value or 0)),
     "requeue": Field(
         "REQUEUE", ("spec.batch", "spec.requeue"), lambda now, batch, word: _flag(now, batch and word is not False)
     ),
@@ -284,7 +290,7 @@ NAMES: dict[str, Field] = {
     "tres-per-task": Field("TRES_PER_TASK", ("spec.gpus_per_task", "spec.cpus_per_task"), _per_task),
     "userid": LETTERS["U"],
     "username": LETTERS["u"],
-    "wait4switch": _fixed("WAIT4SWITCH", "0:00"),
+    "wait4switch": Field("WAIT4SWITCH", ("spec.switch_wait_seconds",), _switch_wait),
     "wckey": LETTERS["w"],
     "workdir": LETTERS["Z"],
 }

@@ -211,6 +211,11 @@ def _request(job: Job) -> list[str]:
         f"OverSubscribe={job_text.SHARING[spec.sharing.value]} Contiguous={one_or_zero(spec.contiguous)} "
         f"Licenses={or_null(spec.licenses)} LicensesAlloc={or_null(held)} Network=(null)"
     )
+    if spec.switches:
+        from spritz.notation.duration import format_duration
+
+        wait = spec.switch_wait_seconds
+        lines.append(f"Switches={spec.switches}" + (f"@{format_duration(wait)}" if wait is not None else ""))
     return lines
 
 

@@ -280,6 +280,8 @@ def _request(job: Job) -> Json:
     least = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
     return {
         "contiguous": spec.contiguous,
+        "maximum_switch_wait_time": spec.switch_wait_seconds or 0,
+        "required_switches": spec.switches or 0,
         "core_spec": spec.core_spec if spec.core_spec is not None else 65534,
         "cores_per_socket": number(spec.cores_per_socket),
         "cpus_per_tres": f"gres/gpu:{spec.cpus_per_gpu}" if spec.cpus_per_gpu else "",
@@ -375,13 +377,11 @@ _ABSENT: Json = {
     "het_job_id": number(0),
     "het_job_id_set": "",
     "het_job_offset": number(0),
-    "maximum_switch_wait_time": 0,
     "mcs_label": "",
     "network": "",
     "power": Shared({"flags": []}),
     "profile": ("NOT_SET",),
     "reboot": False,
-    "required_switches": 0,
     "segment_size": 0,
     "selinux_context": "",
     "sockets_per_board": 0,

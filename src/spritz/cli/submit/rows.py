@@ -114,7 +114,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("constraint", "C", "features", "features that nodes must have")),
     ("bas", Row("prefer", "", "features", "features of nodes that are taken first")),
     ("bas", Row("cluster-constraint", "", "features", refused=_CLUSTERS)),
-    ("bas", Row("switches", "", "count[@time]", refused=_TOPOLOGY)),
+    ("bas", Row("switches", "", "count[@time]", "on no more leaf switches, waiting so long for them")),
     ("bas", Row("segment", "", "nodes", refused=_TOPOLOGY)),
     ("bas", Row("consolidate-segments", "", "", refused=_TOPOLOGY)),
     ("bas", Row("spread-segments", "", "", refused=_TOPOLOGY)),

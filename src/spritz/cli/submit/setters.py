@@ -414,6 +414,18 @@ def _wait_all_nodes(fields: Fields, value: str, source: Source) -> None:
     fields["wait_all_nodes"] = nodecount.parse_count(value, "--wait-all-nodes", minimum=0) != 0
 
 
+def _switches(fields: Fields, value: str, source: Source) -> None:
+    from spritz.notation import duration
+
+    count, _, wait = value.partition("@")
+    fields["switches"] = nodecount.parse_count(count, "--switches")
+    if wait:
+        try:
+            fields["switch_wait_seconds"] = duration.parse_seconds(wait)
+        except NotationError as error:
+            raise invalid("switches", str(error)) from error
+
+
 def _directory(fields: Fields, value: str, source: Source) -> None:
     fields["work_dir"] = os.path.normpath(os.path.join(source.cwd, value)) if value else source.cwd
 
@@ -439,6 +451,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "use-min-nodes": _flag("use_min_nodes"),
     "spread-job": _flag("spread"),
     "contiguous": _flag("contiguous"),
+    "switches": _switches,
     "extra-node-info": _shape,
     "sockets-per-node": _count("sockets_per_node", "sockets-per-node"),
     "cores-per-socket": _count("cores_per_socket", "cores-per-socket"),

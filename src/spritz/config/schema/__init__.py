@@ -55,6 +55,15 @@ def cgroup_keys() -> dict[str, Key]:
 
 
 @cache
+def topology_keys() -> dict[str, Key]:
+    """Keys of topology.conf."""
+    from spritz.config.schema.key import table
+    from spritz.config.schema.network import TOPOLOGY_KEYS
+
+    return table(TOPOLOGY_KEYS)
+
+
+@cache
 def slurmdbd_keys() -> dict[str, Key]:
     """Keys of slurmdbd.conf."""
     from spritz.config.schema.key import table

@@ -46,7 +46,7 @@ SchedulerParameters.bf_max_job_user_part SchedulerParameters.bf_min_age_reserve 
 SchedulerParameters.bf_one_resv_per_job SchedulerParameters.bf_policy SchedulerParameters.bf_resolution
 SchedulerParameters.bf_window SchedulerParameters.batch_sched_delay SchedulerParameters.defer
 SchedulerParameters.defer_batch SchedulerParameters.sched_interval SchedulerParameters.sched_min_interval
-SchedulerParameters.enable_user_top SchedulerParameters.nohold_on_prolog_fail
+SchedulerParameters.max_switch_wait SchedulerParameters.enable_user_top SchedulerParameters.nohold_on_prolog_fail
 SchedulerParameters.max_array_tasks SchedulerParameters.max_script_size
 SchedulerParameters.preempt_reorder_count SchedulerParameters.preempt_strict_order
 SchedulerParameters.preempt_youngest_first
@@ -83,6 +83,7 @@ DONE: frozenset[str] = (
     | _prefixed("DownNodes", "DownNodes Reason State")
     | _prefixed("NodeSet", "NodeSet Feature Nodes")
     | _prefixed("gres.conf", "Cores Count File Flags MultipleFiles Name NodeName Type")
+    | _prefixed("topology.conf", "LinkSpeed Nodes SwitchName Switches")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
     | _prefixed("slurmdbd.conf", _DATABASE)
@@ -108,7 +109,8 @@ HONOURED: dict[str, frozenset[str]] = {
     "SchedulerType": frozenset({"sched/backfill", "sched/builtin"}),
     "SelectType": frozenset({"select/cons_tres", "select/cons_res", "select/linear"}),
     "TaskPlugin": frozenset({"task/none", "task/affinity", "task/cgroup"}),
-    "TopologyPlugin": frozenset({"topology/flat", "topology/default", "topology/none"}),
+    "TopologyPlugin": frozenset({"topology/flat", "topology/default", "topology/none", "topology/tree"}),
+    "TopologyParam": frozenset({"TopoOptional"}),
     "PrEpPlugins": frozenset({"prep/script"}),
     "LaunchType": frozenset({"launch/slurm"}),
     "JobContainerType": frozenset({"job_container/none"}),

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.model.cluster import SYSTEM
@@ -126,7 +127,8 @@ class Waiting:
             if job.spec.interactive and job.state.active:
                 self._cancel(job_id, "its client went away before it was told of the grant")
             return
-        call.reply(AllocationGranted(job=job, settings=state.settings, node_addresses=addresses))
+        settings = replace(state.settings, topologies=())  # large, and no matter of clients
+        call.reply(AllocationGranted(job=job, settings=settings, node_addresses=addresses))
         if job.spec.interactive and job.state.active:
             self._hold(job_id, call)
 

@@ -81,6 +81,8 @@ PENDING = RUNNING | {
     "stderr",
     "stdin",
     "stdout",
+    "switch_wait_seconds",
+    "switches",
     "tasks",
     "tasks_given",
     "tasks_per_core",

@@ -8,16 +8,18 @@ Source: sbatch(1) --constraint, --prefer, --nodelist, --exclude.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from spritz.notation import features
+from spritz.scheduling.placement.fabric import Fabric
 
 if TYPE_CHECKING:
     from spritz.model.partition import Partition
+    from spritz.model.topology import Topology
     from spritz.notation.features import Constraint
     from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.request import Request
@@ -36,12 +38,16 @@ class Choice(Struct, frozen=True):
 class Eligibility:
     """Choices by request, in order of preference; and the required nodes."""
 
-    def __init__(self, table: NodeTable, partitions: Mapping[str, Partition]) -> None:
+    def __init__(
+        self, table: NodeTable, partitions: Mapping[str, Partition], topologies: Sequence[Topology] = ()
+    ) -> None:
         self._index_of = table.index_of
         self._features = [row.features for row in table.rows]
         self.partition_nodes: dict[str, Ints] = {
             name: self._indexes(partition.nodes) for name, partition in partitions.items()
         }
+        #: the network of each partition that has one
+        self.fabrics = _fabrics(partitions, topologies, table.index_of)
         self._all_nodes: dict[tuple[object, ...], Ints] = {}
         self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
 
@@ -114,3 +120,18 @@ class Eligibility:
             for part, count in features.counts(constraint)
         )
         return Choice(np.array(serving, np.int64), groups)
+
+
+def _fabrics(
+    partitions: Mapping[str, Partition], topologies: Sequence[Topology], index_of: Mapping[str, int]
+) -> dict[str, Fabric]:
+    made: dict[str, Fabric] = {}
+    found = {}
+    for name, partition in partitions.items():
+        topology = next((each for each in topologies if partition.topology in ("", each.name)), None)
+        if topology is None or topology.kind == "flat":
+            continue
+        if topology.name not in made:
+            made[topology.name] = Fabric(topology, index_of)
+        found[name] = made[topology.name]
+    return found

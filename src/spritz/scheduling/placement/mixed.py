@@ -41,7 +41,7 @@ def mixed_portions(
         have[candidate.index] = counts = tuple(free)
         devices = min(sum(counts), candidate.gpus)
         if devices:
-            able.append(Candidate(candidate.index, candidate.tasks, devices, candidate.weight, candidate.load))
+            able.append(replace(candidate, gpus=devices))
     usual = select(able, request, required)
     by_index = {candidate.index: candidate for candidate in able}
     choices = [[by_index[portion.index] for portion in usual]] if usual else []

@@ -5,27 +5,34 @@ Source: sbatch(1); select/cons_tres.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.resources import Allocation, mask_of
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.eligible import Choice
+from spritz.scheduling.placement.leaves import Room, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
-from spritz.scheduling.placement.select import Candidate, Portion, select
+from spritz.scheduling.placement.select import Candidate, Portion, select, target_of
 from spritz.scheduling.placement.share import assign
 
 if TYPE_CHECKING:
     from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
+    from spritz.scheduling.placement.fabric import Fabric
     from spritz.scheduling.request import Request
 
 #: For so few nodes, rows are quicker than arrays.
 FEW = 8
+#: Sets of leaf switches that are tried for one request, where sums promise what single nodes do not keep.
+LEAF_SETS_MAX = 64
 
 
 def place(
@@ -43,6 +50,7 @@ def place(
     required = eligibility.required(request)
     if required is None or request.refusal:
         return None
+    fabric = None if request.flat else eligibility.fabrics.get(request.partition)
     able = None
     if within is not None:
         able = np.zeros(len(table.up), np.bool_)
@@ -50,14 +58,19 @@ def place(
     for choice in eligibility.choices(request):
         if able is not None:
             choice = Choice(choice.nodes[able[choice.nodes]], choice.groups)
-        allocation = _place_on(table, request, choice, required, prefer)
+        allocation = _place_on(table, request, choice, required, prefer, fabric)
         if allocation is not None:
             return allocation
     return None
 
 
 def _place_on(
-    table: NodeTable, request: Request, choice: Choice, required: frozenset[int], prefer: NodeTable | None
+    table: NodeTable,
+    request: Request,
+    choice: Choice,
+    required: frozenset[int],
+    prefer: NodeTable | None,
+    fabric: Fabric | None,
 ) -> Allocation | None:
     able = table.up[choice.nodes]
     for column, least in needed(table, request):
@@ -65,6 +78,8 @@ def _place_on(
     choice = Choice(choice.nodes[able], choice.groups)
     tasks, gpus = capacity_columns(table, request, choice.nodes)
     exact = counts_suffice(request)
+    if fabric is not None:
+        return _place_near(table, request, _Able(choice, tasks, gpus, exact), required, prefer, fabric)
     if exact and not choice.groups and plain(request):
         portions, final = select_columns(choice.nodes, tasks, gpus, table.weight[choice.nodes], request)
         if portions is not None:
@@ -74,6 +89,18 @@ def _place_on(
         elif final:
             return None
     candidates = _candidates(table, request, choice, tasks, gpus, exact)
+    return _place_grouped(table, request, choice, candidates, required, prefer)
+
+
+def _place_grouped(
+    table: NodeTable,
+    request: Request,
+    choice: Choice,
+    candidates: list[Candidate],
+    required: frozenset[int],
+    prefer: NodeTable | None,
+) -> Allocation | None:
+    """Among these nodes, with as many of each feature as `[a*2&b*4]` asks for."""
     if not choice.groups:
         return _place_among(table, request, candidates, required, prefer)
     for order in _GROUP_ORDERS:
@@ -82,6 +109,53 @@ def _place_on(
             allocation = _place_among(table, request, candidates, grouped, prefer)
             if allocation is not None:
                 return allocation
+    return None
+
+
+class _Able(Struct, frozen=True):
+    """Nodes of a choice, with tasks and GPUs that they could take; bounds unless `exact`."""
+
+    choice: Choice
+    tasks: Ints
+    gpus: Ints
+    exact: bool
+
+
+def _place_near(
+    table: NodeTable,
+    request: Request,
+    able: _Able,
+    required: frozenset[int],
+    prefer: NodeTable | None,
+    fabric: Fabric,
+) -> Allocation | None:
+    """On as few leaf switches as hold the job."""
+    choice, target = able.choice, target_of(request)
+    tasks, gpus = able.tasks, able.gpus
+    if not able.exact:
+        tasks, gpus = tasks.copy(), gpus.copy()
+        for position in tasks.nonzero()[0].tolist():
+            row = table.rows[int(choice.nodes[position])]
+            tasks[position], gpus[position] = capacity(row, request)
+    some = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
+    nodes = choice.nodes[some]
+    if len(nodes) < target.nodes_min:
+        return None
+    leaf_of = fabric.leaf_of[nodes]
+    room = Room(fabric, nodes, tasks[some], gpus[some], table.weight[nodes], target)
+    must = sorted({int(fabric.leaf_of[index]) for index in required})
+    for leaves in islice(leaf_sets(fabric, room, target, must, request.switches), LEAF_SETS_MAX):
+        turn = np.full(fabric.below.shape[1], -1, np.int64)
+        turn[leaves] = np.arange(len(leaves))
+        near = some[turn[leaf_of] >= 0]
+        part = Choice(choice.nodes[near], choice.groups)
+        candidates = [
+            replace(candidate, turn=int(turn[fabric.leaf_of[candidate.index]]))
+            for candidate in _candidates(table, request, part, tasks[near], gpus[near], exact=True)
+        ]
+        allocation = _place_grouped(table, request, part, candidates, required, prefer)
+        if allocation is not None:
+            return allocation
     return None
 
 
@@ -141,9 +215,9 @@ def _as_named(table: NodeTable, request: Request, candidates: list[Candidate]) -
 def _reduced(candidate: Candidate, portions: list[Portion]) -> list[Candidate]:
     portion = next(portion for portion in portions if portion.index == candidate.index)
     if portion.tasks > 1:
-        return [Candidate(candidate.index, portion.tasks - 1, candidate.gpus, candidate.weight, candidate.load)]
+        return [replace(candidate, tasks=portion.tasks - 1)]
     if portion.gpus > 1:
-        return [Candidate(candidate.index, candidate.tasks, portion.gpus - 1, candidate.weight, candidate.load)]
+        return [replace(candidate, gpus=portion.gpus - 1)]
     return []
 
 

@@ -32,6 +32,8 @@ class Candidate(Struct, frozen=True, gc=False):
     gpus: int = 0
     weight: int = 1
     load: float = 0.0
+    #: the turn of its leaf switch (-1: the network does not matter)
+    turn: int = -1
 
 
 class Portion(Struct, frozen=True, gc=False):
@@ -130,6 +132,12 @@ def _in_order(
     taking = _Taking(target, first)
     if request.least_loaded or request.spread:
         for candidate in sorted(others, key=lambda candidate: (candidate.weight, candidate.load, candidate.index)):
+            if taking.is_full():
+                break
+            taking.take(candidate)
+        return taking.chosen if _complete(taking.chosen, target) else None
+    if others and others[0].turn >= 0:
+        for candidate in sorted(others, key=lambda candidate: (candidate.turn, candidate.weight, candidate.index)):
             if taking.is_full():
                 break
             taking.take(candidate)

@@ -1,0 +1,235 @@
+"""topology.conf: switches of topology/tree and blocks of topology/block, checked against each other and the nodes.
+
+Pure. Slurm logs most faults here and goes on without the line; Spritz names them and refuses the file.
+
+Source: topology.conf(5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.config.grammar import Malformed, tokens
+from spritz.config.schema import topology_keys
+from spritz.config.typed import Fields, malformed
+from spritz.model.topology import Block, Switch, Topology
+from spritz.notation import hostlist
+from spritz.notation.errors import shown
+from spritz.notation.names import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from spritz.config.diagnostics import Diagnostics
+    from spritz.config.grammar import Line, Place
+    from spritz.config.kinds import Value
+
+FILE = "topology.conf"
+
+
+class _Entry(Struct, frozen=True, kw_only=True):
+    """A switch or block as its line says it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    switches: tuple[str, ...]
+    link_speed: int
+    place: Place
+
+
+class TopologyFile(Struct, frozen=True, kw_only=True):
+    """All lines of topology.conf, each readable by itself."""
+
+    switches: tuple[_Entry, ...] = ()
+    blocks: tuple[_Entry, ...] = ()
+    block_sizes: tuple[int, ...] = ()
+    sizes_place: Place | None = None
+
+
+def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
+    """The lines. Never raises for what a file holds."""
+    switches: list[_Entry] = []
+    blocks: list[_Entry] = []
+    sizes: tuple[int, ...] = ()
+    sizes_place: Place | None = None
+    for line in lines:
+        fields = Fields(FILE, topology_keys(), diagnostics)
+        for token in tokens(line):
+            if isinstance(token, Malformed):
+                malformed(token, diagnostics)
+            else:
+                fields.add(token)
+        values = fields.values
+        if not values:
+            continue
+        firsts = [key for key in ("SwitchName", "BlockName", "BlockSizes") if key in values]
+        if len(firsts) != 1:
+            message = f"{' and '.join(firsts)} stand on one line" if firsts else "SwitchName or BlockName is missing"
+            diagnostics.error(line.place, message, key=firsts[-1] if firsts else "SwitchName")
+        elif firsts == ["BlockSizes"]:
+            sizes, sizes_place = _sizes(str(values["BlockSizes"]), line.place, diagnostics), line.place
+        else:
+            entry = _entry(firsts[0], values, line.place, diagnostics)
+            if entry is not None:
+                (switches if firsts == ["SwitchName"] else blocks).append(entry)
+    return TopologyFile(switches=tuple(switches), blocks=tuple(blocks), block_sizes=sizes, sizes_place=sizes_place)
+
+
+def _sizes(text: str, place: Place, diagnostics: Diagnostics) -> tuple[int, ...]:
+    words = text.split(",")
+    numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 10]
+    base = numbers[0] if numbers else 0
+    wrong = len(numbers) < len(words) or base < 1 or sorted(set(numbers)) != numbers
+    if wrong or any((number // base).bit_count() != 1 or number % base for number in numbers):
+        message = f"BlockSizes={shown(text)}: expected a size and, after it, that size times 2, 4, 8 …, ascending"
+        diagnostics.error(place, message, key="BlockSizes")
+        return ()
+    return tuple(numbers)
+
+
+def _entry(key: str, values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> _Entry | None:
+    name = str(values[key])
+    nodes = _names("Nodes", values, place, diagnostics)
+    switches = _names("Switches", values, place, diagnostics)
+    if nodes is None or switches is None:
+        return None
+    if not name:
+        diagnostics.error(place, f"{key} names nothing", key=key)
+        return None
+    if key == "BlockName" and ("Switches" in values or not nodes):
+        diagnostics.error(place, f"Block {shown(name)}: expected Nodes=", key="Nodes")
+        return None
+    if nodes and switches:
+        diagnostics.error(place, f"Switch {shown(name)} has both Nodes and Switches", key="Switches", hint="keep one")
+        return None
+    if not nodes and not switches:
+        diagnostics.error(place, f"Switch {shown(name)} has neither Nodes nor Switches", key="SwitchName")
+        return None
+    speed = values.get("LinkSpeed")
+    return _Entry(
+        name=name, nodes=nodes, switches=switches, link_speed=speed if isinstance(speed, int) else 1, place=place
+    )
+
+
+def _names(key: str, values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> tuple[str, ...] | None:
+    text = str(values.get(key, ""))
+    try:
+        return tuple(dict.fromkeys(hostlist.expand(text)))
+    except ValueError as error:
+        diagnostics.error(place, f"{key}: {error}", key=key)
+        return None
+
+
+def build(kind: str, file: TopologyFile, nodes: Collection[str], diagnostics: Diagnostics, whole: Place) -> Topology:
+    """The topology of `kind` ("tree", "block", "flat") over these nodes; every contradiction is named."""
+    if kind == "tree":
+        return Topology(kind=kind, name="default", switches=_tree(file.switches, nodes, diagnostics, whole))
+    if kind == "block":
+        return _blocks(file, nodes, diagnostics, whole)
+    return Topology()
+
+
+def _tree(
+    entries: tuple[_Entry, ...], nodes: Collection[str], diagnostics: Diagnostics, whole: Place
+) -> tuple[Switch, ...]:
+    if not entries:
+        message = "TopologyPlugin=topology/tree needs SwitchName lines in topology.conf"
+        diagnostics.error(whole, message, key="TopologyPlugin")
+        return ()
+    by_name = _once("Switch", entries, diagnostics)
+    _check_nodes("Switch", entries, nodes, diagnostics)
+    for entry in entries:
+        unknown = [name for name in entry.switches if name not in by_name]
+        if unknown:
+            close = nearest(unknown[0], by_name)
+            message = f"Switch {shown(entry.name)}: Switches={shown(hostlist.compress(unknown))} is not defined"
+            diagnostics.error(entry.place, message, key="Switches", hint=f"did you mean {close}?" if close else "")
+    below = _below(by_name, diagnostics)
+    return tuple(
+        Switch(
+            name=entry.name,
+            level=below[entry.name][0],
+            nodes=hostlist.compress(below[entry.name][1]),
+            switches=hostlist.compress(entry.switches),
+            link_speed=entry.link_speed,
+        )
+        for entry in by_name.values()
+    )
+
+
+def _once(what: str, entries: tuple[_Entry, ...], diagnostics: Diagnostics) -> dict[str, _Entry]:
+    found: dict[str, _Entry] = {}
+    for entry in entries:
+        first = found.setdefault(entry.name, entry)
+        if first is not entry:
+            message = f"{what} {shown(entry.name)} is defined twice"
+            diagnostics.error(entry.place, message, key=f"{what}Name", hint=f"first at {first.place}")
+    return found
+
+
+def _check_nodes(what: str, entries: tuple[_Entry, ...], nodes: Collection[str], diagnostics: Diagnostics) -> None:
+    """Every node exists and hangs on one entry; those on none are warned of."""
+    homes: dict[str, _Entry] = {}
+    for entry in entries:
+        unknown = [name for name in entry.nodes if name not in nodes]
+        if unknown:
+            message = f"{what} {shown(entry.name)}: Nodes={shown(hostlist.compress(unknown))} is not configured"
+            diagnostics.error(entry.place, message, key="Nodes")
+        twice: dict[str, list[str]] = {}
+        for name in entry.nodes:
+            home = homes.setdefault(name, entry)
+            if home is not entry:
+                twice.setdefault(home.name, []).append(name)
+        for home_name, names in twice.items():
+            message = f"{what} {shown(entry.name)}: node {shown(hostlist.compress(names))} is on {home_name} already"
+            diagnostics.error(entry.place, message, key="Nodes")
+    alone = [name for name in nodes if name not in homes]
+    if alone:
+        message = f"Node {shown(hostlist.compress(alone))} is on no {what.lower()}; jobs get it alone"
+        diagnostics.warning(entries[0].place, message, key="Nodes")
+
+
+def _below(by_name: dict[str, _Entry], diagnostics: Diagnostics) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """Level and nodes of every switch; loops are named and cut."""
+    found: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for root in by_name:
+        # (switch, its ancestors): children before parents, without recursion.
+        stack: list[tuple[str, tuple[str, ...]]] = [(root, ())]
+        while stack:
+            name, above = stack[-1]
+            entry = by_name[name]
+            loops = [child for child in entry.switches if child == name or child in above]
+            if loops and name not in found:
+                message = f"Switch {shown(name)}: Switches={shown(loops[0])} makes a loop"
+                diagnostics.error(entry.place, message, key="Switches")
+            children = [child for child in entry.switches if child in by_name and child not in loops]
+            missing = [child for child in children if child not in found]
+            if missing:
+                stack += [(child, (*above, name)) for child in missing]
+                continue
+            stack.pop()
+            if name not in found:
+                level = 1 + max((found[child][0] for child in children), default=-1 if entry.nodes else 0)
+                under = dict.fromkeys(node for child in children for node in found[child][1])
+                found[name] = (level, tuple(under) if entry.switches else entry.nodes)
+    return found
+
+
+def _blocks(file: TopologyFile, nodes: Collection[str], diagnostics: Diagnostics, whole: Place) -> Topology:
+    if not file.blocks:
+        diagnostics.error(whole, "TopologyPlugin=topology/block needs BlockName lines in topology.conf")
+        return Topology()
+    by_name = _once("Block", file.blocks, diagnostics)
+    _check_nodes("Block", file.blocks, nodes, diagnostics)
+    smallest = min(len(entry.nodes) for entry in file.blocks)
+    if file.block_sizes and file.block_sizes[0] > smallest:
+        message = f"BlockSizes={file.block_sizes[0]} is more than the {smallest} nodes of the smallest block"
+        diagnostics.error(file.sizes_place, message, key="BlockSizes")
+    return Topology(
+        kind="block",
+        name="default",
+        blocks=tuple(Block(name=entry.name, nodes=hostlist.compress(entry.nodes)) for entry in by_name.values()),
+        block_sizes=file.block_sizes or (smallest,),
+    )

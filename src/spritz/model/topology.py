@@ -1,0 +1,44 @@
+"""How the network ties nodes together: a tree of switches, or blocks.
+
+A value of the configuration, checked when it was read: every switch and node that is named exists, there is no loop,
+and no node hangs on two leaves.
+
+Source: topology.conf(5).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Switch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One switch. A leaf has nodes and no switches; of others `nodes` are all below them. Both are hostlists.
+
+    `level` is 0 for a leaf, else one more than the highest of its switches.
+    """
+
+    name: str
+    level: int = 0
+    nodes: str = ""
+    switches: str = ""
+    link_speed: int = 1
+
+
+class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Nodes that are close to each other; a hostlist."""
+
+    name: str
+    nodes: str
+
+
+class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One network. Of "tree" there are `switches`, of "block" there are `blocks`, of "flat" neither.
+
+    Switches are in the order of the file. `block_sizes` ascend: nodes of a block, and of blocks taken together.
+    """
+
+    kind: str = "flat"
+    name: str = ""
+    switches: tuple[Switch, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    block_sizes: tuple[int, ...] = ()

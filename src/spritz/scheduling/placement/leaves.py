@@ -1,0 +1,222 @@
+"""Which leaf switches a job takes: those below the lowest switch that holds it, and of them the fewest.
+
+Works on sums by leaf alone; whether the nodes of a set really carry the job is for the caller to see, who asks for the
+next set if not. As in Slurm the leaf that suffices and leaves the least over is taken, else the largest, and so on;
+where that is not the fewest because tasks and GPUs pull apart, sets are tried completely.
+
+Source: topology.conf(5), slurm.conf(5) TopologyPlugin; sbatch(1) --switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from spritz.scheduling.nodes import Ints
+    from spritz.scheduling.placement.fabric import Fabric
+    from spritz.scheduling.placement.select import Target
+
+#: Most sets that are tried one by one for one switch.
+SETS_MAX = 2000
+
+#: nodes, tasks, GPUs
+Size = tuple[int, int, int]
+
+
+class Room:
+    """What the nodes below each leaf could take.
+
+    `sizes`: int64[leaf, 3], nodes that could serve, tasks and GPUs; `weights`: int64[leaf], the lowest there. `holds`
+    also looks at single nodes, of which a job may take only so many.
+    """
+
+    __slots__ = ("_gpus", "_leaves", "_most", "_tasks", "sizes", "weights")
+
+    def __init__(self, fabric: Fabric, nodes: Ints, tasks: Ints, gpus: Ints, weights: Ints, target: Target) -> None:
+        self._leaves = leaves = fabric.leaf_of[nodes]
+        # No node counts for more than is wanted, so that sums stay small.
+        self._tasks, self._gpus = np.minimum(tasks, target.tasks or 0), np.minimum(gpus, target.gpus)
+        self._most = target.nodes_max
+        count = fabric.below.shape[1]
+        self.sizes = np.zeros((count, 3), np.int64)
+        np.add.at(self.sizes[:, 0], leaves, 1)
+        np.add.at(self.sizes[:, 1], leaves, self._tasks)
+        np.add.at(self.sizes[:, 2], leaves, self._gpus)
+        self.weights = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(self.weights, leaves, weights)
+
+    def holds(self, leaves: Sequence[int] | Ints, need: Size) -> bool:
+        """Could the most roomy nodes of these leaves carry it, tasks and GPUs each looked at alone?"""
+        total = self.sizes[leaves].sum(axis=0)
+        if (total < need).any():
+            return False
+        if total[0] <= self._most or not (need[1] or need[2]):
+            return True
+        inside = np.zeros(len(self.sizes), np.bool_)
+        inside[leaves] = True
+        here = inside[self._leaves]
+        return all(
+            int(np.sort(column[here])[-self._most :].sum()) >= wanted
+            for column, wanted in ((self._tasks, need[1]), (self._gpus, need[2]))
+            if wanted
+        )
+
+
+def leaf_sets(fabric: Fabric, room: Room, target: Target, must: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Sets of leaves that could hold the job, best first, each in the order in which its leaves are to be filled.
+
+    `must`: leaves that every set has. `most`: no more leaves than these (0: any number).
+    """
+    seen: set[tuple[int, ...]] = set()
+    for nodes in dict.fromkeys((max(target.nodes_wanted, target.nodes_min), target.nodes_min)):
+        need = (nodes, target.tasks or 0, target.gpus)
+        for leaves in _for_need(fabric, room, need, must):
+            key = tuple(sorted(leaves))
+            if (not most or len(leaves) <= most) and key not in seen:
+                seen.add(key)
+                yield leaves
+
+
+def _for_need(fabric: Fabric, room: Room, need: Size, must: Sequence[int]) -> Iterator[list[int]]:
+    totals = fabric.below @ room.sizes
+    holding = (totals >= need).all(axis=1)
+    if must:
+        holding &= fabric.below[:, list(must)].all(axis=1)
+    below = {
+        switch: leaves
+        for switch in np.flatnonzero(holding).tolist()
+        if room.holds(leaves := np.flatnonzero(fabric.below[switch] & (room.sizes[:, 0] > 0)), need)
+    }
+    for level in sorted({int(fabric.levels[switch]) for switch in below}):
+        found = []
+        for switch, leaves in below.items():
+            if fabric.levels[switch] == level:
+                few = _few(room, leaves.tolist(), need, must)
+                weight = max(int(room.weights[leaf]) for leaf in few)
+                found.append((len(few), weight, int(totals[switch, 0]), switch, few))
+        yield from (few for *_rank, few in sorted(found))
+    # Where tasks and GPUs must come together, or as many of each feature: all leaves of a switch at once.
+    for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):
+        yield below[switch].tolist()
+
+
+def _few(room: Room, leaves: list[int], need: Size, must: Sequence[int]) -> list[int]:
+    """The fewest of these leaves that hold the job."""
+    if len(leaves) == 1:
+        return leaves
+    found = fewest({leaf: _size(room.sizes[leaf]) for leaf in leaves}, need, must)
+    if room.holds(found, need):
+        return found
+    # The largest leaves have too many small nodes: try all sets, if they are not too many.
+    first = [leaf for leaf in must if leaf in leaves]
+    others = [leaf for leaf in leaves if leaf not in must]
+    tried = 0
+    for count in range(max(0, len(found) - len(first)), len(others)):
+        tried += comb(len(others), count)
+        if tried > SETS_MAX:
+            break
+        sets = [[*first, *some] for some in combinations(others, count) if room.holds([*first, *some], need)]
+        if sets:
+            return min(sets, key=lambda some: (int(room.sizes[some, 0].sum()), some))
+    return [*first, *others]
+
+
+def _size(numbers: Ints) -> Size:
+    nodes, tasks, gpus = numbers.tolist()
+    return nodes, tasks, gpus
+
+
+def fewest(sizes: dict[int, Size], need: Size, must: Sequence[int] = ()) -> list[int]:
+    """The fewest of these leaves that reach `need` together (all of them do), those of `must` first."""
+    chosen = [leaf for leaf in must if leaf in sizes]
+    rest = {leaf: size for leaf, size in sizes.items() if leaf not in must}
+    missing = _minus(need, _total(sizes[leaf] for leaf in chosen))
+    if not any(missing):
+        return chosen
+    kinds = [kind for kind in range(3) if missing[kind]]
+    least = max(_reach([size[kind] for size in rest.values()], missing[kind]) for kind in kinds)
+    best: list[int] | None = None
+    for kind in (*kinds, None) if len(kinds) > 1 else kinds:
+        found = _greedy(rest, missing, kind)
+        if best is None or len(found) < len(best):
+            best = found
+        if len(best) == least:
+            break
+    assert best is not None
+    return [*chosen, *(_searched(rest, missing, least, len(best)) or best)]
+
+
+def _greedy(sizes: dict[int, Size], missing: Size, kind: int | None) -> list[int]:
+    """The smallest leaf that suffices, else the largest by one number (None: by all that is missing), and so on."""
+
+    def rank(leaf: int) -> tuple[float, int, int]:
+        size = sizes[leaf]
+        if kind is not None:
+            return (-size[kind], -sum(size), leaf)
+        part = sum(min(some, wanted) / wanted for some, wanted in zip(size, missing, strict=True) if wanted)
+        return (-part, -sum(size), leaf)
+
+    order = sorted(sizes, key=rank)
+    largest = tuple(max(size[number] for size in sizes.values()) for number in range(3))
+    chosen: list[int] = []
+    for position, leaf in enumerate(order):
+        if _covers(largest, missing):
+            enough = [other for other in order[position:] if _covers(sizes[other], missing)]
+            if enough:
+                return [*chosen, min(enough, key=lambda other: (sizes[other], other))]
+        chosen.append(leaf)
+        missing = _minus(missing, sizes[leaf])
+        if not any(missing):
+            break
+    return chosen
+
+
+def _searched(sizes: dict[int, Size], missing: Size, low: int, high: int) -> list[int] | None:
+    """A set of at least `low` and fewer than `high` leaves; None if there is none, or too many would have to be tried.
+
+    Of the smallest sets the one with the fewest nodes.
+    """
+    tried = 0
+    for count in range(low, high):
+        tried += comb(len(sizes), count)
+        if tried > SETS_MAX:
+            return None
+        found = [
+            (_total(sizes[leaf] for leaf in leaves), leaves)
+            for leaves in combinations(sorted(sizes), count)
+            if _covers(_total(sizes[leaf] for leaf in leaves), missing)
+        ]
+        if found:
+            return sorted(min(found)[1], key=lambda leaf: (-sizes[leaf][0], leaf))
+    return None
+
+
+def _reach(values: Sequence[int], wanted: int) -> int:
+    """How many of the values are needed, largest first."""
+    count = 0
+    for value in sorted(values, reverse=True):
+        if wanted <= 0:
+            break
+        wanted -= value
+        count += 1
+    return count
+
+
+def _total(sizes: Iterator[Size] | Sequence[Size]) -> Size:
+    nodes = tasks = gpus = 0
+    for size in sizes:
+        nodes, tasks, gpus = nodes + size[0], tasks + size[1], gpus + size[2]
+    return nodes, tasks, gpus
+
+
+def _minus(some: Size, other: Size) -> Size:
+    return max(0, some[0] - other[0]), max(0, some[1] - other[1]), max(0, some[2] - other[2])
+
+
+def _covers(some: tuple[int, ...], other: Size) -> bool:
+    return some[0] >= other[0] and some[1] >= other[1] and some[2] >= other[2]

@@ -1,0 +1,109 @@
+"""Placement by the network: whole jobs near each other, --switches and how long it is waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
+
+from spritz.model.topology import Switch, Topology
+
+TREE = Topology(
+    kind="tree",
+    name="default",
+    switches=(
+        Switch(name="s0", nodes="n[1-3]"),
+        Switch(name="s1", nodes="n[4-5]"),
+        Switch(name="s2", nodes="n[6-8]"),
+        Switch(name="t0", level=1, nodes="n[1-5]", switches="s[0-1]"),
+        Switch(name="top", level=2, nodes="n[1-8]", switches="t0,s2"),
+    ),
+)
+
+
+def site_of(tree: Topology = TREE, **fields: Any) -> Site:
+    """Eight nodes of eight CPUs on three leaves."""
+    weights = fields.pop("weights", {})
+    nodes = [node(f"n{i}", 8, gres=[gpus(4)], weight=weights.get(i, 1)) for i in range(1, 9)]
+    return Site(nodes, settings=replace(SETTINGS, topologies=(tree,), **fields))
+
+
+def nodes_for(site: Site, busy: str, **asked: Any) -> str:
+    """Numbers of the nodes that a job gets while those of `busy` are taken; "" if it must wait."""
+    for name in busy.split():
+        site.submit(spec(1, cpus_per_task=8, node_list=(name,)), priority=9)
+    site.cycle()
+    job = site.submit(spec(**asked))
+    started = site.cycle()
+    return " ".join(started[job].names) if job in started else ""
+
+
+def test_the_smallest_leaf_that_holds_the_job() -> None:
+    assert nodes_for(site_of(), "", nodes=2) == "n4 n5"
+    assert nodes_for(site_of(), "", nodes=3) == "n1 n2 n3"
+    assert nodes_for(site_of(), "n1", nodes=2) == "n2 n3"
+
+
+def test_the_lowest_switch_that_holds_it() -> None:
+    assert nodes_for(site_of(), "", nodes=4) == "n1 n2 n3 n4"
+    assert nodes_for(site_of(), "", nodes=6) == "n1 n2 n3 n6 n7 n8"
+
+
+def test_the_rest_of_a_leaf_is_used_before_an_empty_one() -> None:
+    assert nodes_for(site_of(), "n6 n7", nodes=1) == "n8"
+
+
+def test_required_nodes_bring_their_leaves() -> None:
+    assert nodes_for(site_of(), "", nodes=2, node_list=("n7",)) == "n6 n7"
+    assert nodes_for(site_of(), "", nodes=3, node_list=("n4", "n7")) == "n4 n5 n7"
+
+
+def test_gpus_of_one_leaf() -> None:
+    assert nodes_for(site_of(), "n1", gpus=8) == "n2 n3"
+
+
+def test_few_switches_are_waited_for_and_then_no_more() -> None:
+    site = site_of()
+    asked = {"nodes": 2, "switches": 1, "switch_wait_seconds": 60}
+    assert nodes_for(site, "n2 n3 n5 n7 n8", **asked) == ""
+    job = max(site.jobs)
+    site.now += 59
+    assert job not in site.cycle()
+    site.now += 1
+    assert " ".join(site.cycle()[job].names) == "n1 n4"
+
+
+def test_the_cluster_limits_how_long_they_are_waited_for() -> None:
+    site = site_of(scheduler_parameters=(("max_switch_wait", "10"),))
+    assert nodes_for(site, "n2 n3 n5 n7 n8", nodes=2, switches=1, switch_wait_seconds=3600) == ""
+    site.now += 10
+    assert max(site.jobs) in site.cycle()
+
+
+def test_a_job_starts_as_soon_as_one_switch_holds_it() -> None:
+    site = site_of()
+    assert nodes_for(site, "n2 n3 n5 n7 n8", nodes=2, switches=1) == ""
+    job = max(site.jobs)
+    site.end(next(number for number, other in site.jobs.items() if other.allocation and "n5" in other.allocation.names))
+    assert site.cycle()[job].names == ("n4", "n5")
+
+
+def test_optional_topology_is_for_those_that_ask() -> None:
+    assert nodes_for(site_of(topology_optional=True), "n2", nodes=2) == "n3 n4"
+    assert nodes_for(site_of(topology_optional=True), "n2", nodes=2, switches=1) == "n1 n3"
+
+
+def test_trees_without_a_common_switch_share_no_job() -> None:
+    forest = Topology(kind="tree", name="default", switches=TREE.switches[:3])
+    assert nodes_for(site_of(forest), "", nodes=4) == ""
+    assert nodes_for(site_of(forest), "", nodes=3) == "n1 n2 n3"
+
+
+def test_spread_and_contiguous_jobs_ask_for_another_order() -> None:
+    assert nodes_for(site_of(), "", nodes=4, contiguous=True) == "n1 n2 n3 n4"
+    assert nodes_for(site_of(), "n2", nodes=3, contiguous=True) == "n3 n4 n5"
+
+
+def test_low_weights_go_first() -> None:
+    assert nodes_for(site_of(weights={4: 10, 5: 10}), "", nodes=2) == "n1 n2"
