@@ -97,6 +97,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes_min: int = 1
     #: 0: as many as nodes_min asks, unless tasks need more
     nodes_max: int = 0
+    #: --nodes=1,2,4: only these numbers of nodes will do (empty: all from nodes_min to nodes_max); ascending
+    node_counts: tuple[int, ...] = ()
     #: --nodes was given (and not derived from the tasks)
     nodes_given: bool = False
     tasks: int = 1

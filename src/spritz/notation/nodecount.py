@@ -11,6 +11,8 @@ from spritz.notation.value import Value
 
 #: largest 32-bit count
 COUNT_MAX = 0x7FFFFFFF
+#: most numbers of nodes that one request may list
+_COUNTS_MAX = 65_536
 _SUFFIXES = {"k": 1 << 10, "K": 1 << 10, "m": 1 << 20, "M": 1 << 20}
 
 
@@ -41,6 +43,21 @@ def parse_node_count(text: str) -> tuple[int, int]:
     if high < low:
         raise CountError(f"Maximum node count {high} is less than minimum node count {low}")
     return low, high
+
+
+def parse_node_counts(text: str) -> tuple[int, ...]:
+    """`1,2,4` -> (1, 2, 4); `2-9:3` -> (2, 5, 8); both mixed; ascending, each once. Raises CountError."""
+    counts: set[int] = set()
+    for item in text.split(","):
+        span, colon, step_text = item.partition(":")
+        low, high = parse_node_count(span.removesuffix("-"))
+        step = _number(step_text, COUNT_MAX) if colon else 1
+        if not step or low < 1 or (colon and "-" not in span):
+            raise CountError(f'"{shown(item)}" is not a valid node count')
+        if (high - low) // step + len(counts) >= _COUNTS_MAX:
+            raise CountError(f'"{shown(item)}" is more node counts than {_COUNTS_MAX}')
+        counts.update(range(low, high + 1, step))
+    return tuple(sorted(counts))
 
 
 def parse_count(text: str, option: str, *, minimum: int = 1, maximum: int = COUNT_MAX, suffix: bool = False) -> int:

@@ -57,6 +57,8 @@ class Request(Struct, frozen=True, kw_only=True):
     nodes_max: int | None
     #: take as many nodes as nodes_max allows, not as few as will do
     nodes_want_max: bool
+    #: only these numbers of nodes will do (empty: all between)
+    node_counts: tuple[int, ...]
     tasks: int | None
     tasks_per_node_fixed: int
     cpus_per_task: int
@@ -163,6 +165,7 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         nodes_min=nodes_min,
         nodes_max=nodes_max,
         nodes_want_max=spec.nodes_given and not spec.use_min_nodes,
+        node_counts=spec.node_counts,
         tasks=tasks,
         tasks_per_node_fixed=spec.tasks_per_node or 1,
         cpus_per_task=cpus_per_task,

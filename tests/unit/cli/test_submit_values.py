@@ -68,8 +68,8 @@ def test_the_binding_of_a_step_is_not_that_of_steps_made_inside_it() -> None:
 
 
 def test_a_variable_of_a_refused_option_is_refused_too() -> None:
-    with pytest.raises(SpritzError, match="--reservation"):
-        variables.read("sbatch", sbatch.OPTIONS, {"SBATCH_RESERVATION": "r"})
+    with pytest.raises(SpritzError, match="--bb"):
+        variables.read("sbatch", sbatch.OPTIONS, {"SBATCH_BURST_BUFFER": "r"})
 
 
 @pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])

@@ -183,7 +183,7 @@ def _nodes(text: str) -> Changes:
         low, high = parse_node_count(text)
     except CountError as error:
         raise SpritzError(f'Invalid numeric value "{text}" for requested node count.') from error
-    return {"nodes_min": low, "nodes_max": max(high, 0), "nodes_given": True}
+    return {"nodes_min": low, "nodes_max": max(high, 0), "nodes_given": True, "node_counts": None}
 
 
 def _cpus(text: str) -> Changes:

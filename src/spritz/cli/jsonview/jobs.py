@@ -219,7 +219,7 @@ def _size(job: Job) -> Json:
         "cpus_per_task": number(spec.cpus_per_task or 1),
         "gres_detail": _gres_detail(job),
         "job_resources": _resources(job),
-        "job_size_str": (),
+        "job_size_str": tuple(map(str, spec.node_counts)),
         "max_cpus": number(0),
         "max_nodes": number(spec.nodes_max),
         "node_count": number(len(names) if names else spec.nodes_min),

@@ -60,6 +60,8 @@ def size_fields(fields: Fields, *, inside: bool) -> Fields:
     chosen = {name: fields[name] for name in _SHARED if name in fields}
     if inside:
         chosen |= {name: fields[name] for name in _INSIDE if name in fields}
+        if fields.get("node_counts"):
+            raise SpritzError("a list of --nodes is not supported by Spritz for a step of an allocation")
         if fields.get("nodes_given"):
             chosen |= {"nodes_min": fields["nodes_min"], "nodes_max": fields["nodes_max"]}
     if fields.get("tasks_given"):

@@ -36,7 +36,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("extra", "", "text", "arbitrary text for site tools")),
     ("bas", Row("clusters", "M", "names", refused=_CLUSTERS)),
     # -- size
-    ("bas", Row("nodes", "N", "min[-max]", "number of nodes")),
+    ("bas", Row("nodes", "N", "min[-max]", "number of nodes; or a list, 1,2,4 or 2-16:2")),
     ("bas", Row("ntasks", "n", "count", "number of tasks")),
     ("bas", Row("cpus-per-task", "c", "count", "CPUs for each task")),
     ("bas", Row("ntasks-per-node", "", "count", "tasks on each node")),

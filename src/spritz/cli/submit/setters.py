@@ -147,10 +147,12 @@ def read_hosts(path: str, source: Source, option: str) -> tuple[str, ...]:
 
 
 def _nodes(fields: Fields, value: str, source: Source) -> None:
-    if value[:1].isdigit() and ("," in value or ":" in value):
-        raise not_built(f"nodes={shown(value, 40)}", "give a range, min-max")
     try:
-        fields["nodes_min"], fields["nodes_max"] = nodecount.parse_node_count(value)
+        if "," in value or ":" in value:
+            counts = nodecount.parse_node_counts(value)
+            fields["node_counts"], fields["nodes_min"], fields["nodes_max"] = counts, counts[0], counts[-1]
+        else:
+            fields["nodes_min"], fields["nodes_max"] = nodecount.parse_node_count(value)
     except NotationError as error:
         raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
     fields["nodes_given"] = True

@@ -84,6 +84,8 @@ def _check_lengths(spec: JobSpec) -> None:
 
 
 def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
+    if list(spec.node_counts) != sorted(spec.node_counts):
+        raise Refused("ESLURM_INVALID_NODE_COUNT")
     if spec.nodes_min < 1 or spec.nodes_min > COUNT_MAX or (spec.nodes_max and spec.nodes_max < spec.nodes_min):
         raise Refused("ESLURM_INVALID_NODE_COUNT")
     if spec.tasks < 1 or spec.tasks > COUNT_MAX:

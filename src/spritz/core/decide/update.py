@@ -67,6 +67,7 @@ PENDING = RUNNING | {
     "memory_mib_per_gpu",
     "memory_mib_per_node",
     "nice",
+    "node_counts",
     "node_list",
     "nodes_given",
     "nodes_max",

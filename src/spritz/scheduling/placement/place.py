@@ -16,6 +16,7 @@ from spritz.model.resources import Allocation, mask_of
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
+from spritz.scheduling.placement.counts import by_node_count
 from spritz.scheduling.placement.eligible import Choice
 from spritz.scheduling.placement.leaves import Room, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
@@ -47,8 +48,12 @@ def place(
     `prefer`: take CPUs that are busy on that table before others (for promises to a blocked job). `within`: the only
     nodes that need be looked at, since the others cannot serve.
     """
+    for each in by_node_count(request):
+        allocation = place(table, each, eligibility, prefer, within)
+        if allocation is not None:
+            return allocation
     required = eligibility.required(request)
-    if required is None or request.refusal:
+    if required is None or request.refusal or request.node_counts:
         return None
     fabric = None if request.flat else eligibility.fabrics.get(request.partition)
     able = None

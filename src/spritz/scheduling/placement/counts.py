@@ -1,0 +1,20 @@
+"""`--nodes=1,2,4` and `--nodes=2-16:2`: only some numbers of nodes will do. Source: sbatch(1) --nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.scheduling.request import Request
+
+
+def by_node_count(request: Request) -> Iterator[Request]:
+    """The request for each number of nodes that it allows: the largest first, as with a range."""
+    counts = sorted(request.node_counts, reverse=request.nodes_want_max)
+    for count in counts:
+        if request.nodes_min <= count <= (count if request.nodes_max is None else request.nodes_max):
+            yield replace(request, nodes_min=count, nodes_max=count, node_counts=())
