@@ -16,6 +16,7 @@ from msgspec import structs
 
 from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
+from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.links import Links
 from spritz.accounting.purge import next_hour, purge
 from spritz.accounting.select import document_of, read_jobs
@@ -47,7 +48,8 @@ class Api:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._log = log
+        self._log = self.log = log
+        self.engine = store.engine
         self._admins = frozenset({0, slurm_uid, os.geteuid()})
         self._private = private
         self.links = Links(log)
@@ -65,6 +67,7 @@ class Api:
             model.StoreState: self.store_state,
             model.SelectJobs: self.select_jobs,
             model.GetDocuments: self.get_documents,
+            **BookRequests(self, self._store_by, self._read_by).handlers(),
             Ping: self.ping,
             Statistics: self.statistics,
         }
@@ -85,6 +88,14 @@ class Api:
                 hint="signed tokens between machines are not supported yet; ask on slurmdbd's own machine",
             )
         return call.caller.uid
+
+    def uid(self, call: Call) -> int:
+        """Who asks. Raises SpritzError if nobody vouches for the peer."""
+        return self._uid(call)
+
+    def now(self) -> float:
+        """The daemon's clock."""
+        return self._clock.now()
 
     def is_admin(self, call: Call) -> bool:
         """Root, SlurmUser, or who runs the daemon."""

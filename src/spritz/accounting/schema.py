@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 #: The newest script of `migrations/versions`, which makes these tables.
-REVISION = "0001"
+REVISION = "0002"
 
 metadata = MetaData()
 
@@ -44,6 +44,7 @@ BLOB = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 #: MariaDB compares without regard to case otherwise, and its latin1 cannot hold every name.
 _OPTIONS: dict[str, Any] = {"mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin", "mysql_engine": "InnoDB"}
 _OPTIONS |= {key.replace("mysql", "mariadb"): value for key, value in _OPTIONS.items()}
+OPTIONS = _OPTIONS
 
 #: Texts that conditions and indexes are made of.
 _SHORT = frozenset(

@@ -32,8 +32,9 @@ from spritz.model.accounting import (
     StoreState,
 )
 from spritz.model.cluster import SYSTEM
+from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
-from spritz.model.limits.records import SetPolicy
+from spritz.model.limits.records import AskPolicy, SetPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,9 +156,19 @@ class Outbox:
         )
         reply = await channel.call(request, ClusterRegistered)
         self.acknowledged = reply.sequence
+        await self._ask_policy(channel)
         context.log.info(
             "outbox.connected", acknowledged=reply.sequence, behind_events=request.last_sequence - reply.sequence
         )
+
+    async def _ask_policy(self, channel: Channel) -> None:
+        """Hear what associations and limits hold now; without an answer those of before go on."""
+        try:
+            await channel.call(AskPolicy(cluster=self._database.cluster_name), Done)
+        except ClientError as error:
+            if not channel.is_open:
+                raise
+            self._context.log.error("policy.not_heard", error=error.message)
 
     # -- sending
 

@@ -9,10 +9,14 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from spritz.accounting import schema
+from spritz.accounting.associations import tables
 from spritz.accounting.engine import DatabaseError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+#: Theirs are tables of the schema too.
+BOOK = tables.TABLES
 
 
 def _config() -> Config:

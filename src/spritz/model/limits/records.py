@@ -173,3 +173,9 @@ class SetPolicy(Struct, frozen=True, kw_only=True):
     """slurmdbd tells a controller what holds now. Reply: `Done` when that is durable."""
 
     policy: Policy
+
+
+class AskPolicy(Struct, frozen=True, kw_only=True):
+    """A controller that has just registered wants to hear what holds. Reply: `Done`, after `SetPolicy`."""
+
+    cluster: str

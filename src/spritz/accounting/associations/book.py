@@ -1,0 +1,205 @@
+"""The book in the database: read as a whole, changed in one transaction or not at all.
+
+An edit names the version that it was made for; if somebody else was quicker, nothing is done and the editor looks
+again. The version is written with every edit, so that several slurmdbd may share one database.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict, replace
+from sqlalchemy import Connection, Engine, and_, delete, insert, select, update
+
+from spritz.accounting import schema
+from spritz.accounting.associations import rules, tables
+from spritz.accounting.engine import told
+from spritz.accounting.upsert import upsert
+from spritz.model.limits.records import (
+    Account,
+    Association,
+    Book,
+    BookEdited,
+    ClusterRow,
+    Coordinator,
+    EditBook,
+    Policy,
+    Qos,
+    Record,
+    Transaction,
+    User,
+    WcKey,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Transactions that are shown, the newest.
+TRANSACTIONS_MAX = 10_000
+
+
+def read_book(engine: Engine, *, transactions: bool = False) -> Book:
+    """All of it. Raises DatabaseError."""
+    with told(engine.url), engine.connect() as connection:
+        return _read(connection, transactions=transactions)
+
+
+def _read(connection: Connection, *, transactions: bool = False) -> Book:
+    def every(kind: type[Any]) -> tuple[Any, ...]:
+        table = tables.TABLES[kind]
+        rows = connection.execute(select(table).order_by(*table.primary_key))
+        return tuple(kind(**row._mapping) for row in rows)
+
+    version = connection.execute(select(tables.book.c.version)).scalar() or 0
+    clusters = schema.clusters
+    known = [
+        ClusterRow(name=row.name, host=row.host, port=row.port, version=row.version)
+        for row in connection.execute(select(clusters).order_by(clusters.c.name))
+    ]
+    associations: tuple[Association, ...] = every(Association)
+    names = {one.name for one in known}
+    known += [ClusterRow(name=name) for name in sorted({one.cluster for one in associations} - names)]
+    done: tuple[Transaction, ...] = ()
+    if transactions:
+        table = tables.transactions
+        rows = connection.execute(select(table).order_by(table.c.id.desc()).limit(TRANSACTIONS_MAX))
+        done = tuple(Transaction(**{k: v for k, v in row._mapping.items() if k != "id"}) for row in rows)[::-1]
+    return Book(
+        version=version,
+        clusters=tuple(known),
+        accounts=every(Account),
+        users=every(User),
+        coordinators=every(Coordinator),
+        wckeys=every(WcKey),
+        associations=associations,
+        qos=tuple(sorted(every(Qos), key=lambda one: one.id)),
+        transactions=done,
+    )
+
+
+def policy_of(book: Book, cluster: str) -> Policy:
+    """What that cluster's controllers need of it."""
+    return Policy(
+        version=book.version,
+        associations=tuple(one for one in book.associations if one.cluster == cluster),
+        qos=book.qos,
+        wckeys=tuple(one for one in book.wckeys if one.cluster == cluster),
+    )
+
+
+def edit_book(engine: Engine, request: EditBook, actor: str, now: float, *, admin: bool) -> BookEdited:
+    """Put and drop. Raises SpritzError, and then nothing has changed."""
+    with told(engine.url), engine.begin() as connection:
+        book = _read(connection)
+        if book.version != request.version:
+            return BookEdited(version=book.version, stale=True)
+        rules.check_right(book, actor, (*request.puts, *request.drops), admin=admin)
+        return _edit(connection, book, request, actor, now)
+
+
+def ensure(engine: Engine, cluster: str, now: float) -> bool:
+    """Root, the QOS `normal`, and the cluster's root associations, if they are not there yet; was anything made?"""
+    with told(engine.url), engine.begin() as connection:
+        if connection.execute(select(tables.book.c.version)).scalar() is None:
+            connection.execute(insert(tables.book).values(id=1, version=0, last_id=0))
+        book = _read(connection)
+        puts: list[Record] = []
+        if not any(one.name == "root" for one in book.accounts):
+            puts.append(Account(name="root", description="default root account", organization="root"))
+        if not any(one.name == "root" for one in book.users):
+            puts.append(User(name="root", admin="Administrator"))
+        if not any(one.name == "normal" for one in book.qos):
+            puts.append(Qos(name="normal", description="Normal QOS default"))
+        if not any(one.cluster == cluster and one.account == "root" and not one.user for one in book.associations):
+            puts.append(Association(id=-1, cluster=cluster, account="root", qos="normal"))
+            puts.append(Association(id=-2, cluster=cluster, account="root", user="root", is_default=True))
+        if not puts:
+            return False
+        _edit(connection, book, EditBook(version=book.version, puts=tuple(puts)), "root", now)
+        return True
+
+
+def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now: float) -> BookEdited:
+    last = connection.execute(select(tables.book.c.last_id)).scalar() or 0
+    puts: list[Record] = []
+    for record in request.puts:
+        rules.check_record(record)
+        if (isinstance(record, Association) and record.id <= 0) or (isinstance(record, Qos) and not record.id):
+            last += 1
+            record = replace(record, id=last)
+        puts.append(record)
+    after = applied(book, puts, request.drops)
+    rules.check_book(after)
+    old = _by_key(book)
+    rows = [_told("Remove", record, "", actor, now) for record in request.drops]
+    for record in puts:
+        before = old.get(_key(record))
+        verb = "Add" if before is None else "Modify"
+        rows.append(_told(verb, record, rules.difference(before, record), actor, now))
+    for record in request.drops:
+        table = tables.TABLES[type(record)]
+        names = tables.KEYS[type(record)]
+        connection.execute(delete(table).where(and_(*(table.c[name] == getattr(record, name) for name in names))))
+    for kind in tables.TABLES:
+        some = [asdict(record) for record in puts if type(record) is kind]
+        if some:
+            upsert(connection, tables.TABLES[kind], some)
+    if rows:
+        connection.execute(insert(tables.transactions), rows)
+    done = connection.execute(
+        update(tables.book)
+        .where(tables.book.c.id == 1, tables.book.c.version == book.version)
+        .values(version=book.version + 1, last_id=last)
+    )
+    if done.rowcount != 1:
+        raise rules.BookError("somebody else has changed the accounts at the same moment; try again")
+    return BookEdited(version=book.version + 1)
+
+
+def _told(verb: str, record: Record, info: str, actor: str, now: float) -> dict[str, Any]:
+    return {
+        "at": now,
+        "action": rules.action(verb, record),
+        "actor": actor,
+        "where": rules.named(record),
+        "info": info[:60_000],
+    }
+
+
+def _key(record: Record) -> tuple[Any, ...]:
+    return (type(record), *(getattr(record, name) for name in tables.KEYS[type(record)]))
+
+
+def _by_key(book: Book) -> dict[tuple[Any, ...], Record]:
+    return {_key(record): record for record in _records(book)}
+
+
+def _records(book: Book) -> Iterable[Record]:
+    yield from book.accounts
+    yield from book.users
+    yield from book.coordinators
+    yield from book.wckeys
+    yield from book.associations
+    yield from book.qos
+
+
+def applied(book: Book, puts: Iterable[Record], drops: Iterable[Record]) -> Book:
+    """The book as it would be."""
+    left = _by_key(book)
+    for record in drops:
+        left.pop(_key(record), None)
+    for record in puts:
+        left[_key(record)] = record
+
+    def of(kind: type[Any]) -> tuple[Any, ...]:
+        return tuple(record for record in left.values() if type(record) is kind)
+
+    return replace(
+        book,
+        accounts=of(Account),
+        users=of(User),
+        coordinators=of(Coordinator),
+        wckeys=of(WcKey),
+        associations=of(Association),
+        qos=of(Qos),
+    )

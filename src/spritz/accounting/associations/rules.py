@@ -1,0 +1,167 @@
+"""What must hold in the book, and who may change what. Pure.
+
+Source: sacctmgr(1): AdminLevel, coordinators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.limits.records import SHARES_PARENT, Association, Coordinator, Record, User
+from spritz.notation.errors import NotationError
+from spritz.notation.tres import parse
+
+if TYPE_CHECKING:
+    from spritz.model.limits.records import Book
+
+#: Longest name of anything; longer ones would be cut by some databases.
+NAME_LENGTH = 120
+
+_TRES_FIELDS = frozenset(
+    {"grp_tres", "max_tres", "max_tres_per_node", "max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa"}
+    | {"min_tres_pj"}
+)
+_COUNT_MAX = 0x7FFFFFFF
+
+
+class BookError(SpritzError):
+    """The edit would leave the book in a state that it must not be in."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="ESLURM_INVALID_ACCOUNT")
+
+
+def check_record(record: Record) -> None:
+    """The record by itself. Raises BookError."""
+    for field in record.__struct_fields__:
+        value = getattr(record, field)
+        if isinstance(value, str) and field in _TRES_FIELDS:
+            try:
+                parse(value)
+            except NotationError as error:
+                raise BookError(str(error)) from error
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _COUNT_MAX:
+            raise BookError(f"{field} is out of range: {value}")
+    for field in ("name", "account", "user", "cluster", "partition", "parent"):
+        text = getattr(record, field, "")
+        if len(text) > NAME_LENGTH or not text.isprintable() or any(letter in text for letter in ",:'\"= |"):
+            raise BookError(f"not a name: {text[:NAME_LENGTH]!r}")
+    if not getattr(record, "name", "x") or not getattr(record, "account", "x"):
+        raise BookError("a name is missing")
+    if isinstance(record, Association) and not (0 <= record.shares < SHARES_PARENT or record.shares == SHARES_PARENT):
+        raise BookError(f"Fairshare is out of range: {record.shares}")
+
+
+def check_book(book: Book) -> None:
+    """All of it together: everything named is there, and the tree is one. Raises BookError."""
+    accounts, users = {one.name for one in book.accounts}, {one.name for one in book.users}
+    qos = {one.name for one in book.qos}
+    parents: dict[str, dict[str, str]] = {}
+    seen: set[tuple[str, str, str, str]] = set()
+    for one in book.associations:
+        key = (one.cluster, one.account, one.user, one.partition)
+        if key in seen:
+            raise BookError(f"two associations of account {one.account} user {one.user} on cluster {one.cluster}")
+        seen.add(key)
+        if one.account not in accounts:
+            raise BookError(f"This account '{one.account}' doesn't exist.")
+        if one.user and one.user not in users:
+            raise BookError(f"user {one.user} is not known")
+        if not one.user:
+            parents.setdefault(one.cluster, {})[one.account] = one.parent
+        for name in (one.qos or "").split(",") if one.qos else ():
+            if name not in qos:
+                raise BookError(f"You gave a bad qos '{name}'.")
+        if one.default_qos and one.default_qos not in qos:
+            raise BookError(f"You gave a bad qos '{one.default_qos}'.")
+    for one in book.associations:
+        if one.user and one.account not in parents.get(one.cluster, {}):
+            raise BookError(f"account {one.account} is not on cluster {one.cluster}")
+    for cluster, tree in parents.items():
+        _check_tree(cluster, tree)
+    for item in book.coordinators:
+        if item.account not in accounts or item.user not in users:
+            raise BookError(f"coordinator {item.user} of {item.account}: no such user or account")
+
+
+def _check_tree(cluster: str, parents: dict[str, str]) -> None:
+    sound = {"root"}
+    for account in parents:
+        path: list[str] = []
+        at = account
+        while at not in sound:
+            if at in path:
+                raise BookError(f"account {account} would be above itself on cluster {cluster}")
+            path.append(at)
+            above = parents.get(at)
+            if not above:
+                raise BookError(f"account {at} has no parent on cluster {cluster}")
+            at = above
+        sound.update(path)
+
+
+def check_right(book: Book, name: str, changes: Sequence[Record], *, admin: bool) -> None:
+    """May this person do that? Operators may do all but make people administrators; coordinators change users'
+    associations of their accounts and of those below. Raises SpritzError (ESLURM_ACCESS_DENIED).
+    """
+    level = next((one.admin for one in book.users if one.name == name), "None")
+    if admin or level == "Administrator":
+        return
+    if level == "Operator":
+        old = {one.name: one.admin for one in book.users}
+        if all(not isinstance(one, User) or one.admin == old.get(one.name, "None") for one in changes):
+            return
+    mine = _under(book, {one.account for one in book.coordinators if one.user == name})
+    known = {one.name for one in book.users}
+    if changes and all(_coordinated(one, mine, known) for one in changes):
+        return
+    raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+
+
+def _coordinated(record: Record, mine: set[str], known: set[str]) -> bool:
+    if isinstance(record, Association):
+        return bool(record.user) and record.account in mine
+    if isinstance(record, User):
+        return record.name not in known and record.admin == "None"
+    return isinstance(record, Coordinator) and record.account in mine
+
+
+def _under(book: Book, names: set[str]) -> set[str]:
+    found = set(names)
+    grown = True
+    while grown:
+        more = {one.account for one in book.associations if not one.user and one.parent in found} - found
+        found |= more
+        grown = bool(more)
+    return found
+
+
+def named(record: Record) -> str:
+    """The record in a transaction's words."""
+    if isinstance(record, Association):
+        return f"id_assoc={record.id}" if record.id > 0 else f"{record.account} {record.user}".strip()
+    if isinstance(record, Coordinator):
+        return record.user
+    return record.name
+
+
+_NOUNS = {"Account": "Accounts", "User": "Users", "Coordinator": "Account Coord", "WcKey": "WCKeys"}
+_NOUNS |= {"Association": "Associations", "Qos": "QOS"}
+
+
+def action(verb: str, record: Record) -> str:
+    """`Add Users`, as sacctmgr's list of transactions has it."""
+    return f"{verb} {_NOUNS[type(record).__name__]}"
+
+
+def difference(old: Record | None, new: Record) -> str:
+    """Fields that are not as they were."""
+    fields: Iterable[str] = new.__struct_fields__
+    return ", ".join(
+        f"{field}='{value}'" if isinstance(value, str) else f"{field}={value}"
+        for field in fields
+        if (value := getattr(new, field)) != (getattr(old, field) if old is not None else None)
+        and not (old is None and value in ("", None))
+    )

@@ -1,0 +1,77 @@
+"""The book's tables: one column for each field of the records in `model.limits.records`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, String, Table
+from sqlalchemy.types import TypeEngine
+
+from spritz.accounting.schema import LONG_TEXT, OPTIONS, metadata
+from spritz.model.limits import records
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+#: Texts without a bound that matters; other texts are names.
+_LONG = frozenset(
+    {"description", "organization", "qos", "flags", "grp_tres", "max_tres", "max_tres_per_node", "info", "where"}
+    | {"max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa", "min_tres_pj"}
+)
+
+#: Longest name of anything.
+NAME_LENGTH = 120
+
+
+def _column(name: str, hint: Any, keys: tuple[str, ...]) -> Column[Any]:
+    members = get_args(hint) or (hint,)
+    kind: TypeEngine[Any]
+    if bool in members:
+        kind = Boolean()
+    elif float in members:
+        kind = Double()
+    elif int in members:
+        kind = BigInteger()
+    else:
+        kind = LONG_TEXT if name in _LONG else String(NAME_LENGTH)
+    return Column(name, kind, primary_key=name in keys, nullable=type(None) in members, autoincrement=False)
+
+
+def _table(name: str, record: type[Struct], *keys: str) -> Table:
+    hints = get_type_hints(record)
+    return Table(name, metadata, *(_column(one, hints[one], keys) for one in record.__struct_fields__), **OPTIONS)
+
+
+#: What a record is in the database, and what names it there.
+KEYS: dict[type[records.Record], tuple[str, ...]] = {
+    records.Account: ("name",),
+    records.User: ("name",),
+    records.Coordinator: ("account", "user"),
+    records.WcKey: ("cluster", "name", "user"),
+    records.Association: ("id",),
+    records.Qos: ("name",),
+}
+TABLES: dict[type[records.Record], Table] = {
+    records.Account: _table("accounts", records.Account, "name"),
+    records.User: _table("users", records.User, "name"),
+    records.Coordinator: _table("coordinators", records.Coordinator, "account", "user"),
+    records.WcKey: _table("wckeys", records.WcKey, "cluster", "name", "user"),
+    records.Association: _table("associations", records.Association, "id"),
+    records.Qos: _table("qos", records.Qos, "name"),
+}
+#: one row: how often the book was changed, and the last number given
+book = Table(
+    "book",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("last_id", BigInteger, nullable=False),
+    **OPTIONS,
+)
+transactions = Table(
+    "transactions",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    *(_column(one, get_type_hints(records.Transaction)[one], ()) for one in records.Transaction.__struct_fields__),
+    **OPTIONS,
+)
