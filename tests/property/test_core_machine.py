@@ -31,7 +31,7 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Dependency, EndSignal
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
-from spritz.model.reports import JobGone, PrologEnded, StepFinished, StepStarted, TaskEnd
+from spritz.model.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
 from spritz.model.resources import Allocation, GresRequest, NodeAllocation, mask_text
 from spritz.model.states import JobFlag, JobState
 from spritz.model.step import StepSpec
@@ -49,6 +49,9 @@ SETTINGS = ClusterSettings(
     max_job_count=60,
 )
 callers = st.sampled_from([ALICE, BOB, ROOT])
+prolog_flags = st.sampled_from(
+    [(), (), ("Alloc",), ("Alloc", "Contain"), ("Alloc", "DeferBatch"), ("Alloc", "NoHold"), ("Alloc", "Contain")]
+)
 node_names = st.sampled_from(NODES)
 kinds = st.sampled_from(["after", "afterany", "afterok", "afternotok", "aftercorr"])
 statuses = st.sampled_from([0, 0, 0, 1 << 8, 77 << 8, 78 << 8, 9, 15])
@@ -59,13 +62,13 @@ class Conversation(RuleBasedStateMachine):
 
     jobs: Bundle[int] = Bundle("jobs")
 
-    @initialize(target=jobs, running=st.booleans(), prolog=st.sampled_from([False, False, True]))
-    def begin(self, running: bool, prolog: bool) -> MultipleResults[int]:
+    @initialize(target=jobs, running=st.booleans(), prolog=st.sampled_from([False, False, True]), flags=prolog_flags)
+    def begin(self, running: bool, prolog: bool, flags: tuple[str, ...]) -> MultipleResults[int]:
         """Some jobs are there from the start: most rules need one."""
         self.world = world = World(
             nodes=3,
             hardware=capacity(cpus=4, memory_mib=1000, gpus=2),
-            settings=replace(SETTINGS, prolog_slurmctld=prolog),
+            settings=replace(SETTINGS, prolog_slurmctld=prolog, prolog_flags=flags),
         )
         two_nodes = world.submit(nodes_min=2, nodes_given=True, time_limit_minutes=1)
         array = world.submit(BOB, array="0-3%2", name="a")
@@ -353,12 +356,21 @@ class Conversation(RuleBasedStateMachine):
             job = data.draw(st.sampled_from(configuring))
             self.world.do(PrologEnded(job_id=job.id, restart_count=job.restart_count - late, error=error))
 
-    @rule(count=st.integers(2, 3), age=st.sampled_from([60, 120]), prolog=st.booleans())
-    def reconfigure(self, count: int, age: int, prolog: bool) -> None:
+    @rule(data=st.data(), error=st.sampled_from(["", "", "", "exit status 1"]), late=st.booleans())
+    def node_prolog_ends(self, data: st.DataObject, error: str, late: bool) -> None:
+        """A Prolog has run on a node, for this life of the job or for an earlier one."""
+        waited_for = [(job, name) for job in self.world.state.jobs.values() for name in job.prolog_nodes or ()]
+        if waited_for:
+            job, name = data.draw(st.sampled_from(waited_for))
+            life = job.restart_count - late
+            self.world.do(NodePrologEnded(node=name, job_id=job.id, restart_count=life, error=error))
+
+    @rule(count=st.integers(2, 3), age=st.sampled_from([60, 120]), prolog=st.booleans(), flags=prolog_flags)
+    def reconfigure(self, count: int, age: int, prolog: bool, flags: tuple[str, ...]) -> None:
         world = self.world
         nodes = world.nodes[:count]
         partition = replace(world.partitions[0], nodes=world.names[:count])
-        changed = replace(SETTINGS, min_job_age_seconds=age, prolog_slurmctld=prolog)
+        changed = replace(SETTINGS, min_job_age_seconds=age, prolog_slurmctld=prolog, prolog_flags=flags)
         world.ok(Configure(settings=changed, nodes=nodes, partitions=(partition,)))
 
     @rule(seconds=st.sampled_from([0.5, 5.0, 40.0, 130.0]))

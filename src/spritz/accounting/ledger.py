@@ -360,6 +360,8 @@ NOT_RECORDED = frozenset(
         "EndSignalSent",
         "JobConfigured",
         "JobNodeGone",
+        "JobNodeReady",
+        "JobPrologsBegan",
         "JobPreempted",  # JobEnded, JobSuspended or JobRequeued follows
         "JobsPurged",
         "KillRepeated",

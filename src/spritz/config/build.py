@@ -94,6 +94,7 @@ def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> C
         licenses=_licenses(words("Licenses")),
         enforce=enforced(words("AccountingStorageEnforce")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
+        prolog_flags=_prolog_flags(words("PrologFlags")),
         preemption=preemption_policy(have),
         topologies=topologies,
         topology_optional="TopoOptional" in words("TopologyParam"),
@@ -110,6 +111,12 @@ def enforced(words: Iterable[str]) -> tuple[str, ...]:
     if given & {"limits", "qos", "wckeys"}:
         given.add("associations")
     return tuple(sorted(given - {"all", "1"}))
+
+
+def _prolog_flags(words: tuple[str, ...]) -> tuple[str, ...]:
+    """With what they imply. Source: slurm.conf(5) PrologFlags."""
+    implied = ("Alloc",) if {"Contain", "DeferBatch"} & set(words) else ()
+    return tuple(dict.fromkeys((*implied, *words)))
 
 
 def priority_policy(have: Settings) -> PriorityPolicy:

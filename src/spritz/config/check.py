@@ -69,6 +69,9 @@ def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
         message = "PropagateResourceLimits and PropagateResourceLimitsExcept exclude each other"
         diagnostics.error(place, message, key="PropagateResourceLimitsExcept")
     _consumables(parsed, diagnostics)
+    if settings.has_option("PrologFlags", "NoHold") and {"Contain", "X11"} & set(settings.words("PrologFlags")):
+        place, message = settings.places.get("PrologFlags"), "PrologFlags=NoHold cannot go with Contain or X11"
+        diagnostics.error(place, message, key="PrologFlags")
     _preemption(parsed, diagnostics)
     _ports(parsed, diagnostics)
 

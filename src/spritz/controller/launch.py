@@ -33,6 +33,7 @@ class Letters:
         self._blobs = blobs
         self._term = term
         self._writers: dict[type[Effect], Callable[..., Struct | None]] = {
+            core_effects.LaunchPrologOn: self._launch_prolog,
             core_effects.LaunchBatchOn: self._launch_batch,
             core_effects.LaunchStepOn: self._launch_step,
             core_effects.TerminateJobOn: self._terminate_job,
@@ -58,6 +59,12 @@ class Letters:
         nodes = self._state().nodes
         names = job.allocation.names if job.allocation is not None else ()
         return tuple(nodes[name].config.address or name if name in nodes else name for name in names)
+
+    def _launch_prolog(self, effect: core_effects.LaunchPrologOn) -> Struct | None:
+        job = self._running(effect.job_id, effect.restart_count)
+        if job is None or effect.node not in (job.prolog_nodes or ()):
+            return None
+        return launch.LaunchProlog(term=self._term, node=effect.node, job=job)
 
     def _launch_batch(self, effect: core_effects.LaunchBatchOn) -> Struct | None:
         job = self._running(effect.job_id, effect.restart_count)

@@ -50,7 +50,7 @@ class SitePrograms:
         state = context.machine.state
         for number in state.running:
             self._running[number] = state.jobs[number]
-            if state.jobs[number].flags & JobFlag.CONFIGURING:
+            if _configures(state.jobs[number]):
                 self._begin_prolog(state.jobs[number])
 
     def _listen(self, events: Sequence[Event]) -> None:
@@ -64,7 +64,7 @@ class SitePrograms:
         if job is None:
             return
         self._running[job.id] = job
-        if event.configuring:
+        if event.configuring and _configures(job):
             self._context.writer.when_durable(lambda: self._begin_prolog(job))
 
     def _ended(self, event: job_events.JobEnded) -> None:
@@ -107,13 +107,18 @@ class SitePrograms:
 
     def _still_configures(self, job: Job) -> bool:
         now = self._context.machine.state.jobs.get(job.id)
-        return now is not None and now.restart_count == job.restart_count and bool(now.flags & JobFlag.CONFIGURING)
+        return now is not None and now.restart_count == job.restart_count and _configures(now)
 
     async def _run(self, program: str, job: Job, script_context: str) -> str:
         settings = self._context.configuration.loaded.settings
         variables = variables_of(job, script_context, self._context.configuration.settings.cluster_name)
         variables["SLURM_CONF"] = self._context.configuration.path
         return await run_programs((program,), variables, float(settings.integer("PrologEpilogTimeout")))
+
+
+def _configures(job: Job) -> bool:
+    """PrologSlurmctld is to run; the nodes' Prologs come after it."""
+    return bool(job.flags & JobFlag.CONFIGURING) and job.prolog_nodes is None
 
 
 def variables_of(job: Job, script_context: str, cluster_name: str) -> dict[str, str]:

@@ -33,6 +33,13 @@ class LaunchStepOn(Effect, frozen=True, kw_only=True):
     step_id: int
 
 
+class LaunchPrologOn(Effect, frozen=True, kw_only=True):
+    """Run the job's Prolog now (`launch.LaunchProlog`)."""
+
+    job_id: int
+    restart_count: int
+
+
 class TerminateJobOn(Effect, frozen=True, kw_only=True):
     """End all of the job on the node and report JobGone (`launch.TerminateJob`).
 

@@ -67,6 +67,11 @@ def _job_breaches(state: State, job: Job) -> Iterator[str]:
             yield f"{who}: runs with open dependencies"
     if job.flags & CONFIGURING and job.state is not JobState.RUNNING:
         yield f"{who}: CONFIGURING without running"
+    if job.prolog_nodes is not None:
+        if not job.state.active or job.allocation is None or not set(job.prolog_nodes) <= set(job.allocation.names):
+            yield f"{who}: prologs run on {job.prolog_nodes}"
+        if job.flags & CONFIGURING and not job.prolog_nodes:
+            yield f"{who}: CONFIGURING, and no prolog runs"
     if job.state.ended and not job.ended_at:
         yield f"{who}: ended without a time"
     if job.state is JobState.PENDING:

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.effects import Effect, LaunchBatchOn, LaunchStepOn, SuspendOn, TerminateJobOn, TerminateStepOn
+from spritz.core.effects import (
+    Effect,
+    LaunchBatchOn,
+    LaunchPrologOn,
+    LaunchStepOn,
+    SuspendOn,
+    TerminateJobOn,
+    TerminateStepOn,
+)
 from spritz.core.flags import COMPLETING, CONFIGURING
-from spritz.model.ids import STEP_BATCH
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -35,11 +43,13 @@ def pending_effects(state: State, node: str | None = None) -> list[Effect]:
 def _job_effects(state: State, job: Job, node: str | None) -> list[Effect]:
     if job.flags & COMPLETING:
         return [terminate(job, name) for name in job.completing if node is None or name == node]
-    if job.flags & CONFIGURING:
-        return []  # PrologSlurmctld runs
-    effects: list[Effect] = []
+    effects: list[Effect] = [
+        launch_prolog(job, name) for name in job.prolog_nodes or () if node is None or name == node
+    ]
     for step in state.steps.get(job.id, {}).values():
-        effects += _step_effects(step, node)
+        # While a job is CONFIGURING prologs run, and only its container waits with them.
+        if not job.flags & CONFIGURING or step.step_id == STEP_EXTERN:
+            effects += _step_effects(step, node)
     if job.state is JobState.SUSPENDED and job.allocation is not None:
         effects += [
             SuspendOn(node=name, job_id=job.id, restart_count=job.restart_count)
@@ -54,6 +64,11 @@ def _step_effects(step: Step, node: str | None) -> list[Effect]:
     if step.cancelled:
         effects += [terminate_step(step, name) for name in step.running_nodes if node is None or name == node]
     return effects
+
+
+def launch_prolog(job: Job, node: str) -> Effect:
+    """Run the job's Prolog on `node`."""
+    return LaunchPrologOn(node=node, job_id=job.id, restart_count=job.restart_count)
 
 
 def launch(step: Step, node: str) -> Effect:

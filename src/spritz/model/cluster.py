@@ -96,6 +96,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     enforce: tuple[str, ...] = ()
     #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
     prolog_slurmctld: bool = False
+    #: PrologFlags, with what they imply (Contain and DeferBatch: Alloc)
+    prolog_flags: tuple[str, ...] = ()
     preemption: PreemptionPolicy = PreemptionPolicy()
     #: networks; the first is that of partitions which name none
     topologies: tuple[Topology, ...] = ()

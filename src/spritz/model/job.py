@@ -274,3 +274,5 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     completing_life: int = 0
     #: --immediate: cancelled unless it has started by then (0.0: not asked)
     start_by_at: float = 0.0
+    #: PrologFlags=Alloc: nodes on which the Prolog of this life has not ended yet; None: it runs before the first step
+    prolog_nodes: tuple[str, ...] | None = None

@@ -42,6 +42,17 @@ class LaunchStep(Struct, frozen=True, kw_only=True):
     node_addresses: tuple[str, ...] = ()
 
 
+class LaunchProlog(Struct, frozen=True, kw_only=True):
+    """Run the Prolog for `job`, which has just got its allocation; ends with NodePrologEnded. Ack: `Accepted`.
+
+    Once for each life of the job; where no Prolog is configured it has ended well at once.
+    """
+
+    term: int
+    node: str
+    job: Job
+
+
 class SignalTasks(Struct, frozen=True, kw_only=True):
     """Send `signal` on `node` to the tasks of one step, or (step_id None) of all; `batch`/`full` as in CancelJobs.
     Ack: `Accepted`."""

@@ -150,6 +150,16 @@ class PrologEnded(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+class NodePrologEnded(Struct, frozen=True, kw_only=True):
+    """The Prolog of a job that was to run at its allocation has ended on a node; `error` is what went wrong, "" if
+    nothing did. Reply: `Done`."""
+
+    node: str
+    job_id: int
+    restart_count: int
+    error: str = ""
+
+
 class NodeLost(Struct, frozen=True, kw_only=True):
     """SlurmdTimeout passed without an answer. Internal: the controller's own shell says so."""
 

@@ -19,6 +19,7 @@ from spritz.model.launch import (
     Accepted,
     AttachClient,
     LaunchBatch,
+    LaunchProlog,
     LaunchStep,
     NotifyTasks,
     SignalTasks,
@@ -62,6 +63,7 @@ _LEFTOVER_SECONDS = 60.0
 
 #: Orders that name a node.
 ORDERS: tuple[type[Struct], ...] = (
+    LaunchProlog,
     LaunchBatch,
     LaunchStep,
     SignalTasks,
@@ -74,12 +76,14 @@ ORDERS: tuple[type[Struct], ...] = (
 
 
 class _NodeHere:
-    __slots__ = ("machine", "setup", "spool", "spool_id")
+    __slots__ = ("machine", "serial", "setup", "spool", "spool_id")
 
     def __init__(self, machine: Machine, spool: spools.Spool, setup: NodeSetup) -> None:
         self.machine = machine
         self.spool = spool
         self.spool_id = ""
+        #: PrologFlags=Serial: whoever runs a Prolog or Epilog holds it
+        self.serial = asyncio.Lock()
         self.setup = setup
 
 
@@ -423,16 +427,24 @@ class Agent:
     async def _prolog(self, here: _NodeHere, action: decided.RunProlog) -> None:
         job = action.job
         variables = hook_variables(job, "prolog_slurmd", here.setup.facts)
-        problem = await run_programs(self._hooks.prolog, variables, self._hooks.prolog_seconds)
+        problem = await self._run_hooks(here, self._hooks.prolog, variables, self._hooks.prolog_seconds)
         if problem:
             self._log.error("prolog.failed", job_id=job.id, node=here.machine.node, problem=problem)
         now = self._clock.now()
         self._carry_out(here, here.machine.prolog_ended(job, not problem, f"Prolog error: {problem}", now))
 
+    async def _run_hooks(
+        self, here: _NodeHere, programs: tuple[str, ...], variables: Mapping[str, str], seconds: float
+    ) -> str:
+        if not self._hooks.serial:
+            return await run_programs(programs, variables, seconds)
+        async with here.serial:
+            return await run_programs(programs, variables, seconds)
+
     async def _epilog(self, here: _NodeHere, action: decided.RunEpilog) -> None:
         job = action.job
         variables = hook_variables(job, "epilog_slurmd", here.setup.facts)
-        problem = await run_programs(self._hooks.epilog, variables, self._hooks.epilog_seconds)
+        problem = await self._run_hooks(here, self._hooks.epilog, variables, self._hooks.epilog_seconds)
         if problem:
             self._log.error("epilog.failed", job_id=job.id, node=here.machine.node, problem=problem)
         self._carry_out(here, here.machine.epilog_ended(job, not problem))

@@ -3,7 +3,8 @@
 Every entry returns actions for the shell to carry out, in order. No clock, no I/O. One Machine per node.
 
 A job is known from its first launch (or adoption) until it is *gone*: no step of it is left and its Epilog has run.
-    launch ─▶ Prolog (once per job) ─▶ supervisor started ─▶ its end ─▶ reported ─▶ acknowledged (spool removed)
+    launch (or LaunchProlog, at the allocation) ─▶ Prolog (once per job)
+    launch ─▶ supervisor started ─▶ its end ─▶ reported ─▶ acknowledged (spool removed)
     batch script over, or TerminateJob ─▶ all steps are ended ─▶ Epilog ─▶ gone ─▶ JobGone (or `job_gone` in the report)
 
 Invariants: the same (job, restart count, step) is never started twice; an order of a lower term is refused; Prolog and
@@ -23,6 +24,7 @@ from spritz.model.job import Job
 from spritz.model.launch import (
     AttachClient,
     LaunchBatch,
+    LaunchProlog,
     LaunchStep,
     NotifyTasks,
     SignalTasks,
@@ -30,12 +32,12 @@ from spritz.model.launch import (
     TerminateJob,
     TerminateStep,
 )
-from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, TaskEnd
+from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished, TaskEnd
 from spritz.model.states import JobState
 
 StepKey = RunningStep
 Life = tuple[int, int]
-Report = StepFinished | JobGone | NodeTrouble
+Report = StepFinished | JobGone | NodePrologEnded | NodeTrouble
 
 #: Ended steps and jobs that are remembered, so that a message that comes late or twice starts nothing.
 REMEMBERED_MAX = 10_000
@@ -137,7 +139,7 @@ Actions = list[Action]
 class _JobHere:
     """A job on this node. `steps` are those whose end has not been seen; `queued` wait for the Prolog."""
 
-    __slots__ = ("epilog", "job", "over", "prolog", "queued", "steps", "suspended", "wants_gone")
+    __slots__ = ("epilog", "job", "over", "prolog", "queued", "steps", "suspended", "wants_gone", "wants_prolog")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -146,6 +148,8 @@ class _JobHere:
         #: "", "running", "done" or "failed"
         self.prolog = ""
         self.epilog = ""
+        #: the controller is to be told how the Prolog ends
+        self.wants_prolog = False
         #: no further step may start
         self.over = False
         #: the controller is to be told when it is gone
@@ -168,6 +172,7 @@ class Machine:
         self._ended: dict[StepKey, bool] = {}
         self._gone: dict[Life, None] = {}
         self._handlers: dict[type[Struct], Callable[..., Actions | Rejection]] = {
+            LaunchProlog: self._launch_prolog,
             LaunchBatch: self._launch,
             LaunchStep: self._launch,
             SignalTasks: self._signal,
@@ -202,6 +207,25 @@ class Machine:
         """Whether any job is here."""
         return bool(self._jobs)
 
+    def _launch_prolog(self, message: LaunchProlog) -> Actions:
+        life = (message.job.id, message.job.restart_count)
+        entry = self._jobs.get(life)
+        if life in self._gone or (entry is not None and entry.over):
+            return []  # its end is told, and says it all
+        if entry is None:
+            entry = self._jobs[life] = _JobHere(message.job)
+        entry.wants_prolog = True
+        if entry.prolog == "running":
+            return []
+        if self.has_prolog and entry.prolog == "":
+            entry.prolog = "running"
+            return [RunProlog(message.job)]
+        entry.prolog = "done"
+        return [self._prolog_told(life, "")]
+
+    def _prolog_told(self, life: Life, error: str) -> Send:
+        return Send(NodePrologEnded(node=self.node, job_id=life[0], restart_count=life[1], error=error))
+
     def _launch(self, message: LaunchBatch | LaunchStep) -> Actions | Rejection:
         key = _key(message)
         life = (key.job_id, key.restart_count)
@@ -212,6 +236,9 @@ class Machine:
             return Rejection(code="ESLURM_ALREADY_DONE")
         if entry is None:
             entry = self._jobs[life] = _JobHere(message.job)
+            waited_for = message.job.prolog_nodes
+            if waited_for is not None and self.node not in waited_for:
+                entry.prolog = "done"  # in an earlier life of this daemon, at the allocation
         elif key.step_id in entry.steps or any(_key(one) == key for one in entry.queued):
             return []
         elif entry.over:
@@ -243,6 +270,8 @@ class Machine:
             return [SignalStep(key, message.signal, shell_only)] if key is not None else []
         actions: Actions = []
         for step_id, key in entry.steps.items():
+            if step_id == STEP_EXTERN:
+                continue  # signals are for what the user runs
             is_batch = step_id == STEP_BATCH
             if is_batch and not (message.batch or message.full):
                 continue
@@ -386,10 +415,13 @@ class Machine:
         entry.prolog = "done" if ok else "failed"
         waiting, entry.queued = entry.queued, []
         if ok:
-            started = [action for message in waiting for action in self._start(entry, message)]
+            started: Actions = [self._prolog_told(life, "")] if entry.wants_prolog else []
+            started += [action for message in waiting for action in self._start(entry, message)]
             return started + self._go_on(life, entry)
         entry.over = True
         actions: Actions = [Send(NodeTrouble(name=self.node, reason="Prolog error"))]
+        if entry.wants_prolog:
+            actions.append(self._prolog_told(life, error))
         for message in waiting:
             key = _key(message)
             self._remember_end(key)

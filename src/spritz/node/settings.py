@@ -29,6 +29,8 @@ class Hooks(Struct, frozen=True, kw_only=True):
     epilog: tuple[str, ...] = ()
     prolog_seconds: float = 0.0
     epilog_seconds: float = 0.0
+    #: one at a time on each node (PrologFlags=Serial)
+    serial: bool = False
     health_program: str = ""
     health_seconds: float = 0.0
     health_states: tuple[str, ...] = ()
@@ -158,6 +160,7 @@ def daemon_settings(
             epilog=_programs(have["Epilog"]),
             prolog_seconds=float(have.integer("PrologTimeout")) or both,
             epilog_seconds=float(have.integer("EpilogTimeout")) or both,
+            serial=have.has_option("PrologFlags", "Serial"),
             health_program=have.text("HealthCheckProgram"),
             health_seconds=float(have.integer("HealthCheckInterval")),
             health_states=_programs(have["HealthCheckNodeState"]),

@@ -239,6 +239,8 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
 #: Kinds that change nothing a cycle looks at.
 IGNORED: frozenset[type[Event]] = frozenset(
     {
+        job_events.JobPrologsBegan,
+        job_events.JobNodeReady,
         job_events.JobConfigured,
         job_events.EndSignalSent,
         job_events.KillRepeated,

@@ -163,9 +163,10 @@ RequeueExit=1-3,18
 SelectTypeParameters=CR_CPU_Memory,CR_Pack_Nodes
 SchedulerParameters=bf_window=2880,Defer,max_script_size=1000
 DependencyParameters=kill_invalid_depend,max_depend_depth=3
-PrologFlags=Alloc
+PrologFlags=Contain,Serial
 """
     found = loaded(tmp_path, text).cluster
+    assert found.prolog_flags == ("Alloc", "Contain", "Serial")
     assert found.requeue_exit == (1, 2, 3, 18)
     assert (found.consumable, found.memory_consumable) == ("cpu", True)
     assert found.scheduler_parameters == (("bf_window", "2880"), ("defer", ""), ("max_script_size", "1000"))

@@ -60,10 +60,17 @@ def test_every_command_and_report_has_a_decision() -> None:
 
 
 def test_the_scheduler_follows_every_event_about_jobs_and_nodes() -> None:
-    """Steps do not matter to it; nor do signals, and kills that are repeated."""
+    """Steps do not matter to it; nor do prologs, signals, and kills that are repeated."""
     unseen = {name for name, event in ALL_EVENTS.items() if event not in HANDLERS}
     steps = {"StepOpened", "StepLaunched", "StepNodeEnded", "StepEnded", "StepCancelled"}
-    assert unseen == steps | {"EndSignalSent", "JobConfigured", "KillRepeated", "TimeSliceEnded"}
+    assert unseen == steps | {
+        "EndSignalSent",
+        "JobConfigured",
+        "JobNodeReady",
+        "JobPrologsBegan",
+        "KillRepeated",
+        "TimeSliceEnded",
+    }
 
 
 def test_what_is_no_command_is_a_programming_error() -> None:

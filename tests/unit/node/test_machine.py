@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
+from msgspec import structs
 
 from spritz.model.errors import Rejection
-from spritz.model.ids import STEP_BATCH
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.job import Job, JobSpec
-from spritz.model.launch import LaunchBatch, LaunchStep, SignalTasks, TerminateJob, TerminateStep
-from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished
+from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignalTasks, TerminateJob, TerminateStep
+from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node import machine as actions
@@ -257,3 +258,63 @@ def test_old_ends_are_forgotten_but_never_before_they_are_acknowledged(monkeypat
         if key != kept:
             machine.acknowledged(report)
     assert machine.running == (kept,)
+
+
+WAITING = structs.replace(JOB, prolog_nodes=("n1",))
+
+
+def prolog_order(job: Job = WAITING) -> LaunchProlog:
+    """The Prolog is to run now."""
+    return LaunchProlog(term=1, node="n1", job=job)
+
+
+def told(error: str = "") -> NodePrologEnded:
+    return NodePrologEnded(node="n1", job_id=5, restart_count=0, error=error)
+
+
+def test_a_prolog_ordered_at_the_allocation_runs_once_and_is_told_of() -> None:
+    machine = Machine("n1", prolog=True)
+    assert isinstance(only(done(machine.handle(prolog_order(), 1)), actions.RunProlog), actions.RunProlog)
+    assert machine.handle(prolog_order(), 1) == []
+    assert reports(machine.prolog_ended(WAITING, True, "", 2.0)) == [told()]
+    assert reports(machine.handle(prolog_order(), 1)) == [told()], "the controller has not heard of it"
+    only(done(machine.handle(LAUNCH, 1)), actions.StartSupervisor)
+
+
+def test_where_there_is_no_prolog_it_has_ended_at_once() -> None:
+    assert reports(Machine("n1").handle(prolog_order(), 1)) == [told()]
+
+
+def test_a_step_waits_for_the_prolog_that_runs_since_the_allocation() -> None:
+    machine = Machine("n1", prolog=True)
+    machine.handle(prolog_order(), 1)
+    assert machine.handle(launch_step(0), 1) == []
+    found = machine.prolog_ended(WAITING, True, "", 2.0)
+    assert [type(one) for one in found] == [actions.Send, actions.StartSupervisor]
+
+
+def test_a_failing_prolog_is_told_of_and_drains_the_node() -> None:
+    machine = Machine("n1", prolog=True)
+    machine.handle(prolog_order(), 1)
+    found = reports(machine.prolog_ended(WAITING, False, "Prolog error: exit status 1", 2.0))
+    assert found == [
+        NodeTrouble(name="n1", reason="Prolog error"),
+        told("Prolog error: exit status 1"),
+        JobGone(node="n1", job_id=5, restart_count=0),
+    ]
+    assert machine.handle(prolog_order(), 1) == []
+
+
+def test_a_prolog_that_ran_at_the_allocation_does_not_run_again_for_a_step() -> None:
+    """The daemon has been started anew meanwhile: the message says that the node is ready."""
+    ready = structs.replace(JOB, prolog_nodes=())
+    message = structs.replace(LAUNCH, job=ready)
+    only(done(Machine("n1", prolog=True).handle(message, 1)), actions.StartSupervisor)
+    only(done(Machine("n1", prolog=True).handle(LAUNCH, 1)), actions.RunProlog)
+
+
+def test_signals_for_the_whole_job_pass_the_container_by() -> None:
+    machine = started(Machine("n1"), 0, STEP_EXTERN)
+    found = done(machine.handle(SignalTasks(term=1, node="n1", job_id=5, restart_count=0, signal=10, full=True), 1))
+    keys = [one.key.step_id for one in found if isinstance(one, actions.SignalStep)]
+    assert sorted(keys) == [0, STEP_BATCH]

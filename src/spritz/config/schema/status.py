@@ -123,6 +123,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "RoutePlugin": frozenset({"route/default"}),
     "AuthType": frozenset({"auth/slurm"}),
     "CredType": frozenset({"cred/slurm"}),
+    "PrologFlags": frozenset({"Alloc", "Contain", "DeferBatch", "ForceRequeueOnFail", "NoHold", "Serial"}),
     "SelectTypeParameters": frozenset(_SELECT.split()),
     "HealthCheckNodeState": frozenset({"ANY", "IDLE", "START_ONLY"}),
     "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE"}),

@@ -13,14 +13,22 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import Done
 from spritz.model.errors import Rejection, SpritzError
-from spritz.model.reports import JobGone, NodeSamples, NodeTrouble, RegisterNode, StepFinished, StepStarted
+from spritz.model.reports import (
+    JobGone,
+    NodePrologEnded,
+    NodeSamples,
+    NodeTrouble,
+    RegisterNode,
+    StepFinished,
+    StepStarted,
+)
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
 
 #: Reports that go to the core as they are.
-PLAIN_REPORTS: tuple[type[Struct], ...] = (StepStarted, StepFinished, JobGone, NodeTrouble)
+PLAIN_REPORTS: tuple[type[Struct], ...] = (StepStarted, StepFinished, NodePrologEnded, JobGone, NodeTrouble)
 
 
 class Reports:

@@ -30,6 +30,7 @@ from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
 from spritz.model.commands.step import CreateStep
 from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
+from spritz.model.ids import STEP_EXTERN
 from spritz.model.queries import AllocationGranted, AwaitAllocation, AwaitEnd, JobEndedReply
 from spritz.model.states import JobFlag, JobState
 
@@ -193,7 +194,8 @@ class Waiting:
                 awaited = job.state is JobState.PENDING and job_id in self._parked
                 if awaited or any(holder.is_connected for holder in holders):
                     return
-                if not state.steps.get(job_id) and not any(holder.is_there() for holder in holders):
+                steps = state.steps.get(job_id, {}).keys() - {STEP_EXTERN}
+                if not steps and not any(holder.is_there() for holder in holders):
                     self._cancel(job_id, "its client is gone")
                     return
         finally:

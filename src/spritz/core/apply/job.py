@@ -142,7 +142,7 @@ def _started(state: State, event: events.JobStarted) -> None:
     job = replace(
         state.jobs[event.job_id],
         state=JobState.RUNNING,
-        reason=Reason.NONE,
+        reason=Reason.PROLOG if event.configuring else Reason.NONE,
         reason_detail="",
         partition=allocation.partition,
         dependencies=(),
@@ -182,9 +182,22 @@ def _started(state: State, event: events.JobStarted) -> None:
         )
 
 
+def _prologs_began(state: State, event: events.JobPrologsBegan) -> None:
+    job = state.jobs[event.job_id]
+    assert job.allocation is not None, f"{event} of a job without nodes"
+    state.put_job(replace(job, prolog_nodes=job.allocation.names))
+
+
+def _node_ready(state: State, event: events.JobNodeReady) -> None:
+    job = state.jobs[event.job_id]
+    left = tuple(name for name in job.prolog_nodes or () if name != event.node)
+    state.put_job(replace(job, prolog_nodes=left))
+
+
 def _configured(state: State, event: events.JobConfigured) -> None:
     job = state.jobs[event.job_id]
-    state.put_job(replace(job, flags=job.flags & ~CONFIGURING))
+    reason = Reason.NONE if job.reason is Reason.PROLOG else job.reason
+    state.put_job(replace(job, flags=job.flags & ~CONFIGURING, reason=reason))
 
 
 def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
@@ -229,7 +242,10 @@ def _node_failed(state: State, event: events.JobNodeFailed) -> None:
     tasks = tuple(allocation.tasks[rank] for rank in kept) if allocation.tasks else ()
     nodes = tuple(allocation.nodes[rank] for rank in kept)
     state.uses[event.node].give_back(job.id)
-    state.put_job(replace(job, allocation=replace(allocation, nodes=nodes, tasks=tasks), failed_node=event.node))
+    job = replace(job, allocation=replace(allocation, nodes=nodes, tasks=tasks), failed_node=event.node)
+    if job.prolog_nodes:
+        job = replace(job, prolog_nodes=tuple(name for name in job.prolog_nodes if name != event.node))
+    state.put_job(job)
 
 
 def _ended(state: State, event: events.JobEnded) -> None:
@@ -253,6 +269,8 @@ def _ended(state: State, event: events.JobEnded) -> None:
     )
     if old.flags & CONFIGURING:
         job = replace(job, flags=job.flags & ~CONFIGURING)
+    if old.prolog_nodes is not None:
+        job = replace(job, prolog_nodes=None)
     if old.preempt_action:
         job = replace(job, preempt_action="")
     if old.state is JobState.PENDING:
@@ -376,6 +394,8 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.DependenciesChanged: _dependencies_changed,
     events.JobsNoted: _noted,
     events.JobStarted: _started,
+    events.JobPrologsBegan: _prologs_began,
+    events.JobNodeReady: _node_ready,
     events.JobConfigured: _configured,
     events.EndSignalSent: _end_signal_sent,
     events.JobSuspended: _suspended,

@@ -17,6 +17,7 @@ from spritz.core.decide import (
     hold,
     nodes,
     plan,
+    prolog,
     registration,
     reports,
     requeue,
@@ -67,7 +68,8 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     said.StepStarted: reports.step_started,
     said.StepFinished: reports.step_finished,
     said.JobGone: reports.job_gone,
-    said.PrologEnded: reports.prolog_ended,
+    said.PrologEnded: prolog.site_ended,
+    said.NodePrologEnded: prolog.node_ended,
 }
 
 #: what only the controller itself and its node daemons say; the api never passes it on from users

@@ -19,6 +19,7 @@ from spritz.core.priority import PRIORITY_MAX, initial_priority
 from spritz.core.turn import Turn
 from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
+from spritz.model.ids import STEP_EXTERN
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeState
@@ -127,7 +128,7 @@ def _close_steps(turn: Turn, job_id: int, life: int, node: str) -> None:
                     job_id=job_id,
                     step_id=step.step_id,
                     node=node,
-                    state=JobState.CANCELLED,
+                    state=JobState.COMPLETED if step.step_id == STEP_EXTERN else JobState.CANCELLED,
                     exit_status=step.exit_status,
                 )
             )

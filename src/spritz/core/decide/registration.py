@@ -15,7 +15,7 @@ from spritz.core.pending import pending_effects
 from spritz.core.turn import Refused, Turn
 from spritz.model.events.cluster import NodeRegistered
 from spritz.model.events.step import StepLaunched
-from spritz.model.ids import STEP_BATCH, STEP_EXTERN
+from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import Registered
 from spritz.model.states import NodeFlag, NodeState
 
@@ -133,8 +133,7 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
             _settle_job(turn, job, name, alive, forgot=forgot)
     expected = _expected(turn.state, name)
     for job_id, life, step_id in sorted(alive):
-        # The extern step comes and goes with its job, unseen by the controller.
-        if (job_id, life, step_id) not in expected and not (step_id == STEP_EXTERN and (job_id, life) in expected):
+        if (job_id, life, step_id) not in expected:
             turn.ask(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
     turn.effects += pending_effects(turn.state, name)
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.ending import end_job, may_requeue, node_gone, requeue_job
 from spritz.core.decide.preempt import finish
 from spritz.core.exit_status import exit_code_of, signal_of, worse
-from spritz.core.flags import COMPLETING, CONFIGURING
-from spritz.core.pending import launch
+from spritz.core.flags import COMPLETING
 from spritz.model.commands.job import Done
-from spritz.model.events.job import JobConfigured
 from spritz.model.events.step import StepEnded, StepLaunched, StepNodeEnded
-from spritz.model.ids import STEP_BATCH
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.core.turn import Turn
     from spritz.model.job import Job
-    from spritz.model.reports import JobGone, PrologEnded, StepFinished, StepStarted
+    from spritz.model.reports import JobGone, StepFinished, StepStarted
     from spritz.model.step import Step
 
 DONE = Done()
@@ -64,26 +62,6 @@ def job_gone(turn: Turn, report: JobGone) -> Done:
     return DONE
 
 
-def prolog_ended(turn: Turn, report: PrologEnded) -> Done:
-    """PrologSlurmctld has run: launch the job's script. If it failed, a batch job queues again and others are ended.
-
-    Source: slurm.conf(5) PrologSlurmctld.
-    """
-    job = turn.state.jobs.get(report.job_id)
-    if job is None or job.restart_count != report.restart_count or not job.flags & CONFIGURING:
-        return DONE
-    if not report.error:
-        turn.record(JobConfigured(at=turn.now, job_id=job.id))
-        step = turn.state.steps.get(job.id, {}).get(STEP_BATCH)
-        if step is not None:
-            turn.ask(launch(step, step.nodes[0].allocation.node))
-    elif may_requeue(turn.state, job):
-        _try_again(turn, job, (), "")
-    else:
-        end_job(turn, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
-    return DONE
-
-
 def _gone(turn: Turn, job_id: int, life: int, node: str) -> None:
     job = turn.state.jobs.get(job_id)
     if job is not None and node in job.completing and job.completing_life == life:
@@ -97,7 +75,8 @@ def _live_step(state: State, job_id: int, life: int, step_id: int) -> Step | Non
 
 
 def _end_step_on(turn: Turn, step: Step, report: StepFinished) -> None:
-    status = report_status(report)
+    # The container of the job (PrologFlags=Contain) is ended by us: how its process takes that says nothing.
+    status = 0 if step.step_id == STEP_EXTERN else report_status(report)
     if len(step.running_nodes) > 1:
         turn.record(
             StepNodeEnded(
@@ -204,12 +183,16 @@ def _launch_failed(turn: Turn, job: Job, report: StepFinished, gone: tuple[str, 
             failed_node=report.node,
         )
         return
-    options = dict(turn.state.settings.scheduler_parameters)
-    held = report.error_kind == "prolog" and "nohold_on_prolog_fail" not in options
-    _try_again(turn, job, gone, report.node, held=held)
+    try_again(turn, job, gone, report.node, held=report.error_kind == "prolog" and holds_on_prolog_fail(turn.state))
 
 
-def _try_again(turn: Turn, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False) -> None:
+def holds_on_prolog_fail(state: State) -> bool:
+    """SchedulerParameters=nohold_on_prolog_fail is not set."""
+    return "nohold_on_prolog_fail" not in dict(state.settings.scheduler_parameters)
+
+
+def try_again(turn: Turn, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False) -> None:
+    """Queue a job again that could not be launched: held if it is to be, or has been tried too often."""
     tired = job.restart_count >= turn.state.settings.max_batch_requeue
     requeue_job(
         turn,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.decide import prolog
 from spritz.core.decide.accounts import limit_refusal
 from spritz.core.decide.arrays import split
 from spritz.core.decide.dependency import job_started
@@ -16,9 +17,8 @@ from spritz.core.eligibility import eligible
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import cpu_mask, gres_misfit, usable_memory_mib
 from spritz.core.licenses import choose
-from spritz.core.pending import launch
 from spritz.model.events.job import JobStarted
-from spritz.model.ids import INFINITE, STEP_BATCH
+from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.resources import mask_of
 from spritz.model.sharing import jobs_per_cpu
@@ -192,12 +192,12 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
             time_limit_minutes=minutes,
             licenses=(choose(turn.state, job.spec.licenses) or ()) if job.spec.licenses else (),
             ends_at=0.0 if minutes >= INFINITE else turn.now + minutes * 60.0,
-            configuring=turn.state.settings.prolog_slurmctld,
+            configuring=prolog.comes_first(turn.state.settings),
             priority=start.priority,
         )
     )
-    if job.spec.batch and not turn.state.settings.prolog_slurmctld:
-        turn.ask(launch(turn.state.steps[job.id][STEP_BATCH], start.allocation.nodes[0].node))
+    if not turn.state.settings.prolog_slurmctld:
+        prolog.prepare(turn, turn.state.jobs[job.id])
     wait_for_slice(turn, turn.state.jobs[job.id])
     job_started(turn, job)
 

@@ -99,14 +99,27 @@ class JobStarted(Event, frozen=True, kw_only=True):
     ends_at: float = 0.0
     #: (name, count) of what it took from the stock, until it ends
     licenses: tuple[tuple[str, int], ...] = ()
-    #: PrologSlurmctld runs first: nothing is launched before JobConfigured
+    #: PrologSlurmctld or Prologs run first: nothing is launched before JobConfigured
     configuring: bool = False
     #: in force when it started (0: the record's)
     priority: int = 0
 
 
+class JobPrologsBegan(Event, frozen=True, kw_only=True):
+    """PrologFlags=Alloc: the Prolog runs on every node of the job now, and not before its first step there."""
+
+    job_id: int
+
+
+class JobNodeReady(Event, frozen=True, kw_only=True):
+    """The job's Prolog has ended well on `node`."""
+
+    job_id: int
+    node: str
+
+
 class JobConfigured(Event, frozen=True, kw_only=True):
-    """PrologSlurmctld has run: the job is no longer CONFIGURING."""
+    """PrologSlurmctld has run, and the Prologs that the job waits for: it is no longer CONFIGURING."""
 
     job_id: int
 

@@ -9,7 +9,7 @@ import posixpath
 
 import msgspec
 
-from spritz.model.ids import STEP_BATCH, step_name
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN, step_name
 from spritz.model.job import Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import mask_ids, mask_of
@@ -137,6 +137,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
     if setup.bind:
         variables |= cpu_bind_variables(share.cpus_by_task)
     memory, swap = setup.memory_rule.limits(share.allocation.memory_mib)
+    contains = step.step_id == STEP_EXTERN  # the container of a job is no task of the user's
     shared = streams.shared_by_nodes(spec.stdout, len(step.nodes)) and node_index > 0
     return SupervisorSpec(
         job_id=job.id,
@@ -163,8 +164,8 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         memory_limit_mib=memory,
         swap_limit_mib=swap,
         cgroup_memory=setup.cgroup_memory,
-        task_prologs=tuple(filter(None, (setup.task_prolog, spec.task_prolog))),
-        task_epilogs=tuple(filter(None, (spec.task_epilog, setup.task_epilog))),
+        task_prologs=() if contains else tuple(filter(None, (setup.task_prolog, spec.task_prolog))),
+        task_epilogs=() if contains else tuple(filter(None, (spec.task_epilog, setup.task_epilog))),
         kill_wait_seconds=setup.kill_wait_seconds,
         unkillable_seconds=setup.unkillable_seconds,
         unkillable_program=setup.unkillable_program,

@@ -1,0 +1,149 @@
+"""Prologs: the site's, and those of the nodes that run when a job gets its allocation (PrologFlags).
+
+Order: PrologSlurmctld → Prolog on every node (Alloc), the container of the job beside it (Contain) → the script. A job
+is CONFIGURING until what it waits for has ended: PrologSlurmctld, then with Alloc the Prolog of its first node (a batch
+job), or of all (DeferBatch, and every other job). With NoHold it waits for no node; steps wait on the nodes themselves.
+
+Source: slurm.conf(5) PrologSlurmctld, PrologFlags, SchedulerParameters=nohold_on_prolog_fail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.ending import end_job, may_requeue
+from spritz.core.decide.gang import wait_for_slice
+from spritz.core.decide.reports import DONE, holds_on_prolog_fail, try_again
+from spritz.core.flags import CONFIGURING
+from spritz.core.pending import launch, launch_prolog
+from spritz.model.events.job import JobConfigured, JobNodeReady, JobPrologsBegan
+from spritz.model.events.step import StepOpened
+from spritz.model.ids import STEP_BATCH, STEP_EXTERN
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+from spritz.model.step import Step, StepNode, StepSpec
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+    from spritz.model.cluster import ClusterSettings
+    from spritz.model.commands.job import Done
+    from spritz.model.job import Job
+    from spritz.model.reports import NodePrologEnded, PrologEnded
+
+#: What keeps the container of a job alive, as long as Slurm's own does.
+_CONTAINER = StepSpec(
+    name="extern",
+    argv=("sleep", "100000000"),
+    work_dir="/",
+    stdin="/dev/null",
+    stdout="/dev/null",
+    stderr="/dev/null",
+    stdin_task="none",
+    kill_on_node_fail=False,
+)
+
+
+def comes_first(settings: ClusterSettings) -> bool:
+    """A job that starts now is CONFIGURING."""
+    flags = settings.prolog_flags
+    return settings.prolog_slurmctld or ("Alloc" in flags and "NoHold" not in flags)
+
+
+def prepare(turn: Turn, job: Job) -> None:
+    """PrologSlurmctld has run, or there is none: the nodes' Prologs if they come now, then the script."""
+    flags = turn.state.settings.prolog_flags
+    if "Alloc" not in flags:
+        _configured(turn, job)
+        return
+    assert job.allocation is not None, f"job {job.id} runs nowhere"
+    turn.record(JobPrologsBegan(at=turn.now, job_id=job.id))
+    for name in job.allocation.names:
+        turn.ask(launch_prolog(job, name))
+    if "Contain" in flags:
+        _contain(turn, job)
+    if "NoHold" in flags:
+        _configured(turn, turn.state.jobs[job.id])
+
+
+def _contain(turn: Turn, job: Job) -> None:
+    """The step `extern`, one task on every node: it holds nothing, and ends with the job."""
+    assert job.allocation is not None, f"job {job.id} runs nowhere"
+    names = job.allocation.names
+    step = Step(
+        job_id=job.id,
+        step_id=STEP_EXTERN,
+        spec=_CONTAINER,
+        uid=job.spec.uid,
+        nodes=tuple(StepNode(allocation=share, task_ids=(rank,)) for rank, share in enumerate(job.allocation.nodes)),
+        restart_count=job.restart_count,
+        tasks=len(names),
+        started_at=turn.now,
+        running_nodes=names,
+        unstarted_nodes=names,
+    )
+    turn.record(StepOpened(at=turn.now, step=step))
+    for name in names:
+        turn.ask(launch(step, name))
+
+
+def _configured(turn: Turn, job: Job) -> None:
+    """The script may run."""
+    waited = bool(job.flags & CONFIGURING)
+    if waited:
+        turn.record(JobConfigured(at=turn.now, job_id=job.id))
+    step = turn.state.steps.get(job.id, {}).get(STEP_BATCH)
+    if step is not None:
+        turn.ask(launch(step, step.nodes[0].allocation.node))
+    if waited:
+        wait_for_slice(turn, turn.state.jobs[job.id])
+
+
+def go_on(turn: Turn, job: Job) -> None:
+    """Launch the job's script if no Prolog that it waits for is left."""
+    if not job.flags & CONFIGURING or job.prolog_nodes is None:
+        return
+    assert job.allocation is not None, f"job {job.id} runs nowhere"
+    early = job.spec.batch and "DeferBatch" not in turn.state.settings.prolog_flags
+    if not job.prolog_nodes or (early and job.allocation.nodes[0].node not in job.prolog_nodes):
+        _configured(turn, job)
+
+
+def site_ended(turn: Turn, report: PrologEnded) -> Done:
+    """PrologSlurmctld has run. If it failed, a batch job queues again and others are ended."""
+    job = turn.state.jobs.get(report.job_id)
+    if job is None or job.restart_count != report.restart_count or not job.flags & CONFIGURING:
+        return DONE
+    if job.prolog_nodes is not None:
+        return DONE  # said twice
+    if not report.error:
+        prepare(turn, job)
+    elif may_requeue(turn.state, job):
+        try_again(turn, job, (), "")
+    else:
+        end_job(turn, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
+    return DONE
+
+
+def node_ended(turn: Turn, report: NodePrologEnded) -> Done:
+    """The Prolog has run on a node. If it failed, a batch job queues again, held, and others are ended."""
+    job = turn.state.jobs.get(report.job_id)
+    if job is None or job.restart_count != report.restart_count or report.node not in (job.prolog_nodes or ()):
+        return DONE
+    if not report.error:
+        turn.record(JobNodeReady(at=turn.now, job_id=job.id, node=report.node))
+        go_on(turn, turn.state.jobs[job.id])
+        return DONE
+    forced = job.spec.batch and "ForceRequeueOnFail" in turn.state.settings.prolog_flags
+    if forced or may_requeue(turn.state, job):
+        try_again(turn, job, (), report.node, held=holds_on_prolog_fail(turn.state))
+    else:
+        end_job(
+            turn,
+            job,
+            JobState.FAILED,
+            Reason.LAUNCH_FAILURE,
+            detail=report.error,
+            exit_status=1 << 8,
+            failed_node=report.node,
+        )
+    return DONE
