@@ -150,6 +150,17 @@ def help_text(program: str, synopsis: str, rows: Iterable[Row], footer: str = ""
     return "\n".join(lines) + "\n"
 
 
+def about(said: set[str], program: str, synopsis: str, rows: Iterable[Row], usage: str, context: Context) -> int:
+    """`--version`, `--help` or `--usage`, whichever was said. The exit status."""
+    if "version" in said:
+        context.out(version_text())
+    elif "help" in said:
+        context.out(help_text(program, synopsis, rows))
+    else:
+        context.out(usage)
+    return 0
+
+
 def version_text() -> str:
     """What every command prints for `-V`."""
     from spritz import SLURM_VERSION

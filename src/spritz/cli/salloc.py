@@ -6,35 +6,18 @@ Source: salloc(1); texts as Slurm 22.05 prints them.
 from __future__ import annotations
 
 from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
-from spritz.cli.silent import Silent
+from spritz.cli.options import run_parse
 from spritz.cli.submit import values, variables
 from spritz.cli.submit.rows import refuse_components, rows_of
-from spritz.model.errors import SpritzError
-from spritz.notation.errors import NotationError
 
-OPTIONS: tuple[Row, ...] = (
-    *rows_of("a"),
-    Row("help", "h", "", "this text"),
-    Row("usage", "", "", "a short usage"),
-    Row("version", "V", "", "the version"),
-)
+OPTIONS = rows_of("a")
 
 _SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] [command(0) [args(0)...]]"
 
 
 def main(argv: list[str], context: Context) -> int:
     """The command's status; 1 for a refusal (SLURM_EXIT_ERROR, SLURM_EXIT_IMMEDIATE); 255 for a wrong command line."""
-    try:
-        try:
-            return _main(argv, context)
-        except NotationError as error:
-            raise SpritzError(str(error)) from error
-    except SpritzError as error:
-        values.own_exit_code(error, context.environ)
-        if isinstance(error, Silent):
-            return error.exit_code
-        raise
+    return values.answered(_main, argv, context)
 
 
 def _main(argv: list[str], context: Context) -> int:

@@ -8,39 +8,26 @@ from __future__ import annotations
 import os
 
 from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
+from spritz.cli.options import run_parse
 from spritz.cli.submit import script as scripts
 from spritz.cli.submit import spec, surroundings, values, variables
 from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import refuse_components, rows_of
 from spritz.model.errors import SpritzError
-from spritz.notation.errors import NotationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
     from spritz.model.commands.job import JobSubmitted, SubmitJob
 
-OPTIONS: tuple[Row, ...] = (
-    *rows_of("b"),
-    Row("help", "h", "", "this text"),
-    Row("usage", "", "", "a short usage"),
-    Row("version", "V", "", "the version"),
-)
+OPTIONS = rows_of("b")
 
 _SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
 
 
 def main(argv: list[str], context: Context) -> int:
     """0; 1 for a refusal (SLURM_EXIT_ERROR); 255 for a wrong command line; with --wait the job's own status."""
-    try:
-        try:
-            return _main(argv, context)
-        except NotationError as error:
-            raise SpritzError(str(error)) from error
-    except SpritzError as error:
-        values.own_exit_code(error, context.environ)
-        raise
+    return values.answered(_main, argv, context)
 
 
 def _main(argv: list[str], context: Context) -> int:

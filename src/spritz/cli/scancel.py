@@ -8,7 +8,7 @@ Source: scancel(1).
 from __future__ import annotations
 
 from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
+from spritz.cli.options import Row, about, run_parse
 
 OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNT", "only jobs of this account", env="SCANCEL_ACCOUNT"),
@@ -59,7 +59,7 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
-        return _about(said, context)
+        return about(said, "scancel", _SYNOPSIS, OPTIONS, USAGE, context)
     from spritz.cli.cancel.run import run
     from spritz.cli.silent import Silent
 
@@ -67,18 +67,6 @@ def main(argv: list[str], context: Context) -> int:
         return run(found, rest, OPTIONS, context)
     except Silent as silent:
         return silent.exit_code
-
-
-def _about(said: set[str], context: Context) -> int:
-    from spritz.cli.options import help_text, version_text
-
-    if "version" in said:
-        context.out(version_text())
-    elif "help" in said:
-        context.out(help_text("scancel", _SYNOPSIS, OPTIONS))
-    else:
-        context.out(USAGE)
-    return 0
 
 
 def entry() -> None:

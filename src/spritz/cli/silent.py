@@ -4,9 +4,34 @@ from __future__ import annotations
 
 from spritz.model.errors import SpritzError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.client.sync import Connection
+
 
 class Silent(SpritzError):
     """Ends a command with `exit_code`; its `main` catches it and prints nothing more."""
 
     def __init__(self, exit_code: int = 1) -> None:
         super().__init__("", exit_code=exit_code)
+
+
+def connected(context: Context, words: str, *, named: bool = True) -> Connection:
+    """A connection to the controller; `words` say that there is none (`named`: after the command's name).
+
+    Raises Silent.
+    """
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+
+    try:
+        return connect_controller()
+    except ClientError as error:
+        if named:
+            context.error(f"{words}: {error.message}")
+        else:
+            context.err(f"{words}: {error.message}\n")
+        if error.hint and context.stderr.isatty():
+            context.info(error.hint)
+        raise Silent from error

@@ -6,7 +6,7 @@ Source: squeue(1).
 from __future__ import annotations
 
 from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
+from spritz.cli.options import Row, about, run_parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
-        return _about(said, context)
+        return about(said, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
     from spritz.cli.queue import ask
     from spritz.cli.silent import Silent
 
@@ -99,18 +99,6 @@ def main(argv: list[str], context: Context) -> int:
         return _run(given, context)
     except Silent as silent:
         return silent.exit_code
-
-
-def _about(said: set[str], context: Context) -> int:
-    from spritz.cli.options import help_text, version_text
-
-    if "version" in said:
-        context.out(version_text())
-    elif "help" in said:
-        context.out(help_text("squeue", _SYNOPSIS, OPTIONS))
-    else:
-        context.out(USAGE)
-    return 0
 
 
 def _run(given: Mapping[str, str], context: Context) -> int:
@@ -135,18 +123,9 @@ def _run(given: Mapping[str, str], context: Context) -> int:
 
 
 def _connected(context: Context) -> Connection:
-    """A connection, or squeue's words for that there is none. Raises Silent."""
-    from spritz.cli.silent import Silent
-    from spritz.client.errors import ClientError
-    from spritz.client.sync import connect_controller
+    from spritz.cli.silent import connected
 
-    try:
-        return connect_controller()
-    except ClientError as error:
-        context.err(f"slurm_load_jobs error: {error.message}\n")
-        if error.hint and context.stderr.isatty():
-            context.info(error.hint)
-        raise Silent from error
+    return connected(context, "slurm_load_jobs error", named=False)
 
 
 def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection], None]:

@@ -6,39 +6,22 @@ Source: srun(1); texts as Slurm 22.05 prints them.
 from __future__ import annotations
 
 from spritz.cli.context import Context
-from spritz.cli.options import Fatal, Row, run_parse
-from spritz.cli.silent import Silent
+from spritz.cli.options import Fatal, run_parse
 from spritz.cli.submit import values, variables
 from spritz.cli.submit.rows import refuse_components, rows_of
-from spritz.model.errors import SpritzError
-from spritz.notation.errors import NotationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
 
-OPTIONS: tuple[Row, ...] = (
-    *rows_of("s"),
-    Row("help", "h", "", "this text"),
-    Row("usage", "", "", "a short usage"),
-    Row("version", "V", "", "the version"),
-)
+OPTIONS = rows_of("s")
 
 _SYNOPSIS = "[OPTIONS(0)... [executable(0) [args(0)...]]] [ : [OPTIONS(N)...]] executable(N) [args(N)...]"
 
 
 def main(argv: list[str], context: Context) -> int:
     """The worst status of the tasks; 1 for a refusal (SLURM_EXIT_ERROR); 255 for a wrong command line."""
-    try:
-        try:
-            return _main(argv, context)
-        except NotationError as error:
-            raise SpritzError(str(error)) from error
-    except SpritzError as error:
-        values.own_exit_code(error, context.environ)
-        if isinstance(error, Silent):
-            return error.exit_code
-        raise
+    return values.answered(_main, argv, context)
 
 
 def _main(argv: list[str], context: Context) -> int:

@@ -192,6 +192,12 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("a", Row("no-bell", "", "", "do not")),
 )
 
+_ABOUT = (
+    Row("help", "h", "", "this text"),
+    Row("usage", "", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+)
+
 
 def refuse_components(words: Sequence[str]) -> None:
     """A lone `:` divides the components of a heterogeneous job. Raises SpritzError."""
@@ -200,7 +206,7 @@ def refuse_components(words: Sequence[str]) -> None:
 
 
 def rows_of(letter: str) -> tuple[Row, ...]:
-    """The shared rows of one command: `b`, `a` or `s`."""
+    """All rows of one command: `b`, `a` or `s`."""
     rows = [row for letters, row in _TABLE if letter in letters]
     # As in Slurm's table: what an ambiguous abbreviation may mean is listed in this order.
-    return tuple(sorted(rows, key=lambda row: row.name))
+    return (*sorted(rows, key=lambda row: row.name), *_ABOUT)

@@ -9,12 +9,13 @@ if given earlier.
 from __future__ import annotations
 
 from spritz.cli.options import Fatal
+from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from spritz.model.errors import SpritzError
+    from spritz.cli.context import Context
 
 Values = dict[str, str]
 
@@ -61,6 +62,24 @@ def merge(weaker: Values, stronger: Values) -> Values:
                     merged.pop(rival, None)
         merged[key] = value
     return merged
+
+
+def answered(main: Callable[[list[str], Context], int], argv: list[str], context: Context) -> int:
+    """The exit status of `main` of sbatch, salloc or srun. Raises SpritzError with the status it is to end with."""
+    from spritz.notation.errors import NotationError
+
+    try:
+        try:
+            return main(argv, context)
+        except NotationError as error:
+            raise SpritzError(str(error)) from error
+    except SpritzError as error:
+        own_exit_code(error, context.environ)
+        from spritz.cli.silent import Silent
+
+        if isinstance(error, Silent):
+            return error.exit_code
+        raise
 
 
 def own_exit_code(error: SpritzError, environ: Mapping[str, str]) -> None:
