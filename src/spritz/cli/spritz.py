@@ -16,6 +16,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "down": ("spritz.cli.local.down", "stop it; running jobs end, queued ones stay for the next `spritz up`"),
     "status": ("spritz.cli.local.status", "daemons, nodes, CPUs, GPUs and jobs at a glance"),
     "doctor": ("spritz.cli.local.doctor", "say what is wrong and what to do"),
+    "why": ("spritz.cli.local.why", "say why a job waits, and when it starts (scontrol explain)"),
     "config": ("spritz.cli.local.config", "check FILE: every mistake in a slurm.conf, with file, line and hint"),
     # By name alone: the simulator stands above the commands (docs/decisions/0020).
     "simulate": ("spritz.sim.command", "replay a trace of jobs under a policy or a slurm.conf, on virtual time"),

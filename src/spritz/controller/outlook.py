@@ -44,6 +44,11 @@ class Outlook:
         """What factors are multiplied with."""
         return self._projection.pricing.weights
 
+    @property
+    def projection(self) -> Projection:
+        """The scheduler's own: for a forked child, which may spoil its copy."""
+        return self._projection
+
     def adopt(self, forecast: Forecast) -> None:
         """A full cycle has reckoned anew."""
         self._job_ids = np.frombuffer(forecast.job_ids, np.int64)

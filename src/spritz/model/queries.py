@@ -12,7 +12,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.job import JobFilter
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.explain import Explanation
 from spritz.model.job import Job
 from spritz.model.node import Node, NodeSample
 from spritz.model.partition import Partition
@@ -64,6 +65,23 @@ class Priorities(Struct, frozen=True, kw_only=True):
 
 
 class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ExplainJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`scontrol explain`: why the job waits, and when it starts. Reply: `Explanations`.
+
+    An unknown id gives ESLURM_INVALID_JOB_ID. `others`: try out what other request would start sooner.
+    """
+
+    target: JobTarget
+    others: bool = True
+
+
+class Explanations(Struct, frozen=True, kw_only=True):
+    """One a record: a job, or what is left of an array and its tasks. All by one plan, made at `now`."""
+
+    now: float
+    explanations: list[Explanation]
+
+
     """Running steps. Reply: `Steps`."""
 
     filter: JobFilter = JobFilter()

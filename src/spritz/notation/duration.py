@@ -93,6 +93,19 @@ def format_elapsed(seconds: int) -> str:
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
+def format_span(seconds: float) -> str:
+    """A time that passes, in its two largest units, for sentences: `2 d 3 h`, `1 h 5 min`, `40 s`; `0 s` if negative."""
+    left = max(0, round(seconds))
+    if left < 60:
+        return f"{left} s"
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        amount, left = divmod(left, size)
+        if amount:
+            parts.append(f"{amount} {unit}")
+    return " ".join(parts[:2])
+
+
 def format_limit(minutes: int | None) -> str:
     """squeue's `%l`, sinfo's `%l`: `10:00`, `1:00:00`, `UNLIMITED`, `NOT_SET` (None or NO_VAL)."""
     if minutes is None or minutes == NO_VAL:

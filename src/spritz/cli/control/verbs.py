@@ -69,6 +69,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("notify", "jobs:notify", "notify JOB TEXT: a line into the job's standard error", least=1, few=2),
     Verb("wait_job", "jobs:wait_job", "wait_job JOB: until it runs", few=1, many=1),
     Verb("write", "write:run", "write batch_script JOB [FILE|-]; write config [FILE]", few=1, many=3),
+    Verb("explain", "explain:run", "explain JOBS: why they wait, and when they start", few=1),
     Verb("reconfigure", "daemons:reconfigure", "read the configuration files again", many=0),
     Verb("ping", "daemons:ping", "are the controllers there?", many=0),
     Verb("shutdown", "daemons:shutdown", "shutdown [slurmctld]: stop the daemons; returns when they have", many=1),

@@ -26,7 +26,7 @@ _spritz_{name}() {{
     case $before in
         -p|--partition) COMPREPLY=($(compgen -W "$(sinfo -h -o %R 2>/dev/null)" -- "$word")); return;;
         -w|--nodelist|-x|--exclude) COMPREPLY=($(compgen -W "$(sinfo -h -N -o %N 2>/dev/null)" -- "$word")); return;;
-        -j|--job|--jobs|--jobid) COMPREPLY=($(compgen -W "$(squeue -h -o %i 2>/dev/null)" -- "$word")); return;;
+        {ids}) COMPREPLY=($(compgen -W "$(squeue -h -o %i 2>/dev/null)" -- "$word")); return;;
     esac
     if [[ $word == -* ]]; then
         COMPREPLY=($(compgen -W "{options}" -- "$word"))
@@ -37,6 +37,13 @@ _spritz_{name}() {{
 }}
 complete -F _spritz_{name} {name}
 """
+
+#: words after which ids of jobs are offered
+_JOB_OPTIONS = "-j|--job|--jobs|--jobid"
+_JOB_WORDS = {
+    "scontrol": "explain|hold|uhold|release|requeue|requeuehold|suspend|resume|top|notify|wait_job",
+    "spritz": "why",
+}
 
 _WORDS = {
     "scancel": 'COMPREPLY=($(compgen -W "$(squeue -h -o %i 2>/dev/null)" -- "$word"))',
@@ -63,11 +70,16 @@ def run(arguments: Namespace, context: Context) -> int:
             f"--{row.name}{'=' if row.argument == REQUIRED else ''}" for row in rows if row.name and not row.refused
         )
         rest = _WORDS.get(name, 'COMPREPLY=($(compgen -f -- "$word"))').format(words=" ".join(scontrol_words()))
-        context.out(_BASH.format(name=name, options=options, rest=rest))
+        context.out(_BASH.format(name=name, options=options, rest=rest, ids=_ids_after(name)))
     from spritz.cli.spritz import SUBCOMMANDS
 
-    context.out(f'complete -W "{" ".join(SUBCOMMANDS)}" spritz\n')
+    rest = f'COMPREPLY=($(compgen -W "{" ".join(SUBCOMMANDS)}" -- "$word"))'
+    context.out(_BASH.format(name="spritz", options="", rest=rest, ids=_ids_after("spritz")))
     return 0
+
+
+def _ids_after(name: str) -> str:
+    return "|".join(filter(None, (_JOB_OPTIONS, _JOB_WORDS.get(name, ""))))
 
 
 def scontrol_words() -> list[str]:

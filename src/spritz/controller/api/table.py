@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
 from spritz.controller.api.events import EventStream
+from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
@@ -46,6 +47,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.AwaitAllocation: waiting.await_allocation,
         queries.AwaitEnd: waiting.await_end,
         queries.WatchEvents: EventStream(context).watch,
+        queries.ExplainJob: ExplainQueries(context).explain,
         queries.Ping: cluster.ping,
         queries.ShowConfig: cluster.show_config,
         queries.Reconfigure: cluster.reconfigure,

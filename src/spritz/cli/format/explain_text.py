@@ -1,0 +1,226 @@
+"""An explanation as people read it: a sentence first, then what stands behind it, label by label.
+
+Pure: columns and colour are arguments. Lines are no longer than `width` unless a single word is.
+"""
+
+from __future__ import annotations
+
+from textwrap import wrap
+
+from spritz.notation.duration import format_span as span
+from spritz.notation.times import format_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spritz.model.explain import Expected, Explanation, PartitionView
+
+#: Columns of the labels.
+LABEL = 10
+
+#: Jobs of one list that are shown; `--json` has all.
+ROWS_MAX = 10
+
+#: Letters of a node list.
+NODES_MAX = 60
+
+_BOLD, _DIM, _GREEN, _YELLOW, _OFF = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[0m"
+
+
+def explanation_text(told: Explanation, now: float, width: int, colour: bool) -> str:
+    """The whole answer for one job, with a newline at its end."""
+    page = _Page(now, width, colour)
+    page.headline(told)
+    if told.verdict in ("runs", "ended"):
+        return page.text()
+    page.blank()
+    page.block("Asks for", ", ".join(told.asks))
+    _starts(page, told)
+    for view in told.partitions:
+        _nodes(page, view, several=len(told.partitions) > 1)
+    for place, limit in enumerate(told.limits):
+        subject = f" {limit.subject}" if limit.subject and limit.kind in ("Licenses", "Dependency") else ""
+        mark = page.paint("holds it: ", _YELLOW) if limit.holds else ""
+        page.block("" if place else "Limits", f"{mark}{limit.kind}{subject}: {limit.text}")
+    _blockers(page, told)
+    _ahead(page, told)
+    _sooner(page, told)
+    return page.text()
+
+
+class _Page:
+    """Lines so far."""
+
+    def __init__(self, now: float, width: int, colour: bool) -> None:
+        self.now = now
+        self.width = width
+        self.colour = colour
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def paint(self, text: str, code: str) -> str:
+        return f"{code}{text}{_OFF}" if self.colour and text else text
+
+    def blank(self) -> None:
+        self.lines.append("")
+
+    def headline(self, told: Explanation) -> None:
+        name = f" ({told.name})" if told.name else ""
+        of = f" of {told.user}" if told.user else ""
+        reason = told.reason + (f", {told.reason_detail}" if told.reason_detail else "")
+        text = {
+            "starts": "starts now",
+            "waits": f"waits: {reason}",
+            "never": f"can not start as things are: {reason}",
+            "runs": _running(self, told),
+            "ended": _ended(self, told, reason),
+        }[told.verdict]
+        for line in wrap(f"Job {told.job}{name}{of} {text}", self.width):
+            self.lines.append(self.paint(line, _BOLD))
+        if told.summary:
+            self.lines += [f"  {line}" for line in wrap(told.summary, self.width - 2)]
+
+    def block(self, label: str, text: str, indent: int = 0) -> None:
+        """A label, and a text that is wrapped beside it."""
+        room = max(20, self.width - LABEL - indent)
+        plain = wrap(text, room, break_on_hyphens=False) or [""]
+        for place, line in enumerate(plain):
+            head = self.paint(f"{label:<{LABEL}}", _BOLD) if not place else " " * LABEL
+            self.lines.append((head + " " * indent + line).rstrip())
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset()) -> None:
+        """Columns as wide as they must be; the last one takes what is left of the line."""
+        cells = [header, *rows]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+        for place, row in enumerate(cells):
+            parts = [
+                text.rjust(wide) if column in right else text.ljust(wide)
+                for column, (text, wide) in enumerate(zip(row, widths, strict=True))
+            ]
+            line = (" " * (LABEL + 2) + "  ".join(parts)).rstrip()
+            if len(line) > self.width:
+                line = line[: self.width - 3] + "..."
+            self.lines.append(self.paint(line, _DIM) if not place else line)
+
+    def moment(self, at: float) -> str:
+        """The time of day, with the date if it is another day."""
+        text = format_time(at)
+        return text.partition("T")[2] if text[:10] == format_time(self.now)[:10] else text
+
+    def until(self, at: float) -> str:
+        """`14:05:00 (in 35 min)`."""
+        return f"{self.moment(at)} (in {span(at - self.now)})" if at > self.now else f"{self.moment(at)} (now due)"
+
+
+def _running(page: _Page, told: Explanation) -> str:
+    where = f" on {shortened(told.nodes)}" if told.nodes else ""
+    end = f", until {page.until(told.ends_at)} at the latest" if told.ends_at else ", without a time limit"
+    return f"{told.state.lower()}: since {page.moment(told.started_at)}{where}{end}"
+
+
+def _ended(page: _Page, told: Explanation, reason: str) -> str:
+    if not told.started_at:
+        return f"never ran: {told.state}" + (f" ({reason})" if reason else "")
+    where = f" on {shortened(told.nodes)}" if told.nodes else ""
+    ran = f" after {span(told.ends_at - told.started_at)}" if told.ends_at else ""
+    return f"has ended: {told.state} at {page.moment(told.ends_at)}{ran}{where}" + (f" ({reason})" if reason else "")
+
+
+def _starts(page: _Page, told: Explanation) -> None:
+    when = told.expected
+    if when is None:
+        return
+    page.block("Starts", _when(page, when))
+    if told.once_free is not None:
+        page.block("", "Were it free to start now: " + _when(page, told.once_free))
+
+
+def _when(page: _Page, when: Expected) -> str:
+    nodes = f" on {shortened(when.nodes)}" if when.nodes else ""
+    if when.sure == "unknown":
+        return when.text
+    if when.sure == "now":
+        return f"{when.text}{nodes}"
+    word = "by" if when.sure == "promise" else "about"
+    return f"{word} {page.until(when.start_at)}{nodes}: {when.text}"
+
+
+def _nodes(page: _Page, view: PartitionView, several: bool) -> None:
+    where = f" of partition {view.partition}" if several else ""
+    needed = "1 is needed" if view.nodes_needed == 1 else f"{view.nodes_needed} are needed"
+    page.block("Nodes", f"{view.able} of {view.total}{where} can serve now, {needed}")
+    wide = max((len(str(test.count)) for test in view.tests), default=1)
+    for test in view.tests:
+        line = f"{test.count:>{wide}}  {test.text}: {shortened(test.nodes)}"
+        page.block("", line, indent=2)
+        if page.colour and test.test == "able":
+            page.lines[-1] = page.paint(page.lines[-1], _GREEN)
+
+
+def _blockers(page: _Page, told: Explanation) -> None:
+    if told.room_is_kept:
+        page.block("Must end", "no job: what it needs is free, but kept for others")
+    if not told.blockers:
+        return
+    some = told.blockers
+    last = some[-1].ends_at
+    ahead = ", and those ahead must be served" if told.ahead.count else ""
+    number = "1 job" if len(some) == 1 else f"{len(some)} jobs"
+    page.block("Must end", f"{number}, the last by {page.until(last)}{ahead}")
+    rows = [
+        (
+            item.job,
+            item.user,
+            page.moment(item.ends_at),
+            span(item.ends_at - page.now) if item.ends_at > page.now else "due",
+            shortened(item.nodes, 20),
+            item.holds + ("" if item.state == "running" else f" ({item.state})"),
+        )
+        for item in some[:ROWS_MAX]
+    ]
+    page.table(("JOB", "USER", "BY", "IN", "NODES", "HOLDS"), rows, frozenset({0}))
+    if len(some) > ROWS_MAX:
+        page.block("", f"and {len(some) - ROWS_MAX} more", indent=2)
+
+
+def _ahead(page: _Page, told: Explanation) -> None:
+    ahead = told.ahead
+    if not ahead.count:
+        return
+    users = ", ".join([f"{user or '(unknown)'} {number}" for user, number in ahead.users])
+    number = "1 job" if ahead.count == 1 else f"{ahead.count} jobs"
+    page.block("Ahead", f"{number} ({users}); this job's priority is {ahead.priority}")
+    rows = [
+        (
+            item.job,
+            item.user,
+            str(item.priority),
+            page.moment(item.start_at) if item.start_at > page.now else "-",
+            item.because,
+        )
+        for item in ahead.first
+    ]
+    page.table(("JOB", "USER", "PRIORITY", "STARTS", "BECAUSE"), rows, frozenset({0, 2}))
+    if ahead.count > len(ahead.first):
+        page.block("", f"and {ahead.count - len(ahead.first)} more", indent=2)
+
+
+def _sooner(page: _Page, told: Explanation) -> None:
+    if not told.alternatives:
+        if told.tried:
+            page.block("Sooner", f"none of {told.tried} other requests that were tried would start sooner")
+        return
+    times = ["now" if item.now else page.moment(item.start_at) for item in told.alternatives]
+    wide = max(map(len, times))
+    for place, (item, at) in enumerate(zip(told.alternatives, times, strict=True)):
+        page.block("" if place else "Sooner", f"{at:<{wide}}  with {item.change}")
+        if item.update:
+            page.block("", f"scontrol update {item.update}", indent=wide + 4)
+
+
+def shortened(nodes: str, most: int = NODES_MAX) -> str:
+    """A node list that may be very long."""
+    return nodes if len(nodes) <= most else nodes[: most - 3] + "..."

@@ -1,0 +1,19 @@
+"""`scontrol --json explain`: the model's own fields, since Slurm has no such answer. Times are epoch seconds."""
+
+from __future__ import annotations
+
+from spritz.cli.jsonview.envelope import show as show_answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.model.explain import Explanation
+
+
+def show(context: Context, asked: str, now: float, explanations: Sequence[Explanation]) -> None:
+    """Print them."""
+    from msgspec import to_builtins
+
+    show_answer(context, asked, {"explanations": [to_builtins(one) for one in explanations], "now": now})

@@ -1,0 +1,22 @@
+"""Say why a job waits, and when it starts: the same as `scontrol explain`."""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """`spritz why [--json] JOB…`."""
+    parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue prints them: 7, 12_3")
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Hand it to scontrol, whose messages these are."""
+    from spritz.cli.scontrol import main
+
+    return main([*(["--json"] if arguments.json else []), "explain", *arguments.jobs], context)

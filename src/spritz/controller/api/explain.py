@@ -1,0 +1,113 @@
+"""`scontrol explain`: why does this job wait? Answered from a forked copy of the state by a full cycle of its own.
+
+The verdict is that cycle's, the same that the controller's next full pass comes to; the copy then vanishes, spoilt by
+the requests that were tried out in it.
+
+Source: squeue(1) --start, JOB REASON CODES.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+from msgspec.msgpack import Decoder, Encoder
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.filters import matching_jobs
+from spritz.controller.forked import Child
+from spritz.model.commands.job import JobFilter, SubmitJob
+from spritz.model.errors import Rejection
+from spritz.model.queries import ExplainJob, Explanations
+from spritz.model.states import JobState
+from spritz.scheduling import cycle
+from spritz.scheduling.explain.others import once_free, try_others
+from spritz.scheduling.explain.story import explain, past
+from spritz.scheduling.explain.view import View
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.model.cluster import Caller
+    from spritz.model.explain import Explanation
+    from spritz.model.job import Job, JobSpec
+    from spritz.scheduling.projection import Projection
+
+_encode = Encoder().encode
+_decode = Decoder(Explanations).decode
+
+#: Explanations under way at once; more are told to come again.
+CHILDREN_MAX = 4
+
+#: Records of one array that are told of.
+RECORDS_MAX = 20
+
+
+class ExplainQueries:
+    """Answers ExplainJob."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._running: set[Child] = set()
+
+    def explain(self, request: ExplainJob, call: Call) -> Struct | Deferred:
+        """At once for jobs that do not wait; else by a child."""
+        context = self._context
+        context.identity.caller(call)
+        found = matching_jobs(context.machine.state, JobFilter(targets=(request.target,)))
+        if isinstance(found, Rejection):
+            return found
+        jobs = found[:RECORDS_MAX]
+        now = context.clock.now()
+        if not any(job.state is JobState.PENDING for job in jobs):
+            self._reply(call, Explanations(now=now, explanations=[past(job) for job in jobs]))
+            return DEFERRED
+        if len(self._running) >= CHILDREN_MAX:
+            return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many explanations at once; ask again")
+        # Looked up here: the child must not.
+        owner = context.identity.caller_of(jobs[0].spec.uid)
+
+        def work() -> bytes:
+            return _encode(explanations(context, jobs, now, owner if request.others else None))
+
+        def done(result: bytes | None) -> None:
+            self._running.discard(child)
+            self._reply(call, _decode(result) if result else Rejection(code="SLURM_ERROR"))
+
+        child = Child("explain", work, done, context.log, nice=0)
+        self._running.add(child)
+        return DEFERRED
+
+    def _reply(self, call: Call, answer: Struct) -> None:
+        self._context.writer.when_durable(lambda: call.reply(answer))
+
+
+def explanations(context: Context, jobs: list[Job], now: float, owner: Caller | None) -> Explanations:
+    """In the child. `owner`: who would ask for another request (None: do not try any)."""
+    state, projection = context.machine.state, context.outlook.projection
+    snapshot = projection.snapshot(now)
+    view = View(snapshot, cycle.run(snapshot), state.jobs, state.nodes)
+    found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
+    if owner is not None:
+        # From here on the projection is spoilt.
+        place = next(index for index, job in enumerate(jobs) if job.state is JobState.PENDING)
+        found[place] = _with_others(context, projection, jobs[place], found[place], now, owner)
+    return Explanations(now=now, explanations=found)
+
+
+def _with_others(
+    context: Context, projection: Projection, job: Job, told: Explanation, now: float, owner: Caller
+) -> Explanation:
+    if told.verdict not in ("waits", "never"):
+        return told
+    if not projection.records[job.id].waiting:
+        return structs.replace(told, once_free=once_free(projection, job, now))
+
+    def acceptable(spec: JobSpec) -> bool:
+        command = SubmitJob(spec=structs.replace(spec, dependencies=()), script=b"#!", test_only=True)
+        return context.machine.handle(command, now, owner).rejection is None
+
+    alternatives, tried = try_others(projection, job, told, now, acceptable)
+    return structs.replace(told, alternatives=alternatives, tried=tried)

@@ -1,0 +1,123 @@
+"""Who is looked at before a waiting job, and what puts them there: PriorityTier, parts of the priority, or their age.
+
+Parts come from `priority.Pricing`, as sprio shows them.
+
+Source: slurm.conf(5) PriorityTier; sprio(1).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.model.explain import Ahead, AheadJob
+from spritz.scheduling.explain.limits import largest
+from spritz.scheduling.explain.words import listed, record_label
+from spritz.scheduling.verdicts import partition_verdict, stuck_verdict
+
+if TYPE_CHECKING:
+    from spritz.model.priority import PriorityFactors
+    from spritz.scheduling.explain.view import View
+    from spritz.scheduling.records import JobRecord, Shape, SortKey
+
+#: The foremost, who are shown.
+SHOWN_MAX = 5
+
+#: Parts of a difference that are told.
+PARTS_MAX = 2
+
+
+def ahead(view: View, record: JobRecord) -> Ahead:
+    """All that wait before this job for some node that it could use, and could start if there were room."""
+    snapshot = view.snapshot
+    found: dict[int, tuple[SortKey, JobRecord, Shape, Shape]] = {}
+    for own_key, own in record.entries:
+        nodes = snapshot.eligibility.nodes(own.request)
+        meets: dict[tuple[object, ...], bool] = {}
+        for shape in snapshot.queue.shapes.values():
+            place = bisect_left(shape.keys, own_key)
+            if not place:
+                continue
+            request = shape.request
+            kind = (request.partition, request.features, request.prefer, request.exclude)
+            if kind not in meets:
+                meets[kind] = bool(np.isin(nodes, snapshot.eligibility.nodes(request)).any())
+            if not meets[kind] or not _could_start(view, shape):
+                continue
+            for key in shape.keys[:place]:
+                other = shape.jobs[key]
+                if other is record or (view.starts.get(other.id) and not other.tasks):
+                    continue
+                if other.id not in found or key < found[other.id][0]:
+                    found[other.id] = key, other, shape, own
+    users: dict[str, int] = {}
+    for _key, other, _shape, _own in found.values():
+        users[other.spec.user] = users.get(other.spec.user, 0) + 1
+    foremost = sorted(found.values(), key=lambda item: item[0])[:SHOWN_MAX]
+    best = max((snapshot.pricing.priority(record, shape.request.partition, view.now) for _key, shape in record.entries))
+    return Ahead(
+        count=len(found),
+        priority=best,
+        users=largest(users),
+        first=tuple(_told(view, record, other, shape, own) for _key, other, shape, own in foremost),
+    )
+
+
+def _could_start(view: View, shape: Shape) -> bool:
+    """Nothing but room keeps jobs of this shape back."""
+    if partition_verdict(view.snapshot, shape.request) is not None or stuck_verdict(view.snapshot, shape) is not None:
+        return False
+    return not shape.request.licenses or view.licenses.choose(shape.request.licenses) is not None
+
+
+def _told(view: View, record: JobRecord, other: JobRecord, shape: Shape, own: Shape) -> AheadJob:
+    partition = shape.request.partition
+    pricing = view.snapshot.pricing
+    return AheadJob(
+        job=record_label(other),
+        user=other.spec.user,
+        partition=partition,
+        priority=pricing.priority(other, partition, view.now),
+        because=_because(view, record, other, partition, own.request.partition),
+        start_at=view.forecast(other.id)[0],
+    )
+
+
+def _because(view: View, record: JobRecord, other: JobRecord, partition: str, own_partition: str) -> str:
+    snapshot = view.snapshot
+    if other.expediting and not record.expediting:
+        return "starts again after a node failure"
+    tier = snapshot.partitions[partition].priority_tier
+    own_tier = snapshot.partitions[own_partition].priority_tier
+    if tier > own_tier:
+        return f"PriorityTier {tier} of its partition, here {own_tier}"
+    theirs = snapshot.pricing.factors(other, partition, view.now)
+    mine = snapshot.pricing.factors(record, own_partition, view.now)
+    if theirs.priority == mine.priority:
+        return "submitted earlier" if other.submitted_at < record.submitted_at else "lower job number"
+    if theirs.by_hand or mine.by_hand:
+        return "priority set by hand" if theirs.by_hand else "this job's priority was set by hand"
+    parts, own_parts = weighted(view, theirs), weighted(view, mine)
+    gains = {name: parts[name] - own_parts[name] for name in parts if parts[name] - own_parts[name] >= 0.5}
+    best = sorted(gains.items(), key=lambda item: (-item[1], item[0]))[:PARTS_MAX]
+    return listed([f"{name} +{gain:.0f}" for name, gain in best])
+
+
+def weighted(view: View, factors: PriorityFactors) -> dict[str, float]:
+    """What each part adds to the priority."""
+    weights = view.snapshot.pricing.weights
+    parts = {
+        "age": weights.age * factors.age,
+        "association": weights.assoc * factors.assoc,
+        "fair share": weights.fairshare * factors.fairshare,
+        "job size": weights.job_size * factors.job_size,
+        "partition": weights.partition * factors.partition_factor,
+        "QOS": weights.qos * factors.qos_factor,
+        "site": float(factors.site),
+        "nice": -float(factors.nice),
+    }
+    for (name, weight), (_name, factor) in zip(weights.tres, factors.tres, strict=True):
+        parts[f"TRES {name}"] = weight * factor
+    return parts

@@ -1,0 +1,215 @@
+"""Which running jobs must end before a job can start, were no other waiting job before it.
+
+They suffice: with all of them gone the planner's own `place` finds room on the present table, and licenses and the
+array's limit allow it; and none could be left out (up to `MINIMISE_MAX` jobs, beyond which a few may be too many).
+
+Source: squeue(1) --start; `backfill.earliest`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.explain import Blocker
+from spritz.model.resources import mask_of
+from spritz.notation.hostlist import compress
+from spritz.scheduling.backfill import clash, earliest
+from spritz.scheduling.explain.words import count, gres_noun, listed, memory
+from spritz.scheduling.licenses import license_choices
+from spritz.scheduling.placement.place import place
+from spritz.scheduling.profile import Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.explain.view import View
+    from spritz.scheduling.nodes import Holder, NodeTable
+    from spritz.scheduling.records import JobRecord
+    from spritz.scheduling.request import Request
+
+#: So many jobs are tried one by one for being superfluous.
+MINIMISE_MAX = 64
+
+
+class Room:
+    """Who must leave the nodes for one request. `start_at` is when the last of them ends (inf: nobody's end helps)."""
+
+    def __init__(self, view: View, request: Request) -> None:
+        self._view = view
+        self._request = request
+        table = view.table.fork()
+        self.numbers: list[int] = []
+        self.start_at = view.now
+        if place(table, request, view.snapshot.eligibility) is not None:
+            return
+        # A profile of its own, without what is promised to others.
+        found = earliest(Profile(view.table.fork()), request, view.snapshot.eligibility, view.now)
+        if found is None:
+            self.start_at = float("inf")
+            return
+        self.start_at, allocation = found
+        ends = self._ends()
+        numbers = [number for number in self._in_the_way(allocation) if ends[number] <= self.start_at]
+        if not self._suffices(numbers):
+            numbers = [number for number, ends_at in ends.items() if ends_at <= self.start_at]
+        numbers.sort(key=lambda number: (-ends[number], number))
+        self.numbers = self._fewest(numbers) if len(numbers) <= MINIMISE_MAX else numbers
+
+    def _ends(self) -> dict[int, float]:
+        """When each job on a node that could serve gives back what it has there."""
+        ends: dict[int, float] = {}
+        rows = self._view.table.rows
+        for index in self._view.snapshot.eligibility.nodes(self._request).tolist():
+            for number, holder in rows[index].holders.items():
+                ends[number] = max(ends.get(number, 0.0), holder.ends_at)
+        return ends
+
+    def _in_the_way(self, allocation: Allocation) -> list[int]:
+        """Jobs that hold what the allocation needs, or that let nobody in beside them."""
+        table, request = self._view.table, self._request
+        alone = request.whole or request.user_exclusive
+        found: dict[int, None] = {}
+        for part in allocation.nodes:
+            for number, holder in table.rows[table.index_of[part.node]].holders.items():
+                if alone or clash(holder, part):
+                    found[number] = None
+        return list(found)
+
+    def _suffices(self, numbers: Iterable[int]) -> bool:
+        table = self._view.table.fork()
+        for number in numbers:
+            release(table, self._request, self._view, number)
+        return place(table, self._request, self._view.snapshot.eligibility) is not None
+
+    def _fewest(self, numbers: list[int]) -> list[int]:
+        """Without those that need not end; latest ends are spared first."""
+        table, request, eligibility = self._view.table.fork(), self._request, self._view.snapshot.eligibility
+        for number in numbers:
+            release(table, request, self._view, number)
+        kept = []
+        for number in numbers:
+            back = _charge_again(table, self._view, number)
+            if place(table, request, eligibility) is None:
+                for index in back:
+                    table.release(index, number)
+                kept.append(number)
+        return kept
+
+
+def release(table: NodeTable, request: Request, view: View, number: int) -> None:
+    """The job is gone from every node."""
+    for index in _nodes_of(view, number):
+        table.release(index, number)
+
+
+def _nodes_of(view: View, number: int) -> list[int]:
+    if number in view.starting:
+        return [index for index, row in enumerate(view.table.rows) if number in row.holders]
+    index_of = view.table.index_of
+    return [index_of[name] for name in view.snapshot.records[number].names if name in index_of]
+
+
+def _charge_again(table: NodeTable, view: View, number: int) -> list[int]:
+    found = []
+    for index in _nodes_of(view, number):
+        holder = view.table.rows[index].holders.get(number)
+        if holder is not None:
+            table.charge(index, holder)
+            found.append(index)
+    return found
+
+
+def blockers(view: View, record: JobRecord, room: Room | None) -> tuple[Blocker, ...]:
+    """Everybody who must end, in the order in which they will. `room`: for its nodes."""
+    found = {number: _blocker(view, number) for number in (room.numbers if room is not None else ())}
+    for number in _license_holders(view, record):
+        found.setdefault(number, _blocker(view, number, "licenses"))
+    for number in _array_tasks(view, record):
+        found.setdefault(number, _blocker(view, number, "array"))
+    return tuple(sorted(found.values(), key=lambda item: (item.ends_at, item.job)))
+
+
+def _blocker(view: View, number: int, why: str = "nodes") -> Blocker:
+    label, user = view.who(number)
+    names, held, ends_at = [], _Held(), 0.0
+    for index in _nodes_of(view, number):
+        row = view.table.rows[index]
+        holder = row.holders.get(number)
+        if holder is not None:
+            names.append(row.name)
+            held.add(holder)
+            ends_at = max(ends_at, holder.ends_at)
+    state = "starting"
+    record = view.snapshot.records.get(number)
+    if record is not None:
+        state = "running"
+        if record.completing:
+            state = "completing"
+        elif record.preempting:
+            state = "preempted"
+        elif record.suspended or record.stopped:
+            state = "suspended"
+        ends_at = ends_at or record.ends_at
+    holds = held.text()
+    if why == "licenses" and record is not None:
+        holds = listed([f"{amount} {name}" for name, amount in sorted(record.licenses.items())])
+    return Blocker(job=label, user=user, ends_at=ends_at, nodes=compress(names), holds=holds, state=state, why=why)
+
+
+class _Held:
+    """What a job holds, added up over its nodes."""
+
+    def __init__(self) -> None:
+        self.cpus = self.memory_mib = 0
+        self.gres: dict[tuple[str, str], int] = {}
+
+    def add(self, holder: Holder) -> None:
+        self.cpus += holder.cpus.bit_count()
+        self.memory_mib += holder.memory_mib
+        for gres in holder.gres:
+            number = gres.count or mask_of(gres.indexes).bit_count()
+            self.gres[gres.name, gres.type] = self.gres.get((gres.name, gres.type), 0) + number
+
+    def text(self) -> str:
+        """`4 GPUs, 16 CPUs, 64 GB`."""
+        parts = [gres_noun(name, kind, number) for (name, kind), number in sorted(self.gres.items())]
+        if self.cpus:
+            parts.append(count(self.cpus, "CPU"))
+        if self.memory_mib:
+            parts.append(memory(self.memory_mib))
+        return ", ".join(parts)
+
+
+def _license_holders(view: View, record: JobRecord) -> list[int]:
+    """Jobs whose licenses are missing: those that end first, as many as it takes, of the choice that takes fewest."""
+    choices = license_choices(record.spec.licenses)
+    if any(map(view.licenses.available, choices)):
+        return []
+    best: list[int] | None = None
+    for needs in choices:
+        chosen: list[int] = []
+        pool = view.licenses.copy()
+        for _ends_at, number in view.snapshot.ends:
+            held = view.snapshot.records[number].licenses
+            if pool.available(needs):
+                break
+            if any(name in held and pool.taken.get(name, 0) + needs[name] > pool.total.get(name, 0) for name in needs):
+                pool.give_back(held)
+                chosen.append(number)
+        if pool.available(needs) and (best is None or len(chosen) < len(best)):
+            best = chosen
+    return best or []
+
+
+def _array_tasks(view: View, record: JobRecord) -> list[int]:
+    """The task of the array that ends first, if its limit is reached."""
+    array_id = record.array_job_id
+    most = view.snapshot.array_limits.get(array_id, 0) if array_id else 0
+    if not most or view.snapshot.array_running.get(array_id, 0) < most:
+        return []
+    for _ends_at, number in view.snapshot.ends:
+        other = view.snapshot.records[number]
+        if other.array_job_id == array_id and not other.completing:
+            return [number]
+    return []

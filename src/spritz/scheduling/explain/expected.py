@@ -1,0 +1,112 @@
+"""When and where a job starts by one plan, and how sure that is. `scontrol explain` and `sbatch --test-only` read it.
+
+Source: squeue(1) --start; slurm.conf(5) SchedulerParameters bf_window, bf_max_job_test.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.model.explain import Expected
+from spritz.model.reasons import Reason
+from spritz.notation.duration import format_span
+from spritz.notation.hostlist import compress
+from spritz.scheduling.explain.words import count
+from spritz.scheduling.policy import policy_of
+
+if TYPE_CHECKING:
+    from spritz.scheduling.explain.view import View
+    from spritz.scheduling.records import JobRecord
+
+#: Reasons that no end of a running job does away with.
+NEVER_REASONS = frozenset(
+    {
+        Reason.BAD_CONSTRAINTS,
+        Reason.PARTITION_CONFIG,
+        Reason.DEPENDENCY_NEVER_SATISFIED,
+        Reason.PARTITION_TIME_LIMIT,
+        Reason.PARTITION_NODE_LIMIT,
+    }
+)
+
+_UNKNOWN = {
+    Reason.DEPENDENCY: "unknown: it depends on when other jobs end, which may be long before their limits",
+    Reason.BEGIN_TIME: "not before its begin time; from then on it is in the queue",
+    Reason.LICENSES: "unknown: it waits for licenses, and their return is not planned ahead",
+    Reason.ARRAY_TASK_LIMIT: "when a task of its array ends",
+    Reason.PARTITION_DOWN: "unknown: when an administrator sets the partition up",
+    Reason.PARTITION_INACTIVE: "unknown: when an administrator sets the partition up",
+    Reason.NODES_NOT_AVAILABLE: "unknown: when the nodes that it needs come back",
+}
+
+
+class Start(Struct, frozen=True):
+    """`at` is seconds since the epoch; `now`: in this plan. `partition` "" where a reckoning does not tell it."""
+
+    at: float
+    names: tuple[str, ...]
+    now: bool = False
+    cpus: int = 0
+    partition: str = ""
+
+
+def start_of(view: View, record: JobRecord) -> Start | None:
+    """What the plan says of the job's start (of the first task of an array); None if it cannot tell one."""
+    starts = view.starts.get(record.id)
+    if starts:
+        allocation = starts[0].allocation
+        return Start(view.now, allocation.names, True, allocation.cpu_count, allocation.partition)
+    room = view.preemptions.get(record.id)
+    if room is not None:
+        return Start(view.now, room.allocation.names, True, room.allocation.cpu_count, room.allocation.partition)
+    at, names = view.forecast(record.id)
+    if not at:
+        return None
+    promise = view.promise_of(record)
+    if promise is None:
+        return Start(at, names)
+    cpus = sum(holder.cpus.bit_count() for _index, holder in promise.parts)
+    return Start(at, promise.names, False, cpus, promise.request.partition)
+
+
+def expected(view: View, record: JobRecord) -> Expected:
+    """The same, for people."""
+    start = start_of(view, record)
+    if start is None:
+        return Expected(sure="unknown", text=_why_unknown(view, record))
+    nodes = compress(start.names)
+    if start.now:
+        text = "at once" if record.id in view.starts else "as soon as the jobs that make room for it have left"
+        return Expected(sure="now", text=text, start_at=view.now, nodes=nodes)
+    if start.partition:
+        text = (
+            "at the latest, if no job of higher priority comes: running jobs are taken to last to their limits, and "
+            "it starts earlier if they end earlier"
+        )
+        return Expected(sure="promise", text=text, start_at=start.at, nodes=nodes)
+    return Expected(sure="forecast", text=_why_coarse(view, start.at), start_at=start.at, nodes=nodes)
+
+
+def _why_coarse(view: View, at: float) -> str:
+    policy = policy_of(view.snapshot.settings)
+    text = "a rough estimate, either way: "
+    if policy.easy:
+        return text + "only the first job of each partition is promised its start (bf_policy=easy)"
+    if at > view.now + policy.window_seconds:
+        return text + f"starts are promised only {format_span(policy.window_seconds)} ahead (bf_window)"
+    if len(view.kept) >= policy.promises_max:
+        return text + f"only {count(policy.promises_max, 'job')} are promised a start (bf_max_job_test)"
+    return text + "the scheduler's limits on promised starts (bf_max_job_*) leave this job out"
+
+
+def _why_unknown(view: View, record: JobRecord) -> str:
+    reason, detail = view.reason(record)
+    if record.held:
+        return "unknown: it is held"
+    if reason in NEVER_REASONS:
+        return "never, as things are"
+    if reason is Reason.RESOURCES and detail:
+        return "unknown: when nodes that are down or drained come back"
+    return _UNKNOWN.get(reason, "unknown: no end of a running job that is planned ahead lets it start")

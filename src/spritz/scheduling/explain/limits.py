@@ -1,0 +1,211 @@
+"""The rules that a waiting job is under, each with its figures and with who uses it.
+
+`SOURCES` is the list of them: a function a kind, each of which reads the view and tells what there is. Whoever adds a
+rule that may hold jobs back (limits of associations and QOS) adds its function here.
+
+Source: squeue(1) JOB REASON CODES; sbatch(1) --dependency, --begin, --hold, --licenses, --array.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.explain import Limit
+from spritz.model.ids import INFINITE
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.model.states import PartitionState
+from spritz.scheduling.explain.words import count, job_label, limit_text, listed
+from spritz.scheduling.licenses import LicenseError, license_choices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spritz.model.job import Dependency, Job
+    from spritz.scheduling.explain.view import View
+    from spritz.scheduling.records import JobRecord
+    from spritz.scheduling.request import Request
+
+    Source = Callable[["View", "Job", "JobRecord", tuple["Request", ...]], Iterator[Limit]]
+
+#: Users of a limit that are named.
+USERS_MAX = 5
+
+
+def limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> tuple[Limit, ...]:
+    """All of them; those that hold the job back first."""
+    found = [limit for source in SOURCES for limit in source(view, job, record, requests)]
+    return tuple(sorted(found, key=lambda limit: not limit.holds))
+
+
+def _hold(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    if job.hold is Hold.NONE:
+        return
+    if job.reason is Reason.HELD_MAX_REQUEUE:
+        text = f"held after {count(job.restart_count, 'restart')}: `scontrol release {job.id}` lets it go on"
+    elif job.hold is Hold.ADMIN:
+        text = "held by an administrator, who alone can release it"
+    else:
+        text = f"held: `scontrol release {job.id}` lets it go on"
+    yield Limit(kind="Held", subject=job.hold.value, text=text, holds=True)
+
+
+def _begin(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    if job.spec.begin_at > view.now:
+        yield Limit(
+            kind="BeginTime",
+            subject="",
+            text="not to begin before the time that was asked for (--begin)",
+            holds=True,
+            limit=int(job.spec.begin_at),
+        )
+
+
+_WAITS_FOR = {
+    "after": "has to start",
+    "afterany": "has to end",
+    "afterok": "has to end well (exit code 0)",
+    "afternotok": "has to fail",
+    "aftercorr": "has to end well, task by task",
+    "afterburstbuffer": "has to end",
+}
+
+
+def _dependencies(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    several = len(job.dependencies) > 1 and job.spec.dependency_mode == "any"
+    for item in job.dependencies:
+        if item.state == "fulfilled":
+            continue
+        text = _dependency_text(view, job, item)
+        if several:
+            text += " (any one of these will do)"
+        subject = str(item.job_id) if item.task_id is None else f"{item.job_id}_{item.task_id}"
+        yield Limit(
+            kind="Dependency", subject=item.kind if item.kind == "singleton" else subject, text=text, holds=True
+        )
+
+
+def _dependency_text(view: View, job: Job, item: Dependency) -> str:
+    if item.kind == "singleton":
+        others = [
+            job_label(other)
+            for other in view.jobs.values()
+            if other.id != job.id
+            and other.spec.uid == job.spec.uid
+            and other.spec.name == job.spec.name
+            and not other.state.ended
+        ]
+        return f"its user's other jobs named {job.spec.name} have to end: {listed(others[:USERS_MAX])}"
+    name = str(item.job_id) if item.task_id is None else f"{item.job_id}_{item.task_id}"
+    other = view.jobs.get(item.job_id)
+    if item.state == "failed":
+        return f"job {name} {_WAITS_FOR.get(item.kind, 'has to end')}, which can not happen any more"
+    text = f"job {name} {_WAITS_FOR.get(item.kind, 'has to end')}"
+    if item.minutes:
+        text += f", and {count(item.minutes, 'minute')} pass"
+    return text if other is None else f"{text}; it is {other.state.value}"
+
+
+def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    for request in requests:
+        partition = view.snapshot.partitions[request.partition]
+        name = partition.name
+        if partition.state in (PartitionState.DOWN, PartitionState.INACTIVE):
+            text = f"partition {name} is {partition.state.value}: it starts no jobs"
+            yield Limit(kind="PartitionState", subject=name, text=text, holds=True)
+        asked, most = request.time_limit_minutes, partition.max_time_minutes
+        if asked > most:
+            text = f"{limit_text(asked)} asked for, partition {name} allows {limit_text(most)}"
+            yield Limit(kind="MaxTime", subject=name, text=text, holds=True, asked=asked, limit=most)
+        if partition.max_nodes < INFINITE or request.nodes_min > partition.max_nodes:
+            holds = request.nodes_min > partition.max_nodes
+            text = f"{count(request.nodes_min, 'node')} asked for, partition {name} allows {partition.max_nodes} a job"
+            yield Limit(
+                kind="MaxNodes",
+                subject=name,
+                text=text,
+                holds=holds,
+                asked=request.nodes_min,
+                limit=partition.max_nodes,
+            )
+        if request.nodes_max is not None and request.nodes_max < partition.min_nodes:
+            text = f"at most {count(request.nodes_max, 'node')} asked for, partition {name} takes {partition.min_nodes}"
+            yield Limit(
+                kind="MinNodes",
+                subject=name,
+                text=text + " or more",
+                holds=True,
+                asked=request.nodes_max,
+                limit=partition.min_nodes,
+            )
+        if request.refusal:
+            yield Limit(kind="NotSupported", subject=name, text=request.refusal, holds=True)
+
+
+def _licenses(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    try:
+        choices = license_choices(job.spec.licenses)
+    except LicenseError:
+        return
+    pool = view.licenses
+    stuck = not any(map(pool.available, choices))
+    for needs in choices:
+        for name, asked in needs.items():
+            total, used = pool.total.get(name, 0), pool.taken.get(name, 0)
+            holds = stuck and used + asked > total
+            text = f"{asked} asked for, {max(0, total - used)} of {total} free"
+            users = _license_users(view, name)
+            if users:
+                text += ": " + listed([f"{user} has {number}" for user, number in users])
+            yield Limit(
+                kind="Licenses",
+                subject=name,
+                text=text,
+                holds=holds,
+                asked=asked,
+                used=used,
+                limit=total,
+                users=users,
+            )
+
+
+def _license_users(view: View, name: str) -> tuple[tuple[str, int], ...]:
+    sums: dict[str, int] = {}
+    for _end, job_id in view.snapshot.ends:
+        record = view.snapshot.records[job_id]
+        if record.licenses.get(name):
+            sums[record.spec.user] = sums.get(record.spec.user, 0) + record.licenses[name]
+    return largest(sums)
+
+
+def _array(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    array_id = record.array_job_id
+    most = view.snapshot.array_limits.get(array_id, 0) if array_id else 0
+    if most:
+        running = view.snapshot.array_running.get(array_id, 0)
+        running += sum(
+            len(starts)
+            for job_id, starts in view.starts.items()
+            if view.snapshot.records[job_id].array_job_id == array_id
+        )
+        text = (
+            f"{count(running, 'task')} of array {array_id} {'runs' if running == 1 else 'run'}, %{most} allows {most}"
+        )
+        yield Limit(
+            kind="ArrayTaskLimit",
+            subject=str(array_id),
+            text=text,
+            holds=running >= most,
+            asked=1,
+            used=running,
+            limit=most,
+        )
+
+
+def largest(sums: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    """The users that have most, largest first."""
+    return tuple(sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:USERS_MAX])
+
+
+#: Every kind of rule. A source yields nothing where its rule says nothing about the job.
+SOURCES: list[Source] = [_hold, _begin, _dependencies, _partition, _licenses, _array]

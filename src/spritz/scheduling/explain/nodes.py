@@ -1,0 +1,263 @@
+"""Which test each node fails for one request: the first of them, counted, with figures.
+
+A node passes all tests (`able`) exactly if `capacity` gives it the least part of the job; every other answer is derived
+from the same functions that `capacity` is made of.
+
+Source: squeue(1) JOB REASON CODES; `placement.capacity`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.model.explain import NodeTest, PartitionView
+from spritz.model.states import NodeFlag, NodeState
+from spritz.notation.hostlist import compress
+from spritz.scheduling.explain.words import amount, listed, resource
+from spritz.scheduling.placement.capacity import capacity, fits_hardware, memory_free, open_to, usable_cpus
+from spritz.scheduling.placement.select import target_of
+from spritz.scheduling.placement.share import cpus_wanted, needs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.scheduling.explain.view import Kept, View
+    from spritz.scheduling.nodes import NodeRow
+    from spritz.scheduling.request import Request
+
+#: The order in which tests are made, and shown.
+TESTS = (
+    "partition",
+    "excluded",
+    "features",
+    "too_small",
+    "state",
+    "not_named",
+    "busy",
+    "reserved",
+    "kept",
+    "able",
+)
+
+
+class Short(Struct, frozen=True, gc=False):
+    """A resource of which a node has less than the least part of the job needs."""
+
+    what: str
+    needed: int
+    free: int
+
+
+class Finding(Struct, frozen=True):
+    """The first test that a node fails. Nodes with equal `test`, `text` and names of `short` are told together."""
+
+    test: str
+    text: str = ""
+    short: tuple[Short, ...] = ()
+
+
+def least_portion(request: Request) -> tuple[int, int]:
+    """Tasks, and GPUs of `gres_total`, that a node must be able to take to be of any use."""
+    target = target_of(request)
+    alone = target.nodes_max == 1
+    if target.tasks is None:
+        tasks = target.each
+    else:
+        tasks = target.tasks if alone else 1
+    return tasks, (target.gpus if alone else 1) if target.gpus else 0
+
+
+def able(row: NodeRow, request: Request, least: tuple[int, int]) -> bool:
+    """Can the node take the least part of the job as it is now?"""
+    tasks, gpus = capacity(row, request)
+    return tasks >= least[0] and gpus >= least[1]
+
+
+def partition_view(view: View, request: Request, own: Kept | None = None) -> PartitionView:
+    """All nodes of the cluster, as this request finds them. `own`: what is promised to the job itself."""
+    groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[str, Finding]]] = {}
+    snapshot = view.snapshot
+    least = least_portion(request)
+    inside = frozenset(snapshot.eligibility.partition_nodes.get(request.partition, ()))
+    serving = frozenset(snapshot.eligibility.nodes(request).tolist())
+    kept = _kept_by_node(view, request, own)
+    named = frozenset(request.node_list) if request.nodes_max == len(set(request.node_list)) else frozenset()
+    for index, row in enumerate(view.table.rows):
+        if index not in inside:
+            finding = Finding("partition", f"not in partition {request.partition}")
+        else:
+            finding = _test(view, row, request, least, index in serving, named, kept.get(index, ()))
+        key = (TESTS.index(finding.test), finding.text, tuple(short.what for short in finding.short))
+        groups.setdefault(key, []).append((row.name, finding))
+    tests = tuple(_told(members) for _key, members in sorted(groups.items(), key=lambda item: item[0]))
+    return PartitionView(
+        partition=request.partition,
+        total=len(view.table.rows),
+        nodes_needed=request.nodes_min,
+        able=sum(test.count for test in tests if test.test == "able"),
+        tests=tests,
+    )
+
+
+def _told(members: list[tuple[str, Finding]]) -> NodeTest:
+    finding = members[0][1]
+    text = finding.text
+    needed = most = 0
+    if finding.short:
+        figures = []
+        for place, short in enumerate(finding.short):
+            top = max(other.short[place].free for _name, other in members)
+            figures.append(
+                f"{amount(short.what, short.needed)} needed, {'at most ' if len(members) > 1 else ''}"
+                f"{amount(short.what, top)} {'there' if finding.test == 'too_small' else 'free'}"
+            )
+            if not place:
+                needed, most = short.needed, top
+        several = len(finding.short) > 1
+        named = [
+            f"{resource(short.what)}: {figure}" if several else figure
+            for short, figure in zip(finding.short, figures, strict=True)
+        ]
+        text = f"{text} ({'; '.join(named)})"
+    return NodeTest(
+        test=finding.test,
+        count=len(members),
+        nodes=compress([name for name, _finding in members]),
+        text=text,
+        what=tuple(short.what for short in finding.short),
+        needed=needed,
+        most=most,
+    )
+
+
+def _test(
+    view: View,
+    row: NodeRow,
+    request: Request,
+    least: tuple[int, int],
+    serves: bool,
+    named: frozenset[str],
+    kept: Iterable[Kept],
+) -> Finding:
+    if row.name in request.exclude:
+        return Finding("excluded", "excluded by the job (--exclude)")
+    if not serves:
+        return Finding("features", f"without the features {request.features}")
+    bare = row
+    if row.holders or not row.up:
+        bare = row.copy()
+        bare.holders, bare.up = {}, True
+        bare.recount()
+    if not able(bare, request, least):
+        short = shortages(bare, request, least)
+        text = f"too little of {listed([resource(item.what) for item in short])}" if short else _build(bare, request)
+        return Finding("too_small", text, short)
+    if not row.up:
+        return Finding("state", state_text(view, row))
+    if named and row.name not in named:
+        return Finding("not_named", "not among the nodes the job names (--nodelist)")
+    if not able(row, request, least):
+        return _busy(row, request, least)
+    held = row.copy()
+    for promise in kept:
+        for index, holder in promise.parts:
+            if index == row.index:
+                held.charge(holder)
+    if held.holders.keys() - row.holders.keys() and not able(held, request, least):
+        first = min(promise.start_at for promise in kept)
+        wait = "from now on" if first <= view.now else "soon"
+        return Finding("kept", f"free, but {wait} kept for jobs ahead of it")
+    return Finding("able", "can take it now" if request.nodes_min == 1 else "can take a part of it now")
+
+
+def _build(row: NodeRow, request: Request) -> str:
+    """What of a node's build does not do, where no amount is short."""
+    if row.hardware.tmp_mib < request.tmp_mib:
+        return f"local disk too small ({amount('disk', request.tmp_mib)} needed)"
+    if not fits_hardware(row.hardware, request):
+        return "too few sockets, cores or threads of the kind asked for"
+    return "its CPUs, memory and devices do not go together as asked for"
+
+
+def _busy(row: NodeRow, request: Request, least: tuple[int, int]) -> Finding:
+    if not open_to(row, request):
+        if request.whole:
+            return Finding("busy", "not empty (the job wants whole nodes)")
+        if any(holder.whole for holder in row.holders.values()):
+            return Finding("busy", "given whole to another job")
+        return Finding("busy", "in use by another user (nodes are one user's at a time)")
+    short = shortages(row, request, least)
+    if not short:
+        return Finding("busy", "what is free does not go together as asked for (cores, sockets, devices)")
+    return Finding("busy", f"{listed([resource(item.what) for item in short])} in use", short)
+
+
+def shortages(row: NodeRow, request: Request, least: tuple[int, int]) -> tuple[Short, ...]:
+    """What the node has too little of for the least part of the job: GRES, memory, CPUs."""
+    tasks, gpus = least
+    found = []
+    needs = needs_of(request, tasks, gpus)
+    for (name, kind), needed in sorted(needs.items()):
+        free = row.count_free(name, kind)
+        if free < needed:
+            found.append(Short(f"gres/{name}:{kind}" if kind else f"gres/{name}", needed, free))
+    devices = sum(number for (name, _kind), number in needs.items() if name == "gpu")
+    cpus = max(1, cpus_wanted(row.hardware, request, tasks, devices))
+    memory = _memory_needed(row, request, cpus, devices)
+    if memory > memory_free(row, request):
+        found.append(Short("memory", memory, memory_free(row, request)))
+    usable = usable_cpus(row, request).bit_count()
+    if usable < cpus:
+        found.append(Short("cpus", cpus, usable))
+    return tuple(found)
+
+
+def _memory_needed(row: NodeRow, request: Request, cpus: int, gpus: int) -> int:
+    if request.memory_per_node is not None:
+        return request.memory_per_node or row.hardware.memory_mib
+    if request.memory_per_cpu:
+        return request.memory_per_cpu * cpus
+    return (request.memory_per_gpu or 0) * gpus
+
+
+_FLAG_WORDS = (
+    (NodeFlag.FAIL, "failing"),
+    (NodeFlag.NOT_RESPONDING, "not responding"),
+    (NodeFlag.INVALID_REG, "smaller than configured"),
+    (NodeFlag.MAINTENANCE, "under maintenance"),
+    (NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED, "to be rebooted"),
+    (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN, "powered down"),
+    (NodeFlag.POWERING_UP, "powering up"),
+    (NodeFlag.BLOCKED, "blocked"),
+)
+
+
+def state_text(view: View, row: NodeRow) -> str:
+    """Why no job may start on the node: its state and the reason that an administrator gave."""
+    node = view.nodes.get(row.name)
+    if node is None:
+        return "down"
+    if node.state is NodeState.DOWN or node.state is NodeState.ERROR:
+        text = "down"
+    elif node.flags & NodeFlag.DRAIN:
+        text = "draining" if row.holders else "drained"
+    elif node.state is NodeState.UNKNOWN:
+        text = "not registered yet"
+    elif node.state is NodeState.FUTURE:
+        text = "not there yet (FUTURE)"
+    else:
+        text = next((words for flags, words in _FLAG_WORDS if node.flags & flags), "not available")
+    return f"{text}: {node.reason}" if node.reason else text
+
+
+def _kept_by_node(view: View, request: Request, own: Kept | None) -> dict[int, list[Kept]]:
+    """Promises to others that begin before this job would be over, by node."""
+    found: dict[int, list[Kept]] = {}
+    ends_at = view.now + request.seconds
+    for promise in view.kept:
+        if promise is not own and promise.start_at < ends_at:
+            for index, _holder in promise.parts:
+                found.setdefault(index, []).append(promise)
+    return found

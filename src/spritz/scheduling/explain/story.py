@@ -1,0 +1,171 @@
+"""All that is to be said of one job, put together: from the plan the verdict, from the snapshot the figures.
+
+Source: squeue(1) JOB REASON CODES.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.explain import Ahead, Expected, Explanation, PartitionView
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+from spritz.notation.hostlist import compress
+from spritz.scheduling.explain.ahead import ahead
+from spritz.scheduling.explain.blockers import Room, blockers
+from spritz.scheduling.explain.expected import NEVER_REASONS, expected
+from spritz.scheduling.explain.limits import limits
+from spritz.scheduling.explain.nodes import partition_view
+from spritz.scheduling.explain.words import asks, count, job_label, listed, resource
+from spritz.scheduling.request import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.model.explain import Limit
+    from spritz.model.job import Job
+    from spritz.scheduling.explain.view import View
+    from spritz.scheduling.records import JobRecord
+    from spritz.scheduling.request import Request
+
+
+def explain(view: View, job: Job) -> Explanation:
+    """What this plan means for the job, which must wait (PENDING) and be known to the snapshot."""
+    record = view.snapshot.records[job.id]
+    requests = requests_of(view, record)
+    reason, detail = view.reason(record)
+    own = view.promise_of(record)
+    views = tuple(partition_view(view, request, own) for request in requests)
+    when = expected(view, record)
+    rules = limits(view, job, record, requests)
+    room = _room(view, record, requests)
+    who = ahead(view, record) if record.entries and when.sure != "now" else Ahead()
+    verdict = _verdict(reason, when)
+    whom = blockers(view, record, room) if verdict == "waits" else ()
+    kept = room is not None and not room.numbers and verdict == "waits"
+    return Explanation(
+        job=job_label(job),
+        job_id=job.id,
+        name=job.spec.name,
+        user=job.spec.user,
+        state=job.state.value,
+        verdict=verdict,
+        summary=_summary(reason, detail, when, rules, views, who, kept),
+        reason="" if when.sure == "now" else reason.value,
+        reason_detail="" if when.sure == "now" else detail,
+        partition=",".join(request.partition for request in requests),
+        asks=asks(requests[0]) if requests else (),
+        partitions=views,
+        limits=rules,
+        blockers=whom,
+        room_is_kept=kept,
+        ahead=who,
+        expected=when,
+    )
+
+
+def past(job: Job) -> Explanation:
+    """A job that does not wait: it runs, or it has ended."""
+    active = job.state.active
+    return Explanation(
+        job=job_label(job),
+        job_id=job.id,
+        name=job.spec.name,
+        user=job.spec.user,
+        state=job.state.value,
+        verdict="runs" if active else "ended",
+        summary=_past_text(job),
+        reason=job.reason.value if job.reason is not Reason.NONE else "",
+        reason_detail=job.reason_detail,
+        partition=job.partition,
+        started_at=job.started_at,
+        ends_at=job.ends_at if active else job.ended_at,
+        nodes=compress(job.allocation.names) if job.allocation is not None else "",
+    )
+
+
+def _past_text(job: Job) -> str:
+    if job.state is JobState.SUSPENDED:
+        by = {"preempt": "by a job that goes before it", "gang": "until its next time slice"}
+        return f"Suspended {by.get(job.suspended_by, 'by an administrator')}."
+    if job.state.active:
+        return "It is being requeued or cancelled to make room." if job.preempt_action else ""
+    code, signal = job.exit_status >> 8, job.exit_status & 127
+    return f"It ended by signal {signal}." if signal else f"Its exit code was {code}."
+
+
+def requests_of(view: View, record: JobRecord) -> tuple[Request, ...]:
+    """What it asks of each of its partitions, in the order in which they are tried."""
+    if record.entries:
+        return tuple(shape.request for _key, shape in sorted(record.entries, key=lambda entry: entry[0]))
+    snapshot = view.snapshot
+    homes = [snapshot.partitions[name] for name in record.spec.partitions if name in snapshot.partitions]
+    return tuple(resolve(record.spec, home, snapshot.settings) for home in homes)
+
+
+def _room(view: View, record: JobRecord, requests: Sequence[Request]) -> Room | None:
+    """Of the partition where it could start first; None if it does not wait for room."""
+    if not record.entries or record.id in view.starts or record.id in view.preemptions:
+        return None
+    rooms = [Room(view, request) for request in requests if not request.refusal]
+    return min(rooms, key=lambda room: (room.start_at, len(room.numbers)), default=None)
+
+
+def _verdict(reason: Reason, when: Expected) -> str:
+    if when.sure == "now":
+        return "starts"
+    return "never" if reason in NEVER_REASONS else "waits"
+
+
+def _summary(
+    reason: Reason,
+    detail: str,
+    when: Expected,
+    rules: Sequence[Limit],
+    views: Sequence[PartitionView],
+    who: Ahead,
+    kept: bool,
+) -> str:
+    if when.sure == "now":
+        return "It starts at once."
+    holding = [rule.text for rule in rules if rule.holds]
+    if holding:
+        return _sentence(holding[0]) + _and_more(len(holding) - 1)
+    if reason in (Reason.BAD_CONSTRAINTS, Reason.PARTITION_CONFIG):
+        return "No set of nodes of its partition could ever hold it, even if all were free and up."
+    if reason is Reason.NODES_NOT_AVAILABLE or detail:
+        return "Nodes that it cannot do without are down or drained."
+    if kept:
+        if who.count:
+            return f"There is room, but it is kept for {count(who.count, 'job')} ahead of it."
+        return "There is room, but starting now would delay a job whose start is promised."
+    first = not who.count
+    short = _scarce(views)
+    line = "It is next in line" if first else f"{count(who.count, 'job')} want the same nodes and go first"
+    if who.count == 1:
+        line = "1 job wants the same nodes and goes first"
+    return f"{line}; {listed(short)} {'are' if short != ['memory'] else 'is'} short." if short else f"{line}."
+
+
+def _scarce(views: Sequence[PartitionView]) -> list[str]:
+    """Resources that are short on most nodes, if what is free does not do."""
+    counts: dict[str, int] = {}
+    for view in views:
+        for test in view.tests:
+            if test.test == "busy":
+                for what in test.what or ("free nodes",):
+                    counts[what] = counts.get(what, 0) + test.count
+    if not counts:
+        return []
+    most = max(counts.values())
+    return [resource(what) for what in sorted(counts) if counts[what] == most]
+
+
+def _and_more(number: int) -> str:
+    if not number:
+        return ""
+    return " One more rule keeps it back." if number == 1 else f" {number} more rules keep it back."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
