@@ -280,7 +280,7 @@ def test_every_key_that_works_reaches_a_field_that_the_core_takes() -> None:
         "NtasksPerNode": "1", "NtasksPerSocket": "1", "NumCPUs": "1", "NumNodes": "1", "NumTasks": "1",
         "OverSubscribe": "OK", "Priority": "1", "ReqCores": "1", "ReqNodeList": "n1", "ReqNodes": "1", "ReqProcs": "1",
         "ReqSockets": "1", "ReqThreads": "1", "Requeue": "1", "Shared": "YES", "StartTime": "now", "TasksPerNode": "1",
-        "TimeMin": "1",
+        "TimeMin": "1", "Switches": "1", "wait-for-switch": "1",
     }  # fmt: skip
     for name, key in KEYS.items():
         if key.changes is not None:
