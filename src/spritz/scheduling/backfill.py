@@ -10,6 +10,7 @@ Source: Lifka 1995 (EASY: one promise); Mu'alem and Feitelson 2001 (conservative
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -234,33 +235,35 @@ def clash(holder: Holder, part: NodeAllocation) -> bool:
 
 
 class Ledger:
-    """Promises by request, each list ascending by start. Invariant: every promise of it is held in its profile, and no
-    request has more of them than jobs that wait.
+    """Promises by request, those of each ascending by start. Invariant: every promise of it is held in its profile, and
+    no request has more of them than jobs that wait.
     """
 
-    __slots__ = ("_made", "promises", "up_version", "version")
+    __slots__ = ("_made", "promises", "starts", "up_version", "version")
 
     def __init__(self) -> None:
         #: counts whatever may let a job start that promises kept back
         self.version = 0
         #: of the memo, when promises were last checked against nodes that are down
         self.up_version = 0
-        self.promises: dict[Request, list[Promise]] = {}
+        self.promises: dict[Request, tuple[Promise, ...]] = {}
+        #: of all of them, ascending
+        self.starts: list[float] = []
         self._made = 0
 
     def fork(self) -> Ledger:
         """A ledger of one's own; promises themselves do not change."""
         other = Ledger()
-        other.promises = {request: list(items) for request, items in self.promises.items()}
+        other.promises, other.starts = dict(self.promises), list(self.starts)
         other._made, other.version, other.up_version = self._made, self.version, self.up_version
         return other
 
     def __len__(self) -> int:
-        return sum(map(len, self.promises.values()))
+        return len(self.starts)
 
-    def of(self, request: Request) -> list[Promise]:
+    def of(self, request: Request) -> tuple[Promise, ...]:
         """Those of one request."""
-        return self.promises.get(request, [])
+        return self.promises.get(request, ()) if self.promises else ()
 
     def make(self, profile: Profile, request: Request, start_at: float, allocation: Allocation, *, uid: int) -> Promise:
         """A promise, not yet kept."""
@@ -275,18 +278,21 @@ class Ledger:
 
     def keep(self, profile: Profile, promise: Promise) -> None:
         """From now on nobody may take what it needs."""
-        items = self.promises.setdefault(promise.request, [])
-        items.append(promise)
-        items.sort(key=_order)
+        self.promises[promise.request] = tuple(sorted((*self.of(promise.request), promise), key=_order))
+        insort(self.starts, promise.start_at)
         profile.hold(promise)
 
     def drop(self, profile: Profile, promise: Promise) -> None:
         """It is kept no longer."""
         items = self.promises[promise.request]
+        place = items.index(promise)
+        left = items[:place] + items[place + 1 :]
         self.version += 1
-        items.remove(promise)
-        if not items:
+        if left:
+            self.promises[promise.request] = left
+        else:
             del self.promises[promise.request]
+        del self.starts[bisect_left(self.starts, promise.start_at)]
         profile.let_go(promise)
 
 

@@ -43,6 +43,10 @@ BLOCKED = Verdict(Reason.PRIORITY)
 Found = tuple["Allocation", int | None]
 
 
+#: one shape in the order of its next job: key, number of the shape, place of the job
+Entry = tuple["SortKey", int, int, "Shape"]
+
+
 def run(snapshot: Snapshot, budget: int | None = None, *, expect: bool | None = None) -> Plan:
     """Which jobs to start now, and why others wait.
 
@@ -51,18 +55,20 @@ def run(snapshot: Snapshot, budget: int | None = None, *, expect: bool | None = 
     to `Projection.adopt`.
     """
     cycle = _Cycle(snapshot, budget, budget is None if expect is None else expect)
-    waiting: list[tuple[SortKey, int, int, Shape]] = [
-        (shape.keys[0], shape.order, 0, shape) for shape in snapshot.queue.shapes.values()
-    ]
+    waiting: list[Entry] = [(shape.keys[0], shape.order, 0, shape) for shape in snapshot.queue.shapes.values()]
     heapify(waiting)
     while waiting and not cycle.exhausted:
         key, order, position, shape = waiting[0]
         go_on = cycle.consider(shape.jobs[key], key, shape)
+        cycle.visited += 1
         position += 1
         if go_on and position < len(shape.keys):
             heapreplace(waiting, (shape.keys[position], order, position, shape))
         else:
             heappop(waiting)
+        if cycle.may_skip():
+            waiting = cycle.without_hopeless(waiting)
+            heapify(waiting)
     return cycle.plan()
 
 
@@ -75,6 +81,10 @@ class _Cycle:
         self.full = full
         self.budget = budget
         self.examined = 0
+        #: how often a shape was looked at
+        self.visited = 0
+        #: heads that had been found when hopeless shapes were last left out
+        self._skipped_at = 0
         self.table = snapshot.table.fork()
         self.licenses = snapshot.licenses.copy()
         self.limits = Limits(snapshot)
@@ -87,6 +97,7 @@ class _Cycle:
         self._array_starts: dict[int, int] = {}
         #: nodes freed since a count of the projection's
         self._changed: dict[int, list[int]] = {}
+        self._freed_rooms: dict[int, list[tuple[int, int]]] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot, self.policy.resolution_seconds)
         self.preemptor = Preemptor(snapshot)
@@ -100,6 +111,57 @@ class _Cycle:
     def exhausted(self) -> bool:
         """No budget is left."""
         return self.budget is not None and self.examined >= self.budget
+
+    # -- many shapes at once
+
+    def may_skip(self) -> bool:
+        """A quick cycle has found the first blocked jobs and promises no more starts: shapes that failed and that
+        nothing freed since could help need not be looked at one by one.
+        """
+        if self.full or len(self._headed) == self._skipped_at or self.preemptor.enabled:
+            return False
+        return self.promises.passed_over
+
+    def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
+        """Those that may start, or of which something else must be said than before."""
+        self._skipped_at = len(self._headed)
+        up_version, rooms = self.snapshot.memo.up_version, self.snapshot.partition_freed
+        kept = []
+        for entry in waiting:
+            shape = entry[3]
+            failure, home = shape.failure, shape.request.partition
+            if (
+                entry[2]
+                or failure is None
+                or failure.version is not None
+                or shape.verdict is not BLOCKED
+                or shape.stuck is None
+                or shape.stuck[0] != up_version
+                or home not in self._headed
+            ):
+                kept.append(entry)
+                continue
+            freed = rooms.get(home, 0)
+            if failure.freed != freed:
+                if shape.could_use_any(self._rooms(failure.freed)):
+                    kept.append(entry)
+                else:
+                    shape.failure = Failure(freed)
+        return kept
+
+    def _rooms(self, since: int) -> list[tuple[int, int]]:
+        """Free CPUs and GPUs of nodes freed since; if they are many, bounds of both over all of them."""
+        rooms = self._freed_rooms.get(since)
+        if rooms is None:
+            table = self.table
+            freed = (table.freed > since).nonzero()[0]
+            gpus = table.gres.get(("gpu", ""), np.zeros_like(table.cpus))
+            if len(freed) > FEW_NODES:
+                rooms = [(int(table.cpus[freed].max()), int(gpus[freed].max()))]
+            else:
+                rooms = list(zip(table.cpus[freed].tolist(), gpus[freed].tolist(), strict=True))
+            self._freed_rooms[since] = rooms
+        return rooms
 
     # -- one job
 
@@ -290,7 +352,13 @@ class _Cycle:
         if not roomy:
             return False
         nodes = self.snapshot.eligibility.nodes(request)
-        return could_serve(self.table, request, np.intersect1d(nodes, np.array(roomy)))
+        at = np.searchsorted(nodes, roomy)
+        own = [
+            index
+            for index, place in zip(roomy, at.tolist(), strict=True)
+            if place < len(nodes) and nodes[place] == index
+        ]
+        return bool(own) and could_serve(self.table, request, np.array(own))
 
     # -- backfill
 

@@ -144,13 +144,6 @@ class Hardware:
             if pool.indexed
             for kind in pool.masks
         )
-        #: ((name, type), devices of exactly this type) of all pools that are given out by device
-        self.device_kinds = tuple(
-            ((name, kind), pool.typed_mask(kind))
-            for name, pool in self.pools.items()
-            if pool.indexed
-            for kind in pool.masks
-        )
 
     def whole_cores(self, cpus: int) -> int:
         """First-thread bits of the cores of which all usable CPUs are in `cpus`."""

@@ -168,6 +168,7 @@ class Projection:
                 else:
                     promise.freed = same.freed
                     new.remove(same)
+        self.queue.shrunk.update(wanted)
         for request, new in wanted.items():
             for item in new:
                 uid = self.records[item.job_id].spec.uid
@@ -177,8 +178,11 @@ class Projection:
 
     def _redeem(self, record: JobRecord, request: Request) -> None:
         """A job of this request has started: the first promise to its kind is used up, in each of its partitions."""
-        others = [self._request(record, name) for name in record.spec.partitions if name != request.partition]
-        for one in (request, *others):
+        placed = record.id not in self._unplaced
+        others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
+        if others is None:
+            others = [other for _tier, other in self._requests(record)]
+        for one in dict.fromkeys((request, *others)):
             for promise in self.ledger.of(one)[:1]:
                 self.ledger.drop(self.profile, promise)
 
@@ -186,17 +190,23 @@ class Projection:
         """No more promises than jobs that wait, and none on nodes that are down."""
         down = self.ledger.up_version != self.memo.up_version
         self.ledger.up_version = self.memo.up_version
-        for request, promises in list(self.ledger.promises.items()):
+        shrunk = self.queue.shrunk
+        if not self.ledger.promises or not (down or shrunk):
+            shrunk.clear()
+            return
+        for request in list(self.ledger.promises) if down else [item for item in shrunk if self.ledger.of(item)]:
+            promises = self.ledger.of(request)
             shape = self.queue.shapes.get(request)
             count = len(shape.keys) if shape is not None else 0
             if shape is not None and len(promises) > count:
                 count = sum(record.tasks.bit_count() if record.tasks else 1 for record in shape.jobs.values())
-            void = promises[count:]
+            void = list(promises[count:])
             if down:
                 rows = self.table.rows
                 void += [item for item in promises[:count] if not all(rows[index].up for index, _ in item.parts)]
             for promise in void:
                 self.ledger.drop(self.profile, promise)
+        shrunk.clear()
 
     # -- nodes and partitions
 

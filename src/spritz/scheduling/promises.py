@@ -60,8 +60,6 @@ class Promises:
         self._ledger = snapshot.ledger.fork()
         self._profile_made: Profile | None = None
         self._changed = False
-        #: starts of all promises, ascending; None: to be collected again
-        self._starts: list[float] | None = None
         #: by shape: jobs of it that have been seen to wait
         self._seen: Counter[int] = Counter()
         #: those that may be told: (job, promise)
@@ -78,7 +76,9 @@ class Promises:
         self._order: dict[str, float] = {}
         self._once: set[int] = set()
         #: some job that waits has no promise: in a quick cycle none behind it gets one
-        self._passed_over = False
+        self.passed_over = False
+        #: jobs whose turn it is, and to whom nothing has been promised yet: job, shape, places, whether it is a head
+        self._deferred: list[tuple[JobRecord, Shape, range, bool]] = []
         if full:
             self._drop_void()
         #: promises of earlier cycles whose jobs have not been looked at yet
@@ -93,12 +93,14 @@ class Promises:
 
     def any_before(self, ends_at: float) -> bool:
         """Does some promise begin before that time?"""
-        starts = self._all_starts()
+        self._make_deferred()
+        starts = self._ledger.starts
         return bool(starts) and starts[0] < ends_at
 
     def starts_between(self, first: float, last: float) -> list[float]:
         """Different starts of promises within these times, ascending."""
-        starts = self._all_starts()
+        self._make_deferred()
+        starts = self._ledger.starts
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def beside(self, request: Request, ends_at: float) -> Beside:
@@ -119,6 +121,7 @@ class Promises:
 
         It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`).
         """
+        self._make_deferred()
         clashing: list[Promise] = []
         own = next(iter(self._ledger.of(request)), None)
         holds = self._profile().holds
@@ -126,8 +129,7 @@ class Promises:
             for hold, holder in holds.get(self._table.index_of[part.node], ()):
                 if hold is own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
                     continue
-                assert isinstance(hold, Promise)
-                if not self._yields(hold, record, key, any_age=any_age):
+                if not isinstance(hold, Promise) or not self._yields(hold, record, key, any_age=any_age):
                     return None
                 clashing.append(hold)
         return clashing
@@ -152,12 +154,6 @@ class Promises:
         for _key, shape in record.entries:
             for promise in self._ledger.of(shape.request)[:1]:
                 self._ledger.drop(self._profile(), promise)
-                self._starts = None
-
-    def _all_starts(self) -> list[float]:
-        if self._starts is None:
-            self._starts = sorted(item.start_at for items in self._ledger.promises.values() for item in items)
-        return self._starts
 
     def _profile(self) -> Profile:
         if self._profile_made is None:
@@ -173,9 +169,27 @@ class Promises:
         position = self._seen[shape.order]
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
         self._seen[shape.order] += tasks
-        if not self._full and self._passed_over:
-            return False
-        for place in range(position, position + tasks):
+        if self._full:
+            return self._promise(record, shape, range(position, position + tasks), head=head)
+        promised = len(self._ledger.of(request))
+        if not self.passed_over and promised >= position + tasks:
+            self._promise(record, shape, range(position, position + tasks), head=head)
+            self.passed_over = promised < len(shape.keys)
+        elif not self.passed_over:
+            # It is made when somebody else could start, and not if nobody behind it fits anyway.
+            self._deferred.append((record, shape, range(position, position + tasks), head))
+            self.passed_over = position + tasks < len(shape.keys) if head else promised < len(shape.keys)
+        return False
+
+    def _make_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for record, shape, places, head in deferred:
+            self._promise(record, shape, places, head=head)
+
+    def _promise(self, record: JobRecord, shape: Shape, places: range, *, head: bool) -> bool:
+        """Promises to a job or to several tasks. True: look at the next of the shape as well."""
+        request = shape.request
+        for place in places:
             items = self._ledger.of(request)
             promise: Promise | None = items[place] if place < len(items) else None
             if promise is None:
@@ -184,17 +198,14 @@ class Promises:
                 self._old -= 1
                 promise = self._improved(promise)
             if promise is None:
-                self._passed_over = True
+                self.passed_over = True
                 return False
             self._since[request] = promise.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
-            if place == position:
+            if place == places.start:
                 self._told.append((record, promise))
                 self._told_of[shape.order] += 1
             self._count(record, request)
-        if not self._full:
-            self._passed_over = self._passed_over or len(self._ledger.of(request)) < len(shape.keys)
-            return False
         return len(self._ledger) <= self._policy.promises_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
@@ -287,11 +298,11 @@ class Promises:
 
     def _keep(self, promise: Promise) -> None:
         self._ledger.keep(self._profile(), promise)
-        self._changed, self._starts = True, None
+        self._changed = True
 
     def _drop(self, promise: Promise) -> None:
         self._ledger.drop(self._profile(), promise)
-        self._changed, self._starts = True, None
+        self._changed = True
 
     # -- results
 

@@ -208,6 +208,14 @@ class Shape:
             return False
         return not self._gpus_floor or row.gres_free.get("gpu", 0).bit_count() >= self._gpus_floor
 
+    def could_use_any(self, rooms: list[tuple[int, int]]) -> bool:
+        """The same for nodes with so many free CPUs and GPUs."""
+        cpus, gpus = self._cpus_floor, self._gpus_floor
+        for free_cpus, free_gpus in rooms:
+            if free_cpus >= cpus and free_gpus >= gpus:
+                return True
+        return False
+
     def add(self, key: SortKey, record: JobRecord) -> None:
         """One more job."""
         if not self.keys or key > self.keys[-1]:
@@ -232,11 +240,13 @@ class Queue:
     special cases.
     """
 
-    __slots__ = ("_made", "count", "shapes", "unsettled")
+    __slots__ = ("_made", "count", "shapes", "shrunk", "unsettled")
 
     def __init__(self) -> None:
         self.shapes: dict[Request, Shape] = {}
         self.unsettled: dict[int, JobRecord] = {}
+        #: requests that fewer jobs make than before, until somebody empties it
+        self.shrunk: set[Request] = set()
         self._made = 0
         #: jobs that have joined so far
         self.count = 0
@@ -262,6 +272,7 @@ class Queue:
         """The job waits no longer."""
         for key, shape in record.entries:
             shape.remove(key)
+            self.shrunk.add(shape.request)
             if not shape.keys:
                 self.shapes.pop(shape.request, None)
         record.entries.clear()
