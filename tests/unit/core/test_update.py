@@ -141,6 +141,19 @@ def test_a_user_may_lower_a_priority_and_is_told_that_it_does_not_last(make_worl
     assert world.job(job_id).priority == 200
 
 
+def test_the_priority_in_force_bounds_what_a_user_may_ask_for(world: World) -> None:
+    """With priority/multifactor the record has 1 until the job starts; the controller says what it is worth now."""
+    job_id = world.submit()
+    assert world.job(job_id).priority == 1
+
+    def ask(priority: int) -> UpdateJob:
+        return UpdateJob(target=JobTarget(job_id), changes={"priority": priority}, priority_now=500)
+
+    assert world.refused(ask(501), ALICE) == "ESLURM_ACCESS_DENIED"
+    world.ok(ask(400), ALICE)
+    assert (world.job(job_id).priority, world.job(job_id).spec.priority) == (400, 400)
+
+
 def test_one_task_of_an_array_can_differ_from_the_rest(world: World) -> None:
     array = world.submit(array="0-5", time_limit_minutes=10)
     world.ok(update(array, task_mask([2, 4]), time_limit_minutes=3), ALICE)

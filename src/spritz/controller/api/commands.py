@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.model.commands import cluster, job, step
@@ -46,5 +47,14 @@ class Commands:
     def plain(self, command: Struct, call: Call) -> Deferred:
         """Decide now, answer when durable."""
         context = self._context
+        if isinstance(command, job.UpdateJob):
+            command = self._with_priority(command)
         context.writer.handle(command, context.identity.caller(call), call.reply)
         return DEFERRED
+
+    def _with_priority(self, command: job.UpdateJob) -> job.UpdateJob:
+        """What is in force of the priority is known here, not in the core: users may only go below it."""
+        context = self._context
+        found = context.machine.state.jobs.get(command.target.job_id) if "priority" in command.changes else None
+        in_force = None if found is None else context.outlook.of(found, context.clock.now()).priority
+        return replace(command, priority_now=in_force)

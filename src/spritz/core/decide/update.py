@@ -110,11 +110,11 @@ def update_job(turn: Turn, command: UpdateJob) -> Done:
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
     live = [one for one in chosen if not one.job.state.ended] or chosen
-    drafts = [draft(turn, one.job, changes) for one in live]
+    drafts = [draft(turn, one.job, changes, command.priority_now) for one in live]
     for one, _ in zip(live, drafts, strict=True):
         numbers = single_out(turn, one.job.id, one.tasks) if one.tasks else [one.job.id]
         for number in numbers:
-            _change(turn, turn.state.jobs[number], changes)
+            _change(turn, turn.state.jobs[number], changes, command.priority_now)
     if "priority" in changes and not turn.caller.admin and changes["priority"]:
         # Told to users, though it is done; Slurm reckons the priority anew some day.
         return Done(messages=(ESLURM["ESLURM_PRIO_RESET_FAIL"][1],))
@@ -134,7 +134,7 @@ def _check_array_limit(job: Job, command: UpdateJob) -> None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="ArrayTaskThrottle is of a whole job array")
 
 
-def draft(turn: Turn, job: Job, changes: dict[str, object]) -> Job:
+def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | None = None) -> Job:
     """The record as it would be afterwards, holds apart. Refuses what is not allowed; changes nothing."""
     names = changes.keys()
     if job.state.ended and names - NOTES:
@@ -142,7 +142,7 @@ def draft(turn: Turn, job: Job, changes: dict[str, object]) -> Job:
     if job.state.active and names - RUNNING:
         raise Refused("ESLURM_JOB_NOT_PENDING")
     spec = _changed_spec(job.spec, changes)
-    _check_rights(turn, job, spec)
+    _check_rights(turn, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:
         job = _limits_of_running(replace(job, spec=spec), changes)
     elif names - RUNNING or "time_limit_minutes" in names:
@@ -167,14 +167,14 @@ def _changed_spec(spec: JobSpec, changes: dict[str, object]) -> JobSpec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
 
 
-def _check_rights(turn: Turn, job: Job, spec: JobSpec) -> None:
+def _check_rights(turn: Turn, job: Job, spec: JobSpec, priority: int) -> None:
     """What only administrators may do: raise time limits and priorities, lift their own holds."""
     if turn.caller.admin:
         return
     longer = (spec.time_limit_minutes or INFINITE) > (job.time_limit_minutes or INFINITE)
     if longer and spec.time_limit_minutes != job.spec.time_limit_minutes and job.state is not JobState.PENDING:
         raise Refused("ESLURM_ACCESS_DENIED")
-    if spec.priority is not None and spec.priority > job.priority and spec.priority != job.spec.priority:
+    if spec.priority is not None and spec.priority > priority and spec.priority != job.spec.priority:
         raise Refused("ESLURM_ACCESS_DENIED" if job.hold is Hold.NONE else "ESLURM_JOB_HELD")
     if spec.nice < min(job.spec.nice, 0) or (spec.nice < 0 and spec.nice != job.spec.nice):
         raise Refused("ESLURM_ACCESS_DENIED")
@@ -256,8 +256,8 @@ def _with_array_limit(job: Job, changes: dict[str, object]) -> Job:
     return job
 
 
-def _change(turn: Turn, job: Job, changes: dict[str, object]) -> None:
-    after = draft(turn, job, changes)
+def _change(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | None) -> None:
+    after = draft(turn, job, changes, priority_now)
     if after != job:
         turn.record(JobUpdated(at=turn.now, job=after))
     if after.state is not JobState.PENDING:

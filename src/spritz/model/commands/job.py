@@ -108,6 +108,8 @@ class UpdateJob(Struct, frozen=True, kw_only=True):
 
     target: JobTarget
     changes: dict[str, object]
+    #: with a change of `priority`: what is in force now. The controller says it, whatever the caller did.
+    priority_now: int | None = None
 
 
 class HoldJob(Struct, frozen=True, kw_only=True):
