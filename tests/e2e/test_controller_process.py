@@ -257,6 +257,7 @@ def test_a_damaged_journal_is_refused_and_i_saves_what_can_be_read(controller: C
     controller.start("-i")
     assert "first" in jobs_by_name(controller)
     assert list(controller.state.glob("damaged.1/journal.db"))
+    assert "state.unreadable" in controller.log
     job_id = submit(controller, "after")
     controller.kill()
     controller.start()

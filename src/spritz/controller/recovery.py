@@ -7,7 +7,7 @@ the start. Source: `controller.journal`.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -78,19 +78,22 @@ def _replay(journal: Journal, machine: Machine, after: int) -> int:
     return at - after
 
 
-def best_image(images: Iterable[Image]) -> Machine | None:
-    """The first image that makes a state; None if none does."""
+def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Machine | None:
+    """The first image that makes a state; None if none does. `unreadable` is told, in words, of those that do not."""
     for image in images:
         try:
             return Machine.from_image(image.payload)
-        except Exception:
-            continue  # `-i` asks for what can be read, and that cannot
+        except Exception as error:  # `-i` asks for what can be read, and that cannot
+            unreadable(f"the image of event {image.sequence}: {error!r}")
     return None
 
 
-def replay_readable(journal: Journal, machine: Machine) -> None:
-    """`-i`: apply what follows the image, up to the first event that is missing, damaged or does not fit."""
+def replay_readable(journal: Journal, machine: Machine, unreadable: Callable[[str], None]) -> None:
+    """`-i`: apply what follows the image, up to the first event that is missing, damaged or does not fit.
+
+    `unreadable` is told, in words, what was there.
+    """
     try:
         _replay(journal, machine, machine.state.version)
-    except JournalError:
-        return
+    except JournalError as error:
+        unreadable(error.message)

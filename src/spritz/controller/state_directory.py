@@ -17,6 +17,8 @@ from spritz.model.errors import SpritzError
 from spritz.runtime.disk import UnsafeDirectory, private_directory, write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.controller.configuration import Configuration
     from spritz.controller.options import Options
     from spritz.runtime.log import Logger
@@ -95,7 +97,9 @@ def set_aside(directory: Path, why: str, log: Logger) -> None:
 
 def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
     """Keep what can be read: an image and the events up to the first damage. The rest is set aside, not deleted."""
-    machine, scripts = _readable(directory, configuration)
+    machine, scripts = _readable(
+        directory, configuration, lambda what: log.error("state.unreadable", detail=what, action="left out")
+    )
     if machine is None:
         machine = Machine(configuration.settings)
     set_aside(directory, "damaged", log)
@@ -108,26 +112,30 @@ def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tupl
     return journal, Recovered(machine=machine, image_sequence=sequence, replayed=0)
 
 
-def _readable(directory: Path, configuration: Configuration) -> tuple[Machine | None, dict[str, bytes]]:
+def _readable(
+    directory: Path, configuration: Configuration, unreadable: Callable[[str], None]
+) -> tuple[Machine | None, dict[str, bytes]]:
     try:
         journal = SqliteJournal(directory)
-    except JournalCorrupt:
-        return best_image(read_images(directory)), {}
+    except JournalCorrupt as error:
+        unreadable(f"the journal, with all events and scripts: {error.message}")
+        return best_image(read_images(directory), unreadable), {}
     try:
-        machine = best_image(journal.images()) or Machine(configuration.settings)
-        replay_readable(journal, machine)
-        return machine, _readable_blobs(journal, machine)
+        machine = best_image(journal.images(), unreadable) or Machine(configuration.settings)
+        replay_readable(journal, machine, unreadable)
+        return machine, _readable_blobs(journal, machine, unreadable)
     finally:
         journal.close()
 
 
-def _readable_blobs(journal: Journal, machine: Machine) -> dict[str, bytes]:
+def _readable_blobs(journal: Journal, machine: Machine, unreadable: Callable[[str], None]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for job in machine.state.jobs.values():
         for key in (job.spec.script_key, job.spec.environment_key):
             try:
                 body = journal.blob(key) if key else None
-            except JournalError:
+            except JournalError as error:
+                unreadable(f"script or environment of job {job.id}: {error.message}")
                 continue
             if body is not None:
                 found[key] = body

@@ -15,6 +15,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 
 from spritz.model.reports import StepFinished, TaskEnd
@@ -123,8 +124,14 @@ class Supervisor:
         if self._memory is not None:
             try:
                 self._memory.begin(self.spec.memory_limit_mib, self.spec.swap_limit_mib)
-            except OSError:
+            except OSError as error:
                 self._memory = None  # not permitted after all: the limit is held by sampling
+                # Standard error of ours is the daemon's log.
+                sys.stderr.write(
+                    f'slurmstepd: error: step.uncontained label={self.spec.label} error="{error}" '
+                    'detail="its memory limit is held by sampling"\n'
+                )
+                sys.stderr.flush()
 
     def _write_script(self) -> None:
         descriptor = os.open(SCRIPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)

@@ -95,7 +95,11 @@ def _memory_group(known: spec.SupervisorSpec, groups: dict[str, MemoryGroup]) ->
             return None
         try:
             groups[parent] = MemoryGroup(parent)
-        except OSError:
+        except OSError as error:
+            # Standard error is the daemon's log.
+            sys.stderr.write(f"slurmstepd: error: step.uncontained label={known.label} directory={parent} ")
+            sys.stderr.write(f'error="{error}" detail="its memory limit is held by sampling"\n')
+            sys.stderr.flush()
             return None
     return groups[parent]
 

@@ -14,7 +14,7 @@ from spritz.controller.commit import InlineCommitter
 from spritz.controller.journal import Group, Image, JournalCorrupt
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.loop import SingleWriter
-from spritz.controller.recovery import recover
+from spritz.controller.recovery import best_image, recover, replay_readable
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
@@ -153,3 +153,27 @@ def test_an_unreadable_image_is_made_up_for_by_the_events() -> None:
     lived = a_life(store, image_after=4)
     store.images[max(store.images)] = b"\xc1"
     assert same(recover(MemoryJournal(store), SETTINGS).machine, lived)
+
+
+def test_what_minus_i_leaves_out_is_told() -> None:
+    """slurmctld(8) -i: what can be read is kept, and the rest is named."""
+    store = MemoryStore()
+    a_life(store, image_after=4)
+    store.images[max(store.images) + 1] = b"\xc1"
+    strange = Group(
+        first=(last := store.groups[-1].last) + 1,
+        last=last + 1,
+        at=0.0,
+        payload=msgspec.msgpack.encode([{"kind": "JobBeamedUp", "at": 1.0}]),
+    )
+    store.groups.append(strange)
+    store.checksums[strange.last] = strange.checksum
+    told: list[str] = []
+    journal = MemoryJournal(store)
+    machine = best_image(journal.images(), told.append)
+    assert machine is not None
+    assert told[0].startswith(f"the image of event {max(store.images)}: ")
+    replay_readable(journal, machine, told.append)
+    assert machine.state.version == last
+    assert len(told) == 2
+    assert "JobBeamedUp" in told[1]
