@@ -111,9 +111,15 @@ class Reactor:
         self.on_child()
 
 
+_RESET = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+
+
 def close_in_child() -> None:
-    """Undo, in a forked child, what would disturb the program it becomes."""
+    """Undo, in a forked child, what would disturb the program it becomes.
+
+    A task starts afresh, whatever the starter of its daemon had ignored (`slurmd -D &`: SIGINT and SIGQUIT).
+    """
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _RESET:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -92,12 +92,14 @@ def both(monkeypatch: pytest.MonkeyPatch, directory: Path, argv: tuple[str, ...]
 
 def test_the_program_sees_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    ignored = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGQUIT)}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     try:
         seen = both(monkeypatch, tmp_path, ("sh", "-c", LOOK), cpus=(cpu,), nice=1)
     finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.pthread_sigmask(signal.SIG_SETMASK, before[1])
+        for number, handler in ignored.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     assert seen.status == 7 << 8
     assert seen.err == "bad\n"
     lines = seen.out.splitlines()
@@ -107,6 +109,7 @@ def test_the_program_sees_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert "PID PID 1" in lines, "a process group and a session of its own, and niceness 1"
     assert f"Cpus_allowed_list:\t{cpu}" in lines
     assert "SigBlk:\t0000000000000000" in lines
+    assert "SigIgn:\t0000000000000000" in lines
     assert lines[-1] == "input"
 
 
