@@ -361,15 +361,21 @@ NOT_RECORDED = frozenset(
         "JobConfigured",
         "JobNodeGone",
         "JobNodeReady",
+        "JobNodesUp",
         "JobPrologsBegan",
         "JobPreempted",  # JobEnded, JobSuspended or JobRequeued follows
         "JobsPurged",
         "KillRepeated",
+        "NodeKept",
         "NodeUpdated",
+        "NodesNotResumed",  # NodeStateChanged says it
+        "NodesPowered",
         "PartitionCreated",
         "PartitionDeleted",
         "PartitionUpdated",
         "PolicyChanged",
+        "PowerPaced",
+        "PowerProgramBegan",
         "TimeSliceEnded",
     }
 )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spritz.config.check import specs_of
 from spritz.config.geometry import geometry
 from spritz.config.gres import capacity
+from spritz.config.power import power_policy
 from spritz.config.schema.status import HONOURED
 from spritz.model.cluster import ClusterSettings
 from spritz.model.node import NodeConfig
@@ -96,6 +97,7 @@ def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> C
         prolog_slurmctld=bool(text("PrologSlurmctld")),
         prolog_flags=_prolog_flags(words("PrologFlags")),
         preemption=preemption_policy(have),
+        power=power_policy(have),
         topologies=topologies,
         topology_optional="TopoOptional" in words("TopologyParam"),
     )
@@ -251,6 +253,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
                     initial_state="FAIL" if state == "FAILING" else state,
                     reason=reason,
                     gres_text=common.gres_text,
+                    suspend_seconds=common.suspend_seconds,
                 )
             )
     return tuple(found)
@@ -266,6 +269,7 @@ def _common(line: NodeLine) -> NodeConfig:
         initial_state=state if state in HONOURED["NodeName.State"] else "UNKNOWN",
         reason=str(line["Reason"]),
         gres_text=",".join(_words(line["Gres"])),
+        suspend_seconds=_optional(line["SuspendTime"]),
     )
 
 
@@ -336,6 +340,10 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         disable_root_jobs=settings.flag("DisableRootJobs") if root is None else root is True,
         lln=line["LLN"] is True,
         over_time_minutes=_optional(line["OverTimeLimit"]),
+        suspend_seconds=_optional(line["SuspendTime"]),
+        suspend_timeout_seconds=_optional(line["SuspendTimeout"]),
+        resume_timeout_seconds=_optional(line["ResumeTimeout"]),
+        power_down_on_idle=line["PowerDownOnIdle"] is True,
     )
 
 

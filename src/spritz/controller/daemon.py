@@ -32,6 +32,7 @@ from spritz.controller.mail import Mailer
 from spritz.controller.main import log_level
 from spritz.controller.nodes import NodeLinks
 from spritz.controller.outbox import begin_outbox
+from spritz.controller.power_programs import PowerPrograms
 from spritz.controller.recovery import Recovered
 from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.site_programs import SitePrograms
@@ -198,6 +199,7 @@ class _Daemon:
         for item in self._configuration.loaded.warnings:
             self._log.warning("config.questionable", detail=item.text)
         SitePrograms(context)
+        PowerPrograms(context)
         begin_outbox(context)
         begin_completion_log(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")

@@ -44,6 +44,7 @@ class SitePrograms:
         self._running: dict[int, Job] = {}
         self._handlers: dict[type[Event], Callable[..., None]] = {
             job_events.JobStarted: self._started,
+            job_events.JobNodesUp: self._nodes_up,
             job_events.JobEnded: self._ended,
         }
         context.writer.listeners.append(self._listen)
@@ -65,6 +66,13 @@ class SitePrograms:
             return
         self._running[job.id] = job
         if event.configuring and _configures(job):
+            self._context.writer.when_durable(lambda: self._begin_prolog(job))
+
+    def _nodes_up(self, event: job_events.JobNodesUp) -> None:
+        """Its nodes had to be powered up first. Differs: Slurm runs the prolog meanwhile."""
+        job = self._context.machine.state.jobs.get(event.job_id)
+        if job is not None and _configures(job):
+            self._running[job.id] = job
             self._context.writer.when_durable(lambda: self._begin_prolog(job))
 
     def _ended(self, event: job_events.JobEnded) -> None:
@@ -118,7 +126,8 @@ class SitePrograms:
 
 def _configures(job: Job) -> bool:
     """PrologSlurmctld is to run; the nodes' Prologs come after it."""
-    return bool(job.flags & JobFlag.CONFIGURING) and job.prolog_nodes is None
+    waits = job.flags & (JobFlag.CONFIGURING | JobFlag.POWER_UP_NODE)
+    return waits == JobFlag.CONFIGURING and job.prolog_nodes is None
 
 
 def variables_of(job: Job, script_context: str, cluster_name: str) -> dict[str, str]:

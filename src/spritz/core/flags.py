@@ -9,3 +9,4 @@ from spritz.model.states import JobFlag
 
 COMPLETING: int = JobFlag.COMPLETING.value
 CONFIGURING: int = JobFlag.CONFIGURING.value
+POWER_UP_NODE: int = JobFlag.POWER_UP_NODE.value

@@ -13,6 +13,7 @@ from spritz.core import pending
 from spritz.core.apply import apply_event
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.effects import Effect
+from spritz.core.power import power_due
 from spritz.core.state import State
 from spritz.core.turn import Refused, Turn
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
@@ -64,7 +65,8 @@ class Machine:
     def next_deadline(self) -> float | None:
         """When to send `Tick` at the latest (seconds since the epoch); None: not before something else happens."""
         state = self.state
-        due = (state.deadlines.next(), state.step_deadlines.next(), state.next_slice_at or None)
+        slice_at = state.next_slice_at or None
+        due = (state.deadlines.next(), state.step_deadlines.next(), slice_at, next_due(state), power_due(state))
         return min((at for at in due if at is not None), default=None)
 
     def pending_effects(self, node: str | None = None) -> list[Effect]:

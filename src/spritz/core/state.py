@@ -18,6 +18,7 @@ from msgspec import Struct, msgpack, structs
 from spritz.core.charges import Charge, add_charge, charge_of
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
+from spritz.core.power import node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job, JobSpec
@@ -26,6 +27,7 @@ from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
 from spritz.model.node import Node
 from spritz.model.partition import Partition
+from spritz.model.power import AWAY
 from spritz.model.resources import NodeAllocation, mask_of
 from spritz.model.states import JobState
 from spritz.model.step import Step
@@ -46,6 +48,7 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 0
     next_job_id: int = 0
     next_slice_at: float = 0.0
+    next_power_at: float = 0.0
     settings: ClusterSettings = ClusterSettings()
     jobs: list[Job] = []
     steps: list[Step] = []
@@ -75,7 +78,9 @@ class State:
         "live_by_name",
         "live_by_user",
         "next_job_id",
+        "next_power_at",
         "next_slice_at",
+        "node_deadlines",
         "node_partitions",
         "nodes",
         "partitions",
@@ -98,6 +103,8 @@ class State:
         self.next_job_id = settings.first_job_id
         #: when jobs that share CPUs take turns (0.0: none waits for its turn)
         self.next_slice_at = 0.0
+        #: when nodes that wait for ResumeRate or SuspendRate may go on (0.0: none waits)
+        self.next_power_at = 0.0
         self.jobs: dict[int, Job] = {}
         #: jobs with every task of every array counted, as MaxJobCount does
         self.job_count = 0
@@ -139,9 +146,11 @@ class State:
         #: partitions change
         self.shapes: dict[str, list[Shape]] = {}
         self.features: frozenset[str] | None = None
-        self.deadlines = Deadlines()
+        self.deadlines: Deadlines[int] = Deadlines()
         #: by `step_key`
-        self.step_deadlines = Deadlines()
+        self.step_deadlines: Deadlines[int] = Deadlines()
+        #: of power saving
+        self.node_deadlines: Deadlines[str] = Deadlines()
 
     # -- jobs
 
@@ -262,6 +271,11 @@ class State:
         for job in self.jobs.values():
             self.deadlines.set(job.id, job_deadline(self, job))
 
+    def refresh_node_deadlines(self) -> None:
+        """All deadlines of power saving again, after settings or partitions changed."""
+        for node in self.nodes.values():
+            self.node_deadlines.set(node.name, node_deadline(self, node))
+
     # -- steps
 
     def put_step(self, step: Step) -> None:
@@ -299,6 +313,19 @@ class State:
             self.uses[name] = NodeUse()
         if old is None or old.config is not node.config or old.features_active != node.features_active:
             self._nodes_changed()
+        self.look_at_power(name)
+
+    def look_at_power(self, name: str) -> None:
+        """The node's record, or whether jobs are there, has changed."""
+        node = self.nodes.get(name)
+        if node is not None and (self.settings.power.suspends or node.flags & AWAY):
+            self.node_deadlines.set(name, node_deadline(self, node))
+
+    def left_node(self, name: str, at: float) -> None:
+        """A job has left the node."""
+        use = self.uses.get(name)
+        if use is not None and not use.jobs:
+            self.put_node(structs.replace(self.nodes[name], last_busy_at=at))
 
     def _nodes_changed(self) -> None:
         self.shapes.clear()
@@ -308,6 +335,7 @@ class State:
         """Remove a node that holds nothing."""
         self.nodes.pop(name, None)
         self.uses.pop(name, None)
+        self.node_deadlines.set(name, NEVER)
         self._nodes_changed()
 
     def put_partitions(self, partitions: dict[str, Partition]) -> None:
@@ -331,6 +359,7 @@ class State:
                 version=self.version,
                 next_job_id=self.next_job_id,
                 next_slice_at=self.next_slice_at,
+                next_power_at=self.next_power_at,
                 settings=self.settings,
                 jobs=list(self.jobs.values()),
                 steps=[step for steps in self.steps.values() for step in steps.values()],
@@ -349,6 +378,7 @@ class State:
         state.version = image.version
         state.next_job_id = image.next_job_id
         state.next_slice_at = image.next_slice_at
+        state.next_power_at = image.next_power_at
         for node in image.nodes:
             state.put_node(node)
         state.put_partitions({partition.name: partition for partition in image.partitions})
@@ -363,6 +393,7 @@ class State:
             if job.array_job_id:
                 # When a task may be forgotten depends on the whole array, which is only known now.
                 state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
+        state.refresh_node_deadlines()
         return state
 
     def _restore_job(self, job: Job, specs: dict[int, JobSpec]) -> None:

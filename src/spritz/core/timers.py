@@ -11,7 +11,7 @@ Source: slurm.conf(5) MinJobAge, OverTimeLimit, KillWait, GraceTime; sbatch(1) -
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from spritz.core.flags import COMPLETING
 from spritz.model.ids import INFINITE
@@ -30,20 +30,22 @@ DEADLINE_GRACE_SECONDS = 1.0
 
 NEVER = float("inf")
 
+K = TypeVar("K", int, str)
+
 #: OverTimeLimit=UNLIMITED as stored (minutes, 16 bit in Slurm)
 OVER_TIME_UNLIMITED = 65_535
 
 
-class Deadlines:
-    """Job number -> its next deadline, and the earliest of all. Setting and reading are O(log n)."""
+class Deadlines(Generic[K]):
+    """Job number (or node) -> its next deadline, and the earliest of all. Setting and reading are O(log n)."""
 
     __slots__ = ("_heap", "_times")
 
     def __init__(self) -> None:
-        self._times: dict[int, float] = {}
-        self._heap: list[tuple[float, int]] = []
+        self._times: dict[K, float] = {}
+        self._heap: list[tuple[float, K]] = []
 
-    def set(self, job_id: int, at: float) -> None:
+    def set(self, job_id: K, at: float) -> None:
         """The job is due at `at`; NEVER forgets it."""
         times = self._times
         if at == NEVER:
@@ -68,10 +70,10 @@ class Deadlines:
             heappop(heap)
         return None
 
-    def due(self, now: float) -> list[int]:
+    def due(self, now: float) -> list[K]:
         """Jobs whose deadline is at or before `now`, earliest first. They stay due until their record changes."""
         heap, times = self._heap, self._times
-        found: list[tuple[float, int]] = []
+        found: list[tuple[float, K]] = []
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
             if times.get(entry[1]) == entry[0] and (not found or found[-1] != entry):
@@ -80,7 +82,7 @@ class Deadlines:
             heappush(heap, entry)
         return [job_id for _at, job_id in found]
 
-    def items(self) -> Iterator[tuple[int, float]]:
+    def items(self) -> Iterator[tuple[K, float]]:
         """All deadlines, for invariants."""
         return iter(self._times.items())
 

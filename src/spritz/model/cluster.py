@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.power import PowerPolicy
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityPolicy
 from spritz.model.topology import Topology
@@ -99,6 +100,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     #: PrologFlags, with what they imply (Contain and DeferBatch: Alloc)
     prolog_flags: tuple[str, ...] = ()
     preemption: PreemptionPolicy = PreemptionPolicy()
+    power: PowerPolicy = PowerPolicy()
     #: networks; the first is that of partitions which name none
     topologies: tuple[Topology, ...] = ()
     #: TopologyParam=TopoOptional: only jobs that ask for switches are placed by the network

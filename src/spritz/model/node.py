@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.resources import NodeCapacity
-from spritz.model.states import NodeState
+from spritz.model.states import NodeFlag, NodeState
 
 
 class NodeConfig(Struct, frozen=True, kw_only=True):
@@ -29,6 +29,26 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     reason: str = ""
     #: Gres= as written (for `scontrol show node`)
     gres_text: str = ""
+    #: SuspendTime of its line, seconds (INFINITE: never); None: the partitions' or the cluster's
+    suspend_seconds: int | None = None
+
+
+#: State= of slurm.conf -> base state and flags of a node that has never been seen
+INITIAL_STATES: dict[str, tuple[NodeState, int]] = {
+    "UNKNOWN": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING),
+    "IDLE": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING),
+    "DOWN": (NodeState.DOWN, NodeFlag.NOT_RESPONDING),
+    "DRAIN": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING | NodeFlag.DRAIN),
+    "FAIL": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING | NodeFlag.FAIL),
+    "FUTURE": (NodeState.FUTURE, 0),
+    "CLOUD": (NodeState.IDLE, NodeFlag.CLOUD | NodeFlag.POWERED_DOWN),
+}
+
+
+def first_state(config: NodeConfig) -> tuple[NodeState, int]:
+    """Base state and flags (NodeFlag bits) of a node that has never been seen."""
+    base, flags = INITIAL_STATES.get(config.initial_state.upper(), INITIAL_STATES["UNKNOWN"])
+    return base, int(flags)
 
 
 class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,11 +76,26 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spool_id: str = ""
     #: not journaled, kept by the controller's shell: load, free memory, last answer
     last_busy_at: float = 0.0
+    #: when its last way up, and its last way down, began (power saving)
+    resumed_at: float = 0.0
+    suspended_at: float = 0.0
+    #: the program for the way that it is on has been started
+    power_called: bool = False
+    #: SuspendExcNodes keeps it up until then
+    kept_until: float = 0.0
+    #: where it registered from, while that is to be used instead of the configuration
+    registered_address: str = ""
+    registered_hostname: str = ""
 
     @property
     def name(self) -> str:
         """The node's name."""
         return self.config.name
+
+    @property
+    def address(self) -> str:
+        """Where it is reached: NodeAddr, its name if there is none, or what a cloud node registered with."""
+        return self.registered_address or self.config.address or self.config.name
 
 
 class NodeSample(Struct, frozen=True, kw_only=True, gc=False):

@@ -55,3 +55,9 @@ class Partition(Struct, frozen=True, kw_only=True):
     over_time_minutes: int | None = None
     #: name of its network ("": the first there is)
     topology: str = ""
+    #: power saving, seconds (INFINITE: never suspended); None: the cluster's
+    suspend_seconds: int | None = None
+    suspend_timeout_seconds: int | None = None
+    resume_timeout_seconds: int | None = None
+    #: nodes that its jobs have left are powered down at once
+    power_down_on_idle: bool = False

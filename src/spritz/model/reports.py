@@ -182,3 +182,12 @@ class NodeTrouble(Struct, frozen=True, kw_only=True):
     name: str
     reason: str
     drain: bool = True
+
+
+class PowerProgramStarted(Struct, frozen=True, kw_only=True):
+    """ResumeProgram (`up`) or SuspendProgram was started for nodes whose way began at `began_at`. Internal. Reply:
+    `Done`."""
+
+    names: tuple[str, ...]
+    up: bool
+    began_at: float

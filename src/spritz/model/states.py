@@ -140,6 +140,10 @@ class NodeFlag(IntFlag):
     INVALID_REG = 1 << 13
     BLOCKED = 1 << 14
     DYNAMIC_NORM = 1 << 15
+    #: to be powered down when nothing runs there any more
+    POWER_DOWN = 1 << 16
+    #: to be powered up when ResumeRate permits
+    POWER_UP = 1 << 17
 
 
 class PartitionState(str, Enum):

@@ -13,9 +13,9 @@ from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import step as step_events
 from spritz.model.job import Hold
-from spritz.model.node import Node, NodeConfig
+from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.resources import mask_of
-from spritz.model.states import JobFlag, NodeFlag, NodeState
+from spritz.model.states import JobFlag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +104,12 @@ def _started(projection: Projection, event: job_events.JobStarted) -> None:
     projection.start(record, event.allocation, event.ends_at, event.at)
 
 
+def _nodes_up(projection: Projection, event: job_events.JobNodesUp) -> None:
+    record = projection.records[event.job_id]
+    record.started_at = event.at
+    projection.set_end(record, event.ends_at, event.at)
+
+
 def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
     record = projection.records[event.job_id]
     if event.by:
@@ -167,10 +173,10 @@ def _configured(projection: Projection, event: cluster_events.ClusterConfigured)
 
 
 def _node_of(projection: Projection, config: NodeConfig) -> Node:
-    """The node as it was with its new configuration; a new one is unknown until an event says more."""
+    """The node as it was with its new configuration; a new one as its configuration says."""
     node = projection.nodes.get(config.name)
     if node is None:
-        flags, state = int(NodeFlag.NOT_RESPONDING), NodeState.UNKNOWN
+        state, flags = first_state(config)
         return Node(config=config, state=state, flags=flags, features_active=config.features)
     features = config.features if node.config.features != config.features else node.features_active
     return replace(node, config=config, features_active=features)
@@ -218,6 +224,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.DependenciesChanged: _dependencies_changed,
     job_events.JobsNoted: _noted,
     job_events.JobStarted: _started,
+    job_events.JobNodesUp: _nodes_up,
     job_events.JobSuspended: _suspended,
     job_events.JobResumed: _resumed,
     job_events.JobPreempted: _preempted,
@@ -242,6 +249,11 @@ IGNORED: frozenset[type[Event]] = frozenset(
         job_events.JobPrologsBegan,
         job_events.JobNodeReady,
         job_events.JobConfigured,
+        cluster_events.NodeKept,
+        cluster_events.NodesNotResumed,
+        cluster_events.NodesPowered,
+        cluster_events.PowerPaced,
+        cluster_events.PowerProgramBegan,
         job_events.EndSignalSent,
         job_events.KillRepeated,
         cluster_events.TimeSliceEnded,

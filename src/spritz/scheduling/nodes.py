@@ -31,9 +31,9 @@ CLOSED_FLAGS = int(
     NodeFlag.DRAIN
     | NodeFlag.NOT_RESPONDING
     | NodeFlag.FAIL
-    | NodeFlag.POWERING_UP
     | NodeFlag.POWERED_DOWN
     | NodeFlag.POWERING_DOWN
+    | NodeFlag.POWER_DOWN
     | NodeFlag.MAINTENANCE
     | NodeFlag.REBOOT_REQUESTED
     | NodeFlag.REBOOT_ISSUED
@@ -43,9 +43,20 @@ CLOSED_FLAGS = int(
 OPEN_STATES = frozenset({NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED})
 
 
-def is_open(node: Node) -> bool:
-    """May a job start on the node, as far as its state goes?"""
-    return node.state in OPEN_STATES and not node.flags & CLOSED_FLAGS
+#: Nodes that must be powered up first come after all others, whatever their weight (32 bits).
+ASLEEP_WEIGHT = 1 << 33
+_POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
+
+
+def is_open(node: Node, *, resumes: bool = False) -> bool:
+    """May a job start on the node, as far as its state goes? `resumes`: one that is powered down can be called up."""
+    closed = CLOSED_FLAGS & ~_POWERED_DOWN if resumes else CLOSED_FLAGS
+    return node.state in OPEN_STATES and not node.flags & closed
+
+
+def weight_of(node: Node) -> int:
+    """Lower ones are taken first."""
+    return node.config.weight + (ASLEEP_WEIGHT if node.flags & _POWERED_DOWN else 0)
 
 
 class Holder:
@@ -165,13 +176,13 @@ class NodeRow:
     counts_free: dict[tuple[str, str], int]
     shares_free: dict[str, dict[int, int]]
 
-    def __init__(self, index: int, node: Node, hardware: Hardware) -> None:
+    def __init__(self, index: int, node: Node, hardware: Hardware, *, resumes: bool = False) -> None:
         self.index = index
         self.name = node.config.name
         self.hardware = hardware
-        self.weight = node.config.weight
+        self.weight = weight_of(node)
         self.features = frozenset(node.features_active or node.config.features)
-        self.up = is_open(node)
+        self.up = is_open(node, resumes=resumes)
         self.holders = {}
         self.recount()
 
@@ -400,6 +411,13 @@ class NodeTable:
             self._own.add(index)
             self.rows[index] = self.rows[index].copy()
         return self.rows[index]
+
+    def set_weight(self, index: int, weight: int) -> None:
+        """The node is powered up or down. Tables forked earlier keep what they saw."""
+        self.row(index).weight = weight
+        self.weight = self.weight.copy()
+        self.weight[index] = weight
+        self.stale.add(index)
 
     def charge(self, index: int, holder: Holder) -> None:
         """A job takes its part of a node."""

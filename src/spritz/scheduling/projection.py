@@ -29,7 +29,7 @@ from spritz.scheduling.backfill import Ledger, is_same
 from spritz.scheduling.hardware import Hardware
 from spritz.scheduling.licenses import LicensePool, license_choices
 from spritz.scheduling.limits import billed, charge_of
-from spritz.scheduling.nodes import NodeRow, NodeTable, is_open
+from spritz.scheduling.nodes import NodeRow, NodeTable, is_open, weight_of
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.place import holders_of
 from spritz.scheduling.policy import policy_of
@@ -219,7 +219,7 @@ class Projection:
             hardware = self._hardware.get(capacity)
             if hardware is None:
                 hardware = self._hardware[capacity] = Hardware(capacity)
-            rows.append(NodeRow(index, node, hardware))
+            rows.append(NodeRow(index, node, hardware, resumes=self.settings.power.resumes))
         self.table = NodeTable(rows)
         self.eligibility = Eligibility(self.table, self.partitions, self.settings.topologies)
         self._node_partitions = [[] for _ in rows]
@@ -278,7 +278,11 @@ class Projection:
         name = node.config.name
         self.nodes[name] = node
         index = self.table.index_of[name]
-        up = is_open(node)
+        weight = weight_of(node)
+        if weight != self.table.rows[index].weight:
+            self.table.set_weight(index, weight)
+            self.memo.forget_up()
+        up = is_open(node, resumes=self.settings.power.resumes)
         if up != self.table.rows[index].up:
             self.table.row(index).up = up
             self.table.refresh(index)

@@ -68,6 +68,11 @@ def test_the_scheduler_follows_every_event_about_jobs_and_nodes() -> None:
         "JobConfigured",
         "JobNodeReady",
         "JobPrologsBegan",
+        "NodeKept",
+        "NodesNotResumed",
+        "NodesPowered",
+        "PowerPaced",
+        "PowerProgramBegan",
         "KillRepeated",
         "TimeSliceEnded",
     }

@@ -17,16 +17,16 @@ STATES = (
     "FAIL",
     "IDLE",
     "NORESP",
+    "POWER_DOWN",
+    "POWER_DOWN_ASAP",
+    "POWER_DOWN_FORCE",
+    "POWER_UP",
     "RESUME",
     "UNDRAIN",
 )
 REFUSED_STATES = {
     "CANCEL_REBOOT": "reboots are not built",
     "FUTURE": "a node becomes FUTURE by its State= in slurm.conf",
-    "POWER_DOWN": "power saving is not built",
-    "POWER_DOWN_ASAP": "power saving is not built",
-    "POWER_DOWN_FORCE": "power saving is not built",
-    "POWER_UP": "power saving is not built",
 }
 
 

@@ -62,7 +62,7 @@ STATE_WORDS = {
     "POWERED_DOWN": "POWERED_DOWN",
     "POWERING_DOWN": "POWERING_DOWN",
     "POWERING_UP": "POWERING_UP",
-    "POWER_DOWN": "POWERED_DOWN",
+    "POWER_DOWN": "POWER_DOWN",
     "REBOOT": "REBOOT_REQUESTED",
     "REBOOT_ISSUED": "REBOOT_ISSUED",
     "REBOOT_REQUESTED": "REBOOT_REQUESTED",
@@ -118,6 +118,7 @@ def _suffix(flags: Collection[str]) -> str:
         ("REBOOT_REQUESTED", "@"),
         ("POWERING_UP", "#"),
         ("POWERING_DOWN", "%"),
+        ("POWER_DOWN", "!"),
         ("POWERED_DOWN", "~"),
         ("NOT_RESPONDING", "*"),
     ):

@@ -21,6 +21,8 @@ JobAcctGatherFrequency Prolog Epilog TaskProlog TaskEpilog PrologEpilogTimeout P
 SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResourceLimits PropagateResourceLimitsExcept
 TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheckInterval Licenses
 PreemptExemptTime PreemptParameters SchedulerTimeSlice
+ResumeProgram ResumeFailProgram ResumeRate ResumeTimeout SuspendProgram SuspendRate SuspendTime SuspendTimeout
+SuspendExcNodes SuspendExcParts
 AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
 PriorityCalcPeriod
@@ -28,7 +30,7 @@ PriorityCalcPeriod
 
 _NODE = """
 NodeName Boards CoreSpecCount CoresPerSocket CPUs CPUSpecList Features Gres MemSpecLimit NodeAddr NodeHostname Port
-RealMemory Reason Sockets SocketsPerBoard ThreadsPerCore TmpDisk Weight
+RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Weight
 """
 
 _PARTITION = """
@@ -36,6 +38,7 @@ PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime 
 DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
 MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
 RootOnly State QOS
+PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
 _OPTIONS = """
@@ -53,6 +56,7 @@ SchedulerParameters.preempt_youngest_first
 PreemptParameters.min_exempt_priority PreemptParameters.reclaim_licenses PreemptParameters.reorder_count
 PreemptParameters.send_user_signal PreemptParameters.strict_order PreemptParameters.suspend_grace_time
 PreemptParameters.youngest_first
+SlurmctldParameters.cloud_reg_addrs SlurmctldParameters.idle_on_node_suspend
 SlurmctldParameters.preempt_send_user_signal SlurmctldParameters.enable_expedited_requeue
 SchedulerParameters.requeue_delay
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
@@ -126,7 +130,10 @@ HONOURED: dict[str, frozenset[str]] = {
     "PrologFlags": frozenset({"Alloc", "Contain", "DeferBatch", "ForceRequeueOnFail", "NoHold", "Serial"}),
     "SelectTypeParameters": frozenset(_SELECT.split()),
     "HealthCheckNodeState": frozenset({"ANY", "IDLE", "START_ONLY"}),
-    "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE"}),
+    "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "CLOUD"}),
+    "SuspendExcStates": frozenset(
+        {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING"}
+    ),
     "slurmdbd.conf.PrivateData": frozenset({"jobs"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
     "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),

@@ -29,6 +29,8 @@ _FLAG_NAMES = (
     (NodeFlag.INVALID_REG, "INVALID_REG"),
     (NodeFlag.FAIL, "FAIL"),
     (NodeFlag.MAINTENANCE, "MAINTENANCE"),
+    (NodeFlag.POWER_DOWN, "POWER_DOWN"),
+    (NodeFlag.POWER_UP, "POWER_UP"),
     (NodeFlag.POWERED_DOWN, "POWERED_DOWN"),
     (NodeFlag.REBOOT_REQUESTED, "REBOOT_REQUESTED"),
     (NodeFlag.REBOOT_ISSUED, "REBOOT_ISSUED"),

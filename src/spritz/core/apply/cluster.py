@@ -10,26 +10,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spritz.model.events import cluster as events
-from spritz.model.node import Node, NodeConfig
-from spritz.model.states import NodeFlag, NodeState
+from spritz.model.node import Node, NodeConfig, first_state
+from spritz.model.power import AWAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.core.state import State
     from spritz.model.events import Event
-
-#: State= of slurm.conf -> base state and flags of a node that has never been seen
-INITIAL_STATES: dict[str, tuple[NodeState, int]] = {
-    "UNKNOWN": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING),
-    "IDLE": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING),
-    "DOWN": (NodeState.DOWN, NodeFlag.NOT_RESPONDING),
-    "DRAIN": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING | NodeFlag.DRAIN),
-    "FAIL": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING | NodeFlag.FAIL),
-    "FUTURE": (NodeState.FUTURE, 0),
-    "CLOUD": (NodeState.IDLE, NodeFlag.CLOUD | NodeFlag.POWERED_DOWN),
-}
-
 
 def _configured(state: State, event: events.ClusterConfigured) -> None:
     settings_changed = state.settings != event.settings
@@ -46,12 +34,13 @@ def _configured(state: State, event: events.ClusterConfigured) -> None:
     state.put_partitions({partition.name: partition for partition in event.partitions})
     if settings_changed or state.jobs:
         state.refresh_deadlines()
+    state.refresh_node_deadlines()
 
 
 def _configure_node(state: State, config: NodeConfig, at: float) -> None:
     node = state.nodes.get(config.name)
     if node is None:
-        base, flags = INITIAL_STATES.get(config.initial_state.upper(), INITIAL_STATES["UNKNOWN"])
+        base, flags = first_state(config)
         state.put_node(
             Node(
                 config=config,
@@ -69,9 +58,13 @@ def _configure_node(state: State, config: NodeConfig, at: float) -> None:
 
 def _registered(state: State, event: events.NodeRegistered) -> None:
     node = state.nodes[event.name]
+    came_up = node.flags & AWAY and not event.flags & AWAY
     state.put_node(
         replace(
             node,
+            last_busy_at=event.at if came_up or not node.last_busy_at else node.last_busy_at,
+            registered_address=event.address if event.adopted else node.registered_address,
+            registered_hostname=event.hostname if event.adopted else node.registered_hostname,
             state=event.state,
             flags=event.flags,
             reason=event.reason,
@@ -101,6 +94,36 @@ def _state_changed(state: State, event: events.NodeStateChanged) -> None:
     )
 
 
+def _nodes_powered(state: State, event: events.NodesPowered) -> None:
+    for name in event.names:
+        node = state.nodes[name]
+        if event.up:
+            node = replace(node, resumed_at=event.at, power_called=False)
+        else:
+            node = replace(
+                node, suspended_at=event.at, power_called=False, registered_address="", registered_hostname=""
+            )
+        state.put_node(node)
+
+
+def _program_began(state: State, event: events.PowerProgramBegan) -> None:
+    for name in event.names:
+        if name in state.nodes:
+            state.put_node(replace(state.nodes[name], power_called=True))
+
+
+def _not_resumed(state: State, event: events.NodesNotResumed) -> None:
+    """Their states changed by events of their own."""
+
+
+def _node_kept(state: State, event: events.NodeKept) -> None:
+    state.put_node(replace(state.nodes[event.name], kept_until=event.until))
+
+
+def _power_paced(state: State, event: events.PowerPaced) -> None:
+    state.next_power_at = event.next_at
+
+
 def _node_updated(state: State, event: events.NodeUpdated) -> None:
     state.put_node(event.node)
 
@@ -112,10 +135,12 @@ def _partition_put(state: State, event: events.PartitionCreated | events.Partiti
         others = {name: replace(other, default=False) if other.default else other for name, other in others.items()}
     state.put_partitions({**others, partition.name: partition})
     state.refresh_deadlines()
+    state.refresh_node_deadlines()
 
 
 def _partition_deleted(state: State, event: events.PartitionDeleted) -> None:
     state.put_partitions({name: item for name, item in state.partitions.items() if name != event.name})
+    state.refresh_node_deadlines()
 
 
 def _slice_ended(state: State, event: events.TimeSliceEnded) -> None:
@@ -131,6 +156,11 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.ClusterConfigured: _configured,
     events.NodeRegistered: _registered,
     events.NodeStateChanged: _state_changed,
+    events.NodesPowered: _nodes_powered,
+    events.PowerProgramBegan: _program_began,
+    events.NodesNotResumed: _not_resumed,
+    events.NodeKept: _node_kept,
+    events.PowerPaced: _power_paced,
     events.NodeUpdated: _node_updated,
     events.PartitionCreated: _partition_put,
     events.PartitionUpdated: _partition_put,

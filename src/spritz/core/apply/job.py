@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.model.events import job as events
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Hold
@@ -142,7 +142,7 @@ def _started(state: State, event: events.JobStarted) -> None:
     job = replace(
         state.jobs[event.job_id],
         state=JobState.RUNNING,
-        reason=Reason.PROLOG if event.configuring else Reason.NONE,
+        reason=Reason.PROLOG if event.configuring and not event.waking else Reason.NONE,
         reason_detail="",
         partition=allocation.partition,
         dependencies=(),
@@ -162,9 +162,12 @@ def _started(state: State, event: events.JobStarted) -> None:
         job = replace(job, preempted_at=0.0)
     if event.configuring:
         job = replace(job, flags=job.flags | CONFIGURING)
+    if event.waking:
+        job = replace(job, flags=job.flags | POWER_UP_NODE)
     state.put_job(job)
     for share in allocation.nodes:
         state.uses[share.node].take(job.id, share)
+        state.look_at_power(share.node)
     if job.spec.batch:
         first = allocation.nodes[0]
         state.put_step(
@@ -198,6 +201,13 @@ def _configured(state: State, event: events.JobConfigured) -> None:
     job = state.jobs[event.job_id]
     reason = Reason.NONE if job.reason is Reason.PROLOG else job.reason
     state.put_job(replace(job, flags=job.flags & ~CONFIGURING, reason=reason))
+
+
+def _nodes_up(state: State, event: events.JobNodesUp) -> None:
+    job = state.jobs[event.job_id]
+    state.put_job(
+        replace(job, flags=job.flags & ~POWER_UP_NODE, started_at=event.at, ends_at=event.ends_at)
+    )
 
 
 def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
@@ -242,6 +252,7 @@ def _node_failed(state: State, event: events.JobNodeFailed) -> None:
     tasks = tuple(allocation.tasks[rank] for rank in kept) if allocation.tasks else ()
     nodes = tuple(allocation.nodes[rank] for rank in kept)
     state.uses[event.node].give_back(job.id)
+    state.left_node(event.node, event.at)
     job = replace(job, allocation=replace(allocation, nodes=nodes, tasks=tasks), failed_node=event.node)
     if job.prolog_nodes:
         job = replace(job, prolog_nodes=tuple(name for name in job.prolog_nodes if name != event.node))
@@ -268,7 +279,7 @@ def _ended(state: State, event: events.JobEnded) -> None:
         expected_start_at=0.0,
     )
     if old.flags & CONFIGURING:
-        job = replace(job, flags=job.flags & ~CONFIGURING)
+        job = replace(job, flags=job.flags & ~(CONFIGURING | POWER_UP_NODE))
     if old.prolog_nodes is not None:
         job = replace(job, prolog_nodes=None)
     if old.preempt_action:
@@ -296,6 +307,7 @@ def _ended(state: State, event: events.JobEnded) -> None:
                 use.completing[job.id] = None
             else:
                 use.give_back(job.id)
+                state.left_node(share.node, event.at)
     if job.array_job_id:
         _refresh_array(state, job)
 
@@ -325,6 +337,7 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
     use = state.uses.get(event.node)
     if use is not None:
         use.give_back(job.id)
+        state.left_node(event.node, event.at)
     completing = tuple(name for name in job.completing if name != event.node)
     if completing:
         state.put_job(replace(job, completing=completing))
@@ -397,6 +410,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.JobPrologsBegan: _prologs_began,
     events.JobNodeReady: _node_ready,
     events.JobConfigured: _configured,
+    events.JobNodesUp: _nodes_up,
     events.EndSignalSent: _end_signal_sent,
     events.JobSuspended: _suspended,
     events.JobResumed: _resumed,

@@ -11,6 +11,7 @@ from spritz.core.decide.cancel import signal_step
 from spritz.core.decide.dependency import cancel_if_hopeless, job_is_over, look_again
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
 from spritz.core.decide.gang import end_slice
+from spritz.core.decide.power import look_at_power
 from spritz.core.decide.preempt import finish
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
@@ -49,6 +50,7 @@ def tick(turn: Turn, command: Tick) -> Done:
             signal_step(turn, step, 0, terminate=True, cause="TIMEOUT")
     if 0.0 < turn.state.next_slice_at <= turn.now:
         end_slice(turn)
+    look_at_power(turn)
     if purge:
         turn.record(JobsPurged(at=turn.now, job_ids=tuple(purge)))
     return Done()

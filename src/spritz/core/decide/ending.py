@@ -21,6 +21,7 @@ from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
 from spritz.model.ids import STEP_EXTERN
 from spritz.model.job import Hold
+from spritz.model.power import AWAY
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeState
 
@@ -99,9 +100,9 @@ def _nodes_to_clear(state: State, job: Job, gone: Collection[str]) -> tuple[str,
 
 
 def node_is_lost(state: State, name: str) -> bool:
-    """Nothing can be expected of it: unknown, or DOWN."""
+    """Nothing can be expected of it: unknown, DOWN, or not powered up."""
     node = state.nodes.get(name)
-    return node is None or node.state is NodeState.DOWN
+    return node is None or node.state is NodeState.DOWN or bool(node.flags & AWAY)
 
 
 def node_gone(turn: Turn, job: Job, node: str, *, lost: bool = False) -> None:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from spritz.core.decide import power, powering
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.node_failure import fail_jobs_on_node
+from spritz.core.power import is_away
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeStateChanged, NodeUpdated
@@ -30,7 +32,7 @@ def node_lost(turn: Turn, report: NodeLost) -> Done:
     """SlurmdTimeout passed: the nodes are DOWN, their jobs fail or queue again. Nodes already DOWN stay as they are."""
     for name in report.names:
         node = turn.state.nodes.get(name)
-        if node is None or node.state is NodeState.FUTURE:
+        if node is None or node.state is NodeState.FUTURE or is_away(node):
             continue
         if node.state is NodeState.DOWN:
             if not node.flags & NodeFlag.NOT_RESPONDING:
@@ -46,7 +48,9 @@ def node_silent(turn: Turn, report: NodeSilent) -> Done:
     """Nothing new starts on these nodes until they register again; jobs there go on."""
     for name in report.names:
         node = turn.state.nodes.get(name)
-        if node is not None and node.state is not NodeState.FUTURE and not node.flags & NodeFlag.NOT_RESPONDING:
+        if node is None or node.state is NodeState.FUTURE or is_away(node):
+            continue
+        if not node.flags & NodeFlag.NOT_RESPONDING:
             _set(turn, node, node.state, node.flags | NodeFlag.NOT_RESPONDING, node.reason)
     return Done()
 
@@ -75,11 +79,15 @@ def update_node(turn: Turn, command: UpdateNode) -> Done:
     if not nodes:
         raise Refused("ESLURM_INVALID_NODE_NAME")
     changed = [_changed(turn, node, command.changes) for node in nodes] if command.changes else []
-    states = [_state_for(node, command.state.upper()) for node in nodes] if command.state else []
+    word = command.state.upper()
+    powers = power.is_power(word)
+    states = [(power.wanted(turn, node, word) if powers else _state_for(node, word)) for node in nodes if word]
     for node in changed:
         turn.record(NodeUpdated(at=turn.now, node=node))
     for index, node in enumerate(nodes):
         _change_state(turn, node.name, states[index] if states else None, command)
+    if powers:
+        powering.dispatch(turn)
     return Done()
 
 
@@ -91,10 +99,12 @@ def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, c
         return
     state, flags = wanted
     reason = command.reason or node.reason
-    if not flags & (NodeFlag.DRAIN | NodeFlag.FAIL) and state is not NodeState.DOWN:
+    if power.is_power(command.state.upper()):
+        reason = command.reason or ("" if state is not node.state else node.reason)
+    elif not flags & (NodeFlag.DRAIN | NodeFlag.FAIL) and state is not NodeState.DOWN:
         reason = command.reason
     _set(turn, node, state, flags, reason)
-    if state is NodeState.DOWN:
+    if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
         fail_jobs_on_node(turn, name)
 
 
@@ -122,7 +132,7 @@ def _state_for(node: Node, text: str) -> tuple[NodeState, int]:
 
 def _up(node: Node) -> NodeState:
     """A node that never registered is not known to be up."""
-    return NodeState.IDLE if node.registered_at else NodeState.UNKNOWN
+    return NodeState.IDLE if node.registered_at or is_away(node) else NodeState.UNKNOWN
 
 
 def _set(turn: Turn, node: Node, state: NodeState, flags: int, reason: str) -> None:

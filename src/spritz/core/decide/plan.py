@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.decide import powering
 from spritz.core.decide.preempt import apply_preemption
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.eligibility import OWN_REASONS
 from spritz.model.commands.job import Done
-from spritz.model.events.job import JobsNoted
+from spritz.model.events.job import JobsNoted, JobStarted
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def apply_plan(turn: Turn, command: ApplyPlan) -> Done:
         refusal = apply_preemption(turn, planned)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
+    if any(isinstance(event, JobStarted) and event.waking for event in turn.events):
+        powering.dispatch(turn)
     notes = tuple(note for note in command.plan.notes if _is_news(turn.state, note))
     if notes:
         turn.record(JobsNoted(at=turn.now, notes=notes))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.decide import power
 from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, lose_step_on
 from spritz.core.effects import TerminateStepOn
-from spritz.core.flags import COMPLETING
+from spritz.core.flags import COMPLETING, POWER_UP_NODE
 from spritz.core.pending import pending_effects
+from spritz.core.power import is_away
 from spritz.core.turn import Refused, Turn
 from spritz.model.events.cluster import NodeRegistered
 from spritz.model.events.step import StepLaunched
@@ -59,6 +61,7 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
             address=report.address,
             port=report.port,
             spool_id=report.spool_id,
+            adopted=bool(node.flags & NodeFlag.CLOUD) and turn.state.settings.power.registered_addresses,
         )
     )
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
@@ -68,6 +71,10 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
 
 def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) -> tuple[NodeState, int, str]:
     base, flags, reason = node.state, node.flags & ~NodeFlag.NOT_RESPONDING, node.reason
+    away = is_away(node)
+    if not flags & NodeFlag.POWERING_DOWN:
+        # One that nobody called up is up all the same.
+        flags &= ~(NodeFlag.POWERING_UP | NodeFlag.POWERED_DOWN | NodeFlag.POWER_UP)
     if shortage:
         if base is NodeState.UNKNOWN:
             base = NodeState.IDLE
@@ -82,7 +89,7 @@ def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) 
     elif base is NodeState.DOWN:
         if service == 2 or (service == 1 and reason == NOT_RESPONDING_REASON):
             base, reason = NodeState.IDLE, ""
-    elif _rebooted(node, report) and service != 2 and not flags & NodeFlag.REBOOT_ISSUED:
+    elif not away and _rebooted(node, report) and service != 2 and not flags & NodeFlag.REBOOT_ISSUED:
         base, reason = NodeState.DOWN, REBOOTED_REASON
     return base, flags & ~NodeFlag.REBOOT_ISSUED, reason
 
@@ -122,8 +129,11 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
     """
     name = report.name
     alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
+    power.nodes_came_up(turn, name)
     for job_id in list(turn.state.uses[name].jobs):
         job = turn.state.jobs[job_id]
+        if job.flags & POWER_UP_NODE and not lost:
+            continue  # nothing was sent yet, here or anywhere
         if job.flags & COMPLETING:
             if lost:
                 node_gone(turn, job, name, lost=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide import prolog
+from spritz.core.decide import powering, prolog
 from spritz.core.decide.accounts import limit_refusal
 from spritz.core.decide.arrays import split
 from spritz.core.decide.dependency import job_started
@@ -17,6 +17,7 @@ from spritz.core.eligibility import eligible
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import cpu_mask, gres_misfit, usable_memory_mib
 from spritz.core.licenses import choose
+from spritz.core.power import resume_timeout, wakes
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
@@ -42,10 +43,12 @@ UNUSABLE: int = (
     | NodeFlag.INVALID_REG
     | NodeFlag.POWERED_DOWN
     | NodeFlag.POWERING_DOWN
+    | NodeFlag.POWER_DOWN
     | NodeFlag.MAINTENANCE
     | NodeFlag.REBOOT_ISSUED
     | NodeFlag.BLOCKED
 ).value
+POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
 
 
 def start_refusal(state: State, start: PlannedStart, now: float, room: Room | None = None) -> str:
@@ -102,7 +105,7 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
         node = state.nodes.get(name)
         if node is None or partition.name not in state.node_partitions.get(name, ()):
             return f"node {name} not in partition"
-        if not is_usable(node):
+        if not is_usable(node, resumes=state.settings.power.resumes):
             return f"node {name} not available"
         use = room.use(name)
         refusal = share_refusal(node, share, use, sharing=sharing > 1)
@@ -154,9 +157,10 @@ def _is_user_exclusive(state: State, job: Job) -> bool:
     return job.spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
 
 
-def is_usable(node: Node) -> bool:
-    """A job may start here."""
-    return node.state in (NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED) and not node.flags & UNUSABLE
+def is_usable(node: Node, *, resumes: bool = False) -> bool:
+    """A job may start here. `resumes`: there is a ResumeProgram, so that it may be powered down."""
+    unusable = UNUSABLE & ~POWERED_DOWN if resumes else UNUSABLE
+    return node.state in (NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED) and not node.flags & unusable
 
 
 def share_refusal(node: Node, share: NodeAllocation, use: NodeUse, *, sharing: bool = False) -> str:
@@ -184,6 +188,9 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     minutes = granted_minutes(turn.state, job, start.allocation.partition, turn.now)
     if start.time_limit_minutes is not None and job.spec.time_min_minutes:
         minutes = min(minutes, max(start.time_limit_minutes, job.spec.time_min_minutes))
+    waking = wakes(turn.state, start.allocation)
+    # Its time begins when its nodes are up, which may take so long.
+    delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
     turn.record(
         JobStarted(
             at=turn.now,
@@ -191,12 +198,15 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
             allocation=start.allocation,
             time_limit_minutes=minutes,
             licenses=(choose(turn.state, job.spec.licenses) or ()) if job.spec.licenses else (),
-            ends_at=0.0 if minutes >= INFINITE else turn.now + minutes * 60.0,
-            configuring=prolog.comes_first(turn.state.settings),
+            ends_at=0.0 if minutes >= INFINITE else turn.now + minutes * 60.0 + delay,
+            configuring=waking or prolog.comes_first(turn.state.settings),
+            waking=waking,
             priority=start.priority,
         )
     )
-    if not turn.state.settings.prolog_slurmctld:
+    if waking:
+        powering.call_up(turn, turn.state.jobs[job.id])
+    elif not turn.state.settings.prolog_slurmctld:
         prolog.prepare(turn, turn.state.jobs[job.id])
     wait_for_slice(turn, turn.state.jobs[job.id])
     job_started(turn, job)

@@ -39,6 +39,8 @@ class NodeRegistered(Event, frozen=True, kw_only=True):
     address: str = ""
     port: int = 0
     spool_id: str = ""
+    #: from now on it is reached at `address`, whatever the configuration says
+    adopted: bool = False
 
 
 class NodeStateChanged(Event, frozen=True, kw_only=True):
@@ -50,6 +52,41 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     reason: str = ""
     reason_uid: int = 0
     reason_at: float = 0.0
+
+
+class NodesPowered(Event, frozen=True, kw_only=True):
+    """These nodes began their way up (`up`) or down together: one call of ResumeProgram or SuspendProgram.
+
+    Their flags changed by events of their own, just before.
+    """
+
+    names: tuple[str, ...]
+    up: bool
+
+
+class PowerProgramBegan(Event, frozen=True, kw_only=True):
+    """The program for these nodes was started: it is not started again after a restart of the controller."""
+
+    names: tuple[str, ...]
+
+
+class NodesNotResumed(Event, frozen=True, kw_only=True):
+    """ResumeTimeout passed: ResumeFailProgram is told. Their states changed by events of their own."""
+
+    names: tuple[str, ...]
+
+
+class NodeKept(Event, frozen=True, kw_only=True):
+    """SuspendExcNodes keeps an idle node up; it is looked at again at `until`."""
+
+    name: str
+    until: float
+
+
+class PowerPaced(Event, frozen=True, kw_only=True):
+    """Nodes wait for ResumeRate or SuspendRate until `next_at` (0.0: none does)."""
+
+    next_at: float
 
 
 class NodeUpdated(Event, frozen=True, kw_only=True):

@@ -101,6 +101,8 @@ class JobStarted(Event, frozen=True, kw_only=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: PrologSlurmctld or Prologs run first: nothing is launched before JobConfigured
     configuring: bool = False
+    #: some of its nodes are powered up first: nothing runs before JobNodesUp
+    waking: bool = False
     #: in force when it started (0: the record's)
     priority: int = 0
 
@@ -116,6 +118,15 @@ class JobNodeReady(Event, frozen=True, kw_only=True):
 
     job_id: int
     node: str
+
+
+class JobNodesUp(Event, frozen=True, kw_only=True):
+    """The nodes that were powered up for the job have all registered: its time begins now. `ends_at` as in
+    JobStarted.
+    """
+
+    job_id: int
+    ends_at: float = 0.0
 
 
 class JobConfigured(Event, frozen=True, kw_only=True):

@@ -1,0 +1,63 @@
+"""Power saving as decisions need it. Source: slurm.conf(5) ResumeProgram, SuspendProgram, SuspendExcNodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.ids import INFINITE
+from spritz.model.power import PowerPolicy
+from spritz.notation import hostlist
+
+if TYPE_CHECKING:
+    from spritz.config.settings import Settings
+
+
+def power_policy(have: Settings) -> PowerPolicy:
+    """SuspendTime, ResumeProgram and their kin."""
+    suspend = have.integer("SuspendTime")
+    return PowerPolicy(
+        resumes=bool(have.text("ResumeProgram")),
+        suspends=bool(have.text("SuspendProgram")),
+        resume_rate=have.integer("ResumeRate"),
+        suspend_rate=have.integer("SuspendRate"),
+        resume_timeout_seconds=have.integer("ResumeTimeout"),
+        suspend_timeout_seconds=have.integer("SuspendTimeout"),
+        suspend_seconds=None if suspend >= INFINITE else suspend,
+        kept=kept_nodes(have.text("SuspendExcNodes")),
+        kept_partitions=have.words("SuspendExcParts"),
+        kept_states=have.words("SuspendExcStates"),
+        idle_on_suspend=have.has_option("SlurmctldParameters", "idle_on_node_suspend"),
+        registered_addresses=have.has_option("SlurmctldParameters", "cloud_reg_addrs"),
+    )
+
+
+def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """`n[1-3],n[10-20]:4,m[1-9]`: sets of nodes, and how many of each stay up (0: all).
+
+    A count is of all nodes since the last one. Raises HostlistError, or ValueError for a count that is none.
+    """
+    found = []
+    names: list[str] = []
+    for item in _items(text):
+        nodes, colon, count = item.rpartition(":")
+        names += hostlist.expand(nodes if colon else item)
+        if colon:
+            if not count.isdigit() or not int(count):
+                raise ValueError(f"{count!r} is no count of nodes")
+            found.append((tuple(names), int(count)))
+            names = []
+    if names:
+        found.append((tuple(names), 0))
+    return tuple(found)
+
+
+def _items(text: str) -> list[str]:
+    """Split at commas outside brackets."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [item for item in found if item]

@@ -1,0 +1,174 @@
+"""Power saving: nodes go down when nobody needs them, and come up for jobs.
+
+A node's way: idle → POWER_DOWN (`!`, until SuspendRate permits) → POWERING_DOWN (`%`, SuspendProgram) → POWERED_DOWN
+(`~`, after SuspendTimeout) → POWER_UP (a job has it; until ResumeRate permits) → POWERING_UP (`#`, ResumeProgram) → up
+when it registers, or DOWN when ResumeTimeout has passed. All nodes of a job that must come up do so together, in one
+call; those of several jobs that start at once share it.
+
+Differs: a node that is to go down takes no new jobs, whether it still runs some or not (Slurm's POWER_DOWN_ASAP); and
+only POWER_DOWN_ASAP's drain is not shown.
+Source: slurm.conf(5) SuspendProgram, ResumeProgram, SuspendRate, ResumeRate; scontrol(1) POWER_UP, POWER_DOWN.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide import prolog
+from spritz.core.decide.node_failure import fail_jobs_on_node
+from spritz.core.decide.powering import dispatch, set_node
+from spritz.core.flags import POWER_UP_NODE
+from spritz.core.power import suspend_seconds, wakes
+from spritz.core.turn import Refused
+from spritz.model.commands.job import Done
+from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
+from spritz.model.events.job import JobNodesUp
+from spritz.model.ids import INFINITE
+from spritz.model.power import AWAY
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+    from spritz.model.reports import PowerProgramStarted
+
+RESUME_TIMEOUT_REASON = "ResumeTimeout reached"
+
+#: A node that SuspendExcNodes keeps up is looked at again no sooner.
+KEPT_SECONDS_MIN = 60.0
+
+_UP: int = NodeFlag.POWER_UP.value
+_DOWN: int = NodeFlag.POWER_DOWN.value
+_POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
+_POWERING_UP: int = NodeFlag.POWERING_UP.value
+_POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
+_NOT_RESPONDING: int = NodeFlag.NOT_RESPONDING.value
+#: what idle_on_node_suspend lifts
+_TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
+
+
+# -- jobs
+
+
+def nodes_came_up(turn: Turn, name: str) -> None:
+    """A node has registered: jobs that wait for no other go on."""
+    for job_id in list(turn.state.uses[name].jobs):
+        go_on(turn, turn.state.jobs[job_id])
+
+
+def go_on(turn: Turn, job: Job) -> None:
+    """The job's time begins if all its nodes are up."""
+    if not job.flags & POWER_UP_NODE or job.allocation is None or wakes(turn.state, job.allocation):
+        return
+    minutes = INFINITE if job.time_limit_minutes is None else job.time_limit_minutes
+    ends_at = 0.0 if minutes >= INFINITE else turn.now + minutes * 60.0
+    turn.record(JobNodesUp(at=turn.now, job_id=job.id, ends_at=ends_at))
+    if not turn.state.settings.prolog_slurmctld:
+        prolog.prepare(turn, turn.state.jobs[job.id])
+
+
+# -- time
+
+
+def look_at_power(turn: Turn) -> None:
+    """What has fallen due: nodes that are late, that are down by now, or that have been idle long enough."""
+    late, changed = [], False
+    for name in turn.state.node_deadlines.due(turn.now):
+        node = turn.state.nodes[name]
+        if node.flags & _POWERING_UP:
+            late.append(name)
+        elif node.flags & _POWERING_DOWN:
+            _is_down(turn, node)
+        elif _is_counted(turn, node):
+            pause = max(KEPT_SECONDS_MIN, suspend_seconds(turn.state, node))
+            turn.record(NodeKept(at=turn.now, name=name, until=turn.now + pause))
+        else:
+            set_node(turn, node, node.flags | _DOWN)
+            changed = True
+    if late:
+        _fail(turn, late)
+    if changed or 0.0 < turn.state.next_power_at <= turn.now:
+        dispatch(turn)
+
+
+def _is_counted(turn: Turn, node: Node) -> bool:
+    """SuspendExcNodes=nodes:count: so many idle nodes of the set stay up, this one among them."""
+    nodes, uses = turn.state.nodes, turn.state.uses
+    for names, count in turn.state.settings.power.kept:
+        if count and node.name in names and node.state is NodeState.IDLE:
+            members = [nodes[name] for name in names if name in nodes]
+            usable = [
+                one
+                for one in members
+                if one.state is NodeState.IDLE
+                and not one.flags & (AWAY | _DOWN | _TROUBLE | _NOT_RESPONDING)
+                and not uses[one.name].jobs
+            ]
+            return len(usable) <= count
+    return False
+
+
+def _is_down(turn: Turn, node: Node) -> None:
+    flags = node.flags & ~(_POWERING_DOWN | _DOWN | _NOT_RESPONDING) | _POWERED_DOWN
+    state = NodeState.IDLE if node.state is NodeState.UNKNOWN else node.state
+    set_node(turn, node, flags, state)
+
+
+def _fail(turn: Turn, names: list[str]) -> None:
+    """They did not come up in time: DOWN, their jobs queue again, and ResumeFailProgram is told."""
+    for name in names:
+        node = turn.state.nodes[name]
+        flags = node.flags & ~(_POWERING_UP | _UP) | _POWERED_DOWN
+        set_node(turn, node, flags, NodeState.DOWN, RESUME_TIMEOUT_REASON)
+    for name in names:
+        waiting = list(turn.state.uses[name].jobs)
+        fail_jobs_on_node(turn, name)
+        for job_id in waiting:
+            go_on(turn, turn.state.jobs[job_id])
+    turn.record(NodesNotResumed(at=turn.now, names=tuple(names)))
+
+
+# -- the programs
+
+
+def program_started(turn: Turn, report: PowerProgramStarted) -> Done:
+    """Nodes that have turned round meanwhile wait for another program."""
+    names = []
+    for name in report.names:
+        node = turn.state.nodes.get(name)
+        if node is None or node.power_called:
+            continue
+        began = node.resumed_at if report.up else node.suspended_at
+        if began == report.began_at and node.flags & (_POWERING_UP if report.up else _POWERING_DOWN):
+            names.append(name)
+    if names:
+        turn.record(PowerProgramBegan(at=turn.now, names=tuple(names)))
+    return Done()
+
+
+# -- administrators
+
+
+def is_power(text: str) -> bool:
+    """The word of `scontrol update State=` is of power saving."""
+    return text.startswith("POWER_")
+
+
+def wanted(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
+    """Base state and flags that POWER_UP, POWER_DOWN, POWER_DOWN_ASAP or POWER_DOWN_FORCE leads to."""
+    policy, flags = turn.state.settings.power, node.flags
+    if text not in ("POWER_UP", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE"):
+        raise Refused("ESLURM_INVALID_NODE_STATE")
+    if not (policy.resumes and policy.suspends):
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint="ResumeProgram and SuspendProgram are not configured")
+    if node.state is NodeState.FUTURE:
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is FUTURE")
+    if text == "POWER_UP":
+        return node.state, flags & ~_DOWN | _UP if flags & _POWERED_DOWN else flags & ~_DOWN
+    state = NodeState.IDLE if text == "POWER_DOWN_FORCE" else node.state
+    if flags & _UP and (text == "POWER_DOWN_FORCE" or not turn.state.uses[node.name].jobs):
+        flags &= ~_UP
+    if flags & (_POWERING_DOWN | _POWERED_DOWN):
+        return state, flags
+    return state, flags | _DOWN

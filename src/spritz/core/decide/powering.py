@@ -1,0 +1,134 @@
+"""Sending nodes on their way up and down, as ResumeRate and SuspendRate permit. When that is wanted is decided in
+`start` and `power`.
+
+Source: slurm.conf(5) ResumeRate, SuspendRate; SlurmctldParameters=idle_on_node_suspend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.power import RATE_SECONDS
+from spritz.model.events.cluster import NodesPowered, NodeStateChanged, PowerPaced
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+
+_UP: int = NodeFlag.POWER_UP.value
+_DOWN: int = NodeFlag.POWER_DOWN.value
+_POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
+_POWERING_UP: int = NodeFlag.POWERING_UP.value
+_POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
+_NOT_RESPONDING: int = NodeFlag.NOT_RESPONDING.value
+#: what idle_on_node_suspend lifts
+_TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
+
+
+def call_up(turn: Turn, job: Job) -> None:
+    """The job has started on nodes that are powered down; `dispatch` follows when all of a plan have started."""
+    assert job.allocation is not None, f"job {job.id} runs nowhere"
+    for name in job.allocation.names:
+        node = turn.state.nodes[name]
+        if node.flags & _POWERED_DOWN and not node.flags & _UP:
+            set_node(turn, node, node.flags | _UP)
+
+
+def dispatch(turn: Turn) -> None:
+    """Set on their way all nodes that the rates permit, and note when the next may go."""
+    nodes = turn.state.nodes.values()
+    up = [node for node in nodes if node.flags & _UP]
+    uses = turn.state.uses
+    down = [
+        node
+        for node in nodes
+        if node.flags & _DOWN and not node.flags & (_POWERED_DOWN | _POWERING_DOWN) and not uses[node.name].jobs
+    ]
+    due = [at for at in (_send_up(turn, up), _send_down(turn, down)) if at]
+    next_at = min(due, default=0.0)
+    if next_at != turn.state.next_power_at:
+        turn.record(PowerPaced(at=turn.now, next_at=next_at))
+
+
+def _send_up(turn: Turn, waiting: list[Node]) -> float:
+    """Call up gang after gang; when the next may follow (0.0: none waits)."""
+    if not waiting:
+        return 0.0
+    limit = turn.state.settings.power.resume_rate
+    recent = _recent(turn, (node.resumed_at for node in turn.state.nodes.values()))
+    chosen: dict[str, None] = {}
+    left = False
+    for node in waiting:
+        if node.name in chosen:
+            continue
+        gang = [name for name in _gang(turn, node) if name not in chosen]
+        used = len(recent) + len(chosen)
+        # A gang that is larger than the rate goes when it is alone: it would wait for ever.
+        if limit and used and used + len(gang) > limit:
+            left = True
+            break
+        chosen |= dict.fromkeys(gang)
+    names = tuple(chosen)
+    for name in names:
+        node = turn.state.nodes[name]
+        set_node(turn, node, node.flags & ~(_UP | _DOWN | _POWERED_DOWN | _NOT_RESPONDING) | _POWERING_UP)
+    if names:
+        turn.record(NodesPowered(at=turn.now, names=names, up=True))
+    return _next(turn, recent) if left else 0.0
+
+
+def _gang(turn: Turn, node: Node) -> list[str]:
+    """The node, and those that its jobs wait for beside it."""
+    found = {node.name: None}
+    nodes = turn.state.nodes
+    for job_id in turn.state.uses[node.name].jobs:
+        allocation = turn.state.jobs[job_id].allocation
+        if allocation is not None:
+            found |= dict.fromkeys(name for name in allocation.names if name in nodes and nodes[name].flags & _UP)
+    return list(found)
+
+
+def _send_down(turn: Turn, waiting: list[Node]) -> float:
+    if not waiting:
+        return 0.0
+    policy = turn.state.settings.power
+    recent = _recent(turn, (node.suspended_at for node in turn.state.nodes.values()))
+    room = max(0, policy.suspend_rate - len(recent)) if policy.suspend_rate else len(waiting)
+    for node in waiting[:room]:
+        flags, state, reason = node.flags & ~(_DOWN | _UP | _POWERING_UP) | _POWERING_DOWN, node.state, node.reason
+        if policy.idle_on_suspend:
+            flags, state, reason = flags & ~_TROUBLE, NodeState.IDLE, ""
+        set_node(turn, node, flags, state, reason)
+    if room and waiting:
+        turn.record(NodesPowered(at=turn.now, names=tuple(node.name for node in waiting[:room]), up=False))
+    return _next(turn, recent) if room < len(waiting) else 0.0
+
+
+def _recent(turn: Turn, times: Iterable[float]) -> list[float]:
+    """Those of the last minute."""
+    return [at for at in times if at and at > turn.now - RATE_SECONDS]
+
+
+def _next(turn: Turn, recent: list[float]) -> float:
+    return min(recent, default=turn.now) + RATE_SECONDS
+
+
+def set_node(turn: Turn, node: Node, flags: int, state: NodeState | None = None, reason: str | None = None) -> None:
+    """New flags (base state, reason); the reason's author and time change with its text."""
+    text = node.reason if reason is None else reason
+    fresh = text != node.reason
+    turn.record(
+        NodeStateChanged(
+            at=turn.now,
+            name=node.name,
+            state=node.state if state is None else state,
+            flags=int(flags),
+            reason=text,
+            reason_uid=0 if fresh else node.reason_uid,
+            reason_at=(turn.now if text else 0.0) if fresh else node.reason_at,
+        )
+    )

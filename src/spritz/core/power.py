@@ -1,0 +1,106 @@
+"""When power saving has something to do about a node: from the records alone, as `timers` does for jobs.
+
+Source: slurm.conf(5) SuspendTime, SuspendTimeout, ResumeTimeout, SuspendExcNodes, SuspendExcParts, SuspendExcStates,
+PowerDownOnIdle; "the highest time will take effect" where several partitions say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.timers import NEVER
+from spritz.model.ids import INFINITE
+from spritz.model.power import AWAY, WAKING
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.node import Node
+    from spritz.model.partition import Partition
+    from spritz.model.resources import Allocation
+
+#: Rates are of nodes in so many seconds.
+RATE_SECONDS = 60.0
+
+_POWERING_UP: int = NodeFlag.POWERING_UP.value
+_POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
+#: on its way, or away: SuspendTime says nothing of it
+_SETTLED: int = AWAY | (NodeFlag.POWER_DOWN | NodeFlag.POWER_UP).value
+
+
+def is_away(node: Node) -> bool:
+    """Powered down, or on its way up or down: it is not expected to answer, and nothing runs there."""
+    return bool(node.flags & AWAY)
+
+
+def wakes(state: State, allocation: Allocation) -> bool:
+    """A job with these nodes has to wait until some are up."""
+    nodes = state.nodes
+    return any(share.node in nodes and nodes[share.node].flags & WAKING for share in allocation.nodes)
+
+
+def _partitions(state: State, name: str) -> list[Partition]:
+    return [state.partitions[one] for one in state.node_partitions.get(name, ())]
+
+
+def resume_timeout(state: State, name: str) -> float:
+    """Seconds that the node may take to come up."""
+    said = [one.resume_timeout_seconds for one in _partitions(state, name) if one.resume_timeout_seconds is not None]
+    return float(max(said, default=state.settings.power.resume_timeout_seconds))
+
+
+def suspend_timeout(state: State, name: str) -> float:
+    """Seconds after which a node that goes down may be called up again."""
+    said = [one.suspend_timeout_seconds for one in _partitions(state, name) if one.suspend_timeout_seconds is not None]
+    return float(max(said, default=state.settings.power.suspend_timeout_seconds))
+
+
+def suspend_seconds(state: State, node: Node) -> float:
+    """Idle time after which the node is powered down; NEVER for none."""
+    if node.config.suspend_seconds is not None:
+        seconds: float = node.config.suspend_seconds
+    else:
+        partitions = _partitions(state, node.name)
+        said = [one.suspend_seconds for one in partitions if one.suspend_seconds is not None]
+        if any(one.power_down_on_idle for one in partitions) and node.last_busy_at > node.registered_at:
+            return 0.0
+        default = state.settings.power.suspend_seconds
+        seconds = max(said, default=INFINITE if default is None else default)
+    return NEVER if seconds >= INFINITE else seconds
+
+
+def is_kept(state: State, node: Node) -> bool:
+    """SuspendExcNodes without a count, SuspendExcParts or SuspendExcStates keep the node from being powered down."""
+    policy = state.settings.power
+    if any(not count and node.name in names for names, count in policy.kept):
+        return True
+    if policy.kept_partitions and set(policy.kept_partitions) & set(state.node_partitions.get(node.name, ())):
+        return True
+    for name in policy.kept_states:
+        if node.state is NodeState.DOWN if name == "DOWN" else node.flags & NodeFlag[name]:
+            return True
+    return False
+
+
+def node_deadline(state: State, node: Node) -> float:
+    """When something about the power of this node falls due; NEVER if nothing does before its record changes."""
+    flags, policy = node.flags, state.settings.power
+    if flags & _POWERING_UP:
+        return node.resumed_at + resume_timeout(state, node.name)
+    if flags & _POWERING_DOWN:
+        return node.suspended_at + suspend_timeout(state, node.name)
+    if not (policy.suspends and policy.resumes) or flags & _SETTLED or state.uses[node.name].jobs:
+        return NEVER
+    if node.state not in (NodeState.IDLE, NodeState.DOWN):
+        return NEVER
+    seconds = suspend_seconds(state, node)
+    if seconds == NEVER or is_kept(state, node):
+        return NEVER
+    idle_since = max(node.last_busy_at, node.reason_at if node.state is NodeState.DOWN else 0.0)
+    return max(idle_since + seconds, node.kept_until) if idle_since else NEVER
+
+
+def power_due(state: State) -> float | None:
+    """When power saving next has something to do; None if nothing is known of."""
+    due = (state.node_deadlines.next(), state.next_power_at or None)
+    return min((at for at in due if at is not None), default=None)

@@ -1,0 +1,41 @@
+"""Power saving: nodes that are powered down while nobody needs them, and up again for jobs.
+
+Source: slurm.conf(5) SuspendProgram, ResumeProgram and their kin; the Power Saving Guide.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.states import NodeFlag
+
+#: A node with one of these is not expected to answer, and runs nothing.
+AWAY: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN | NodeFlag.POWERING_UP).value
+
+#: A job that starts on a node with one of these waits until it is up.
+WAKING: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_UP | NodeFlag.POWER_UP).value
+
+
+class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What slurm.conf says of power saving. Rates in nodes a minute (0: no limit), times in seconds."""
+
+    #: there is a ResumeProgram: nodes that are powered down can be had
+    resumes: bool = False
+    #: there is a SuspendProgram
+    suspends: bool = False
+    resume_rate: int = 300
+    suspend_rate: int = 60
+    resume_timeout_seconds: int = 60
+    suspend_timeout_seconds: int = 30
+    #: idle (or DOWN) for so long, a node is powered down; None: never
+    suspend_seconds: int | None = None
+    #: SuspendExcNodes: sets of nodes, and how many idle ones of each stay up (0: all of them)
+    kept: tuple[tuple[tuple[str, ...], int], ...] = ()
+    #: SuspendExcParts
+    kept_partitions: tuple[str, ...] = ()
+    #: SuspendExcStates: DOWN, or names of NodeFlag
+    kept_states: tuple[str, ...] = ()
+    #: SlurmctldParameters=idle_on_node_suspend: a node is IDLE again once it is powered down, whatever it was
+    idle_on_suspend: bool = False
+    #: SlurmctldParameters=cloud_reg_addrs: a cloud node's address is where it registers from
+    registered_addresses: bool = False
