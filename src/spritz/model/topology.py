@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.notation import hostlist
+
 
 class Switch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One switch. A leaf has nodes and no switches; of others `nodes` are all below them. Both are hostlists.
@@ -42,3 +44,16 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
     switches: tuple[Switch, ...] = ()
     blocks: tuple[Block, ...] = ()
     block_sizes: tuple[int, ...] = ()
+
+    def address(self, node: str) -> tuple[str, str]:
+        """Where the node is, from the top down, and what each part of that is: SLURM_TOPOLOGY_ADDR and its pattern."""
+        parts, kinds = [], []
+        above = [switch for switch in self.switches if node in hostlist.expand(switch.nodes)]
+        for level in range(max((switch.level for switch in self.switches), default=-1), -1, -1):
+            parts.append(hostlist.compress([switch.name for switch in above if switch.level == level]))
+            kinds.append("switch")
+        for block in self.blocks:
+            if node in hostlist.expand(block.nodes):
+                parts.append(block.name)
+                kinds.append("block")
+        return ".".join([*parts, node]), ".".join([*kinds, "node"])

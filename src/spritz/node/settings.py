@@ -14,12 +14,15 @@ from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import substitute
 from spritz.model.errors import SpritzError
 from spritz.model.node import NodeConfig
+from spritz.model.topology import Topology as Network
 from spritz.node import hosts
 from spritz.node.launch.affinity import Topology
 from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_kinds
 from spritz.notation import hostlist
+
+NO_NETWORK = Network()
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
@@ -117,10 +120,12 @@ def daemon_settings(
     constrained = cgroup.flag("ConstrainRAMSpace") or not config.cgroup_given
     private_hosts = have.has_option("SlurmdParameters", "private_hosts")
     setups = {}
+    network = next(iter(config.cluster.topologies), NO_NETWORK)
     for node in nodes:
         spool = path("SlurmdSpoolDir", node.name)
         if own_directory:
             spool = f"{spool}/{node.name}"
+        address, pattern = network.address(node.name)
         setups[node.name] = NodeSettings(
             config=node,
             spool=spool,
@@ -131,6 +136,8 @@ def daemon_settings(
                     cluster_name=config.cluster.cluster_name,
                     slurm_conf=config.path,
                     gpu_kinds=gpu_kinds(node.capacity.gres),
+                    address=address,
+                    address_pattern=pattern,
                 ),
                 topology=topology,
                 cpus=node.capacity.cpus,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.config.configs import errors, loaded, warnings
-
 from spritz.model.topology import Block, Switch
+from tests.unit.config.configs import errors, loaded, warnings
 
 TREE = "TopologyPlugin=topology/tree\n"
 BLOCK = "TopologyPlugin=topology/block\n"

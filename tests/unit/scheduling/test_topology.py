@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec.structs import replace
-from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 from spritz.model.topology import Switch, Topology
+from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 TREE = Topology(
     kind="tree",
@@ -105,5 +105,18 @@ def test_spread_and_contiguous_jobs_ask_for_another_order() -> None:
     assert nodes_for(site_of(), "n2", nodes=3, contiguous=True) == "n3 n4 n5"
 
 
-def test_low_weights_go_first() -> None:
-    assert nodes_for(site_of(weights={4: 10, 5: 10}), "", nodes=2) == "n1 n2"
+def test_light_nodes_go_before_near_ones() -> None:
+    """Checked against 22.05."""
+    weights = {1: 5, 4: 10, 5: 10}
+    assert nodes_for(site_of(weights=weights), "", nodes=1) == "n2"
+    assert nodes_for(site_of(weights=weights), "", nodes=2) == "n2 n3"
+    assert nodes_for(site_of(weights=weights), "", nodes=3) == "n6 n7 n8"
+    assert nodes_for(site_of(weights=weights), "", nodes=4) == "n2 n6 n7 n8"
+    assert nodes_for(site_of(weights=weights), "", nodes=5) == "n2 n3 n6 n7 n8"
+
+
+def test_a_node_knows_its_place() -> None:
+    """A level that has no switch above the node is left empty, as in 22.05."""
+    assert TREE.address("n1") == ("top.t0.s0.n1", "switch.switch.switch.node")
+    assert TREE.address("n6") == ("top..s2.n6", "switch.switch.switch.node")
+    assert Topology().address("n1") == ("n1", "node")

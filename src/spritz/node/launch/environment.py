@@ -29,6 +29,9 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     slurm_conf: str
     gpu_kinds: frozenset[str] = frozenset(("nvidia", "amd", "intel", "opencl"))
     threads_per_core: int = 1
+    #: its place in the network, and what the parts of that are ("": its name)
+    address: str = ""
+    address_pattern: str = "node"
 
 
 def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
@@ -59,8 +62,8 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
         "SLURM_JOB_END_TIME": str(int(job.ends_at)) if job.ends_at else str(INFINITE),
         "SLURM_PRIO_PROCESS": "0",
         "SLURM_NODEID": str(node_index),
-        "SLURM_TOPOLOGY_ADDR": facts.name,
-        "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+        "SLURM_TOPOLOGY_ADDR": facts.address or facts.name,
+        "SLURM_TOPOLOGY_ADDR_PATTERN": facts.address_pattern,
         "SLURM_OOMKILLSTEP": "0",
     }
     optional = {

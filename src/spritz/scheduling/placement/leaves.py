@@ -31,13 +31,13 @@ Size = tuple[int, int, int]
 class Room:
     """What the nodes below each leaf could take.
 
-    `sizes`: int64[leaf, 3], nodes that could serve, tasks and GPUs; `weights`: int64[leaf], the lowest there. `holds`
-    also looks at single nodes, of which a job may take only so many.
+    `sizes`: int64[leaf, 3], nodes that could serve, tasks and GPUs. `holds` also looks at single nodes, of which a job
+    may take only so many.
     """
 
-    __slots__ = ("_gpus", "_leaves", "_most", "_tasks", "sizes", "weights")
+    __slots__ = ("_gpus", "_leaves", "_most", "_tasks", "sizes")
 
-    def __init__(self, fabric: Fabric, nodes: Ints, tasks: Ints, gpus: Ints, weights: Ints, target: Target) -> None:
+    def __init__(self, fabric: Fabric, nodes: Ints, tasks: Ints, gpus: Ints, target: Target) -> None:
         self._leaves = leaves = fabric.leaf_of[nodes]
         # No node counts for more than is wanted, so that sums stay small.
         self._tasks, self._gpus = np.minimum(tasks, target.tasks or 0), np.minimum(gpus, target.gpus)
@@ -47,8 +47,6 @@ class Room:
         np.add.at(self.sizes[:, 0], leaves, 1)
         np.add.at(self.sizes[:, 1], leaves, self._tasks)
         np.add.at(self.sizes[:, 2], leaves, self._gpus)
-        self.weights = np.full(count, np.iinfo(np.int64).max)
-        np.minimum.at(self.weights, leaves, weights)
 
     def holds(self, leaves: Sequence[int] | Ints, need: Size) -> bool:
         """Could the most roomy nodes of these leaves carry it, tasks and GPUs each looked at alone?"""
@@ -97,8 +95,7 @@ def _for_need(fabric: Fabric, room: Room, need: Size, must: Sequence[int]) -> It
         for switch, leaves in below.items():
             if fabric.levels[switch] == level:
                 few = _few(room, leaves.tolist(), need, must)
-                weight = max(int(room.weights[leaf]) for leaf in few)
-                found.append((len(few), weight, int(totals[switch, 0]), switch, few))
+                found.append((len(few), int(totals[switch, 0]), switch, few))
         yield from (few for *_rank, few in sorted(found))
     # Where tasks and GPUs must come together, or as many of each feature: all leaves of a switch at once.
     for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):

@@ -143,20 +143,39 @@ def _place_near(
             row = table.rows[int(choice.nodes[position])]
             tasks[position], gpus[position] = capacity(row, request)
     some = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
-    nodes = choice.nodes[some]
-    if len(nodes) < target.nodes_min:
-        return None
+    weights = table.weight[choice.nodes[some]]
+    named = np.isin(choice.nodes[some], list(required)) if required else np.zeros(len(some), np.bool_)
+    # As in Slurm weight goes before nearness: heavier nodes are looked at when the lighter ones do not suffice.
+    for weight in np.unique(weights).tolist():
+        light = some[(weights <= weight) | named]
+        if len(light) >= target.nodes_min:
+            part = _Able(Choice(choice.nodes[light], choice.groups), tasks[light], gpus[light], exact=True)
+            allocation = _place_in_leaves(table, request, part, required, prefer, fabric)
+            if allocation is not None:
+                return allocation
+    return None
+
+
+def _place_in_leaves(
+    table: NodeTable,
+    request: Request,
+    able: _Able,
+    required: frozenset[int],
+    prefer: NodeTable | None,
+    fabric: Fabric,
+) -> Allocation | None:
+    nodes, target = able.choice.nodes, target_of(request)
     leaf_of = fabric.leaf_of[nodes]
-    room = Room(fabric, nodes, tasks[some], gpus[some], table.weight[nodes], target)
+    room = Room(fabric, nodes, able.tasks, able.gpus, target)
     must = sorted({int(fabric.leaf_of[index]) for index in required})
     for leaves in islice(leaf_sets(fabric, room, target, must, request.switches), LEAF_SETS_MAX):
         turn = np.full(fabric.below.shape[1], -1, np.int64)
         turn[leaves] = np.arange(len(leaves))
-        near = some[turn[leaf_of] >= 0]
-        part = Choice(choice.nodes[near], choice.groups)
+        near = (turn[leaf_of] >= 0).nonzero()[0]
+        part = Choice(nodes[near], able.choice.groups)
         candidates = [
             replace(candidate, turn=int(turn[fabric.leaf_of[candidate.index]]))
-            for candidate in _candidates(table, request, part, tasks[near], gpus[near], exact=True)
+            for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], exact=True)
         ]
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
         if allocation is not None:
