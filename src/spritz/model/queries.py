@@ -64,7 +64,6 @@ class Priorities(Struct, frozen=True, kw_only=True):
     rows: list[PriorityFactors]
 
 
-class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ExplainJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`scontrol explain`: why the job waits, and when it starts. Reply: `Explanations`.
 
@@ -82,6 +81,7 @@ class Explanations(Struct, frozen=True, kw_only=True):
     explanations: list[Explanation]
 
 
+class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Running steps. Reply: `Steps`."""
 
     filter: JobFilter = JobFilter()
