@@ -61,7 +61,7 @@ class Limit(Struct, frozen=True, kw_only=True):
 class Blocker(Struct, frozen=True, kw_only=True):
     """A job that must end before this one can start. It ends at `ends_at` at the latest.
 
-    `state`: running, completing, preempted, starting (in this very plan). `why`: nodes, licenses, array.
+    `state`: running, completing, preempted, starting (in this very plan). `why`: nodes, licenses, limit, array.
     """
 
     job: str

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from spritz.model.events.cluster import PolicyChanged
 from spritz.model.explain import Explanation
 from spritz.model.job import Dependency, Hold
+from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState, NodeState, PartitionState
 from spritz.scheduling import cycle
@@ -184,6 +186,82 @@ def test_licenses_are_told_with_who_has_them() -> None:
     assert limit.text == "2 asked for, 1 of 3 free: alice has 2"
     assert [(item.job, item.why, item.holds) for item in one.blockers] == [(str(holder), "licenses", "2 lab")]
     assert one.reason == "Licenses"
+
+
+def billed_site(qos: Qos, **fields: Any) -> Site:
+    """Alice and Bob in one account, under one QOS."""
+    site = gpu_site(settings=structs.replace(SETTINGS, enforce=("associations", "limits", "qos")))
+    root = Association(id=1, cluster="c", account="lab", qos="normal", **fields)
+    users = [
+        Association(id=place + 2, cluster="c", account="lab", user=user) for place, user in enumerate(("alice", "bob"))
+    ]
+    policy = Policy(version=1, associations=(root, *users), qos=(qos,))
+    site.apply(PolicyChanged(at=site.now, policy=policy))
+    return site
+
+
+def bill(user: str, **fields: Any) -> Any:
+    return spec(1, user=user, account="lab", qos="normal", **fields)
+
+
+def test_a_limit_of_a_qos_is_told_with_its_figures_and_whose_end_makes_room_under_it() -> None:
+    site = billed_site(Qos(name="normal", max_tres_pu="gres/gpu=4"))
+    first = site.submit(bill("alice", gpus_per_node=2, time_limit_minutes=5))
+    second = site.submit(bill("alice", gpus_per_node=2, time_limit_minutes=9))
+    site.submit(bill("bob", gpus_per_node=2))
+    site.cycle()
+    waiting = site.submit(bill("alice", gpus_per_node=2))
+    one = told(site, waiting)
+    assert one.reason == "QOSMaxGRESPerUser"
+    (limit,) = [item for item in one.limits if item.holds]
+    assert (limit.kind, limit.asked, limit.used, limit.limit) == (one.reason, 2, 4, 4)
+    assert limit.text == "QOS normal, user alice allows 4 GPUs at a time, 4 in use, 2 asked for: alice has 4"
+    assert [(item.job, item.why) for item in one.blockers] == [(str(first), "limit")]
+    assert not one.room_is_kept
+    site.end(first)
+    assert site.cycle().keys() == {waiting}
+    assert second in site.jobs
+
+
+def test_a_group_limit_names_those_who_use_it() -> None:
+    site = billed_site(Qos(name="normal"), grp_tres="gres/gpu=5")
+    site.submit(bill("alice", gpus_per_node=3))
+    site.submit(bill("bob", gpus_per_node=1))
+    site.cycle()
+    one = told(site, site.submit(bill("bob", gpus_per_node=2)))
+    (limit,) = [item for item in one.limits if item.holds]
+    assert (limit.kind, limit.used, limit.users) == ("AssocGrpGRES", 4, (("alice", 3), ("bob", 1)))
+    assert limit.subject == "account lab"
+
+
+def test_a_limit_that_the_job_exceeds_by_itself_never_lets_it_start() -> None:
+    site = billed_site(Qos(name="normal", max_wall=60))
+    one = told(site, site.submit(bill("alice", time_limit_minutes=90)))
+    assert (one.verdict, one.reason) == ("never", "QOSMaxWallDurationPerJobLimit")
+    assert one.summary == "QOS normal allows 01:00:00 a job, 01:30:00 asked for."
+
+
+@pytest.mark.parametrize(
+    ("qos", "fields", "asked"),
+    [
+        (Qos(name="normal", grp_jobs=1, max_jobs_pu=1), {}, {}),
+        (Qos(name="normal", max_jobs_pu=1, max_jobs_pa=1, grp_tres="cpu=1"), {}, {}),
+        (Qos(name="normal", max_tres_pa="node=1"), {"grp_jobs": 1}, {}),
+        (Qos(name="normal"), {"grp_tres": "cpu=1", "grp_jobs": 1}, {}),
+        (Qos(name="normal", max_tres_pj="gres/gpu=1"), {"max_tres": "cpu=1"}, {"gpus_per_node": 2}),
+        (Qos(name="normal", min_tres_pj="cpu=2"), {"max_wall": 5}, {}),
+        (Qos(name="normal", max_wall=20), {"max_wall": 5}, {}),
+    ],
+)
+def test_the_first_limit_that_is_told_to_hold_a_job_is_the_reason_that_squeue_shows(
+    qos: Qos, fields: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    site = billed_site(qos, **fields)
+    site.submit(bill("alice", **asked))
+    site.cycle()
+    one = told(site, site.submit(bill("alice", **asked)))
+    holding = [item.kind for item in one.limits if item.holds]
+    assert holding[:1] == ([one.reason] if one.verdict != "starts" else [])
 
 
 def test_the_limit_of_an_array_names_the_task_that_ends_first() -> None:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.model.explain import Ahead, AheadJob
-from spritz.scheduling.explain.limits import largest
-from spritz.scheduling.explain.words import listed, record_label
+from spritz.scheduling.explain.words import largest, listed, record_label
 from spritz.scheduling.verdicts import partition_verdict, stuck_verdict
 
 if TYPE_CHECKING:

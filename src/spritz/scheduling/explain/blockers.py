@@ -14,6 +14,7 @@ from spritz.model.explain import Blocker
 from spritz.model.resources import mask_of
 from spritz.notation.hostlist import compress
 from spritz.scheduling.backfill import clash, earliest
+from spritz.scheduling.explain.accounts import limit_holders
 from spritz.scheduling.explain.words import count, gres_noun, listed, memory
 from spritz.scheduling.licenses import license_choices
 from spritz.scheduling.placement.place import place
@@ -125,6 +126,8 @@ def blockers(view: View, record: JobRecord, room: Room | None) -> tuple[Blocker,
     found = {number: _blocker(view, number) for number in (room.numbers if room is not None else ())}
     for number in _license_holders(view, record):
         found.setdefault(number, _blocker(view, number, "licenses"))
+    for number in limit_holders(view, record):
+        found.setdefault(number, _blocker(view, number, "limit"))
     for number in _array_tasks(view, record):
         found.setdefault(number, _blocker(view, number, "array"))
     return tuple(sorted(found.values(), key=lambda item: (item.ends_at, item.job)))

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.explain import Expected
+from spritz.model.limits.check import LIMIT_REASONS
 from spritz.model.reasons import Reason
 from spritz.notation.duration import format_span
 from spritz.notation.hostlist import compress
+from spritz.scheduling.explain.accounts import over_own
 from spritz.scheduling.explain.words import count
 from spritz.scheduling.policy import policy_of
 
@@ -107,6 +109,10 @@ def _why_unknown(view: View, record: JobRecord) -> str:
         return "unknown: it is held"
     if reason in NEVER_REASONS:
         return "never, as things are"
+    if reason in LIMIT_REASONS:
+        if over_own(view, record):
+            return "never, as things are"
+        return "unknown: when enough jobs under the same limit have ended, which is not planned ahead"
     if reason is Reason.RESOURCES and detail:
         return "unknown: when nodes that are down or drained come back"
     return _UNKNOWN.get(reason, "unknown: no end of a running job that is planned ahead lets it start")

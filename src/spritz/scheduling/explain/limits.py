@@ -1,7 +1,7 @@
 """The rules that a waiting job is under, each with its figures and with who uses it.
 
 `SOURCES` is the list of them: a function a kind, each of which reads the view and tells what there is. Whoever adds a
-rule that may hold jobs back (limits of associations and QOS) adds its function here.
+rule that may hold jobs back adds its function here.
 
 Source: squeue(1) JOB REASON CODES; sbatch(1) --dependency, --begin, --hold, --licenses, --array.
 """
@@ -15,7 +15,8 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
-from spritz.scheduling.explain.words import count, job_label, limit_text, listed
+from spritz.scheduling.explain.accounts import account_limits
+from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed
 from spritz.scheduling.licenses import LicenseError, license_choices
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from spritz.scheduling.request import Request
 
     Source = Callable[["View", "Job", "JobRecord", tuple["Request", ...]], Iterator[Limit]]
-
-#: Users of a limit that are named.
-USERS_MAX = 5
 
 
 def limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> tuple[Limit, ...]:
@@ -202,10 +200,5 @@ def _array(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
         )
 
 
-def largest(sums: dict[str, int]) -> tuple[tuple[str, int], ...]:
-    """The users that have most, largest first."""
-    return tuple(sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:USERS_MAX])
-
-
 #: Every kind of rule. A source yields nothing where its rule says nothing about the job.
-SOURCES: list[Source] = [_hold, _begin, _dependencies, _partition, _licenses, _array]
+SOURCES: list[Source] = [_hold, _begin, _dependencies, _partition, account_limits, _licenses, _array]

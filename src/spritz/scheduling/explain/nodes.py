@@ -15,6 +15,7 @@ from msgspec import Struct
 from spritz.model.explain import NodeTest, PartitionView
 from spritz.model.states import NodeFlag, NodeState
 from spritz.notation.hostlist import compress
+from spritz.scheduling.backfill import Promise
 from spritz.scheduling.explain.words import amount, listed, resource
 from spritz.scheduling.placement.capacity import capacity, fits_hardware, memory_free, open_to, usable_cpus
 from spritz.scheduling.placement.select import target_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.scheduling.explain.view import Kept, View
-    from spritz.scheduling.nodes import NodeRow
+    from spritz.scheduling.nodes import Holder, NodeRow
     from spritz.scheduling.request import Request
 
 #: The order in which tests are made, and shown.
@@ -169,6 +170,13 @@ def _test(
         first = min(promise.start_at for promise in kept)
         wait = "from now on" if first <= view.now else "soon"
         return Finding("kept", f"free, but {wait} kept for jobs ahead of it")
+    taken = _reserved(view, row, request)
+    if taken is not None:
+        held = row.copy()
+        for holder in taken[1]:
+            held.charge(holder)
+        if not able(held, request, least):
+            return Finding("reserved", taken[0])
     return Finding("able", "can take it now" if request.nodes_min == 1 else "can take a part of it now")
 
 
@@ -179,6 +187,20 @@ def _build(row: NodeRow, request: Request) -> str:
     if not fits_hardware(row.hardware, request):
         return "too few sockets, cores or threads of the kind asked for"
     return "its CPUs, memory and devices do not go together as asked for"
+
+
+def _reserved(view: View, row: NodeRow, request: Request) -> tuple[str, list[Holder]] | None:
+    """What else keeps free resources of the node for later, before this job would be over, and the words for it."""
+    ends_at = view.now + request.seconds
+    names, holders = [], []
+    for hold, holder in view.snapshot.profile.holds.get(row.index, ()):
+        reservation = getattr(hold, "reservation", None)
+        if isinstance(hold, Promise) or reservation is None or hold.start_at >= ends_at or hold.end_at <= view.now:
+            continue
+        if reservation.name != getattr(request, "reservation", ""):
+            names.append(reservation.name + (" (maintenance)" if reservation.maintenance else ""))
+            holders.append(holder)
+    return (f"reserved: {listed(sorted(set(names)))}", holders) if holders else None
 
 
 def _busy(row: NodeRow, request: Request, least: tuple[int, int]) -> Finding:

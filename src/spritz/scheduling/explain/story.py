@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.explain import Ahead, Expected, Explanation, PartitionView
+from spritz.model.limits.check import LIMIT_REASONS
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.notation.hostlist import compress
+from spritz.scheduling.explain.accounts import over_own
 from spritz.scheduling.explain.ahead import ahead
 from spritz.scheduling.explain.blockers import Room, blockers
 from spritz.scheduling.explain.expected import NEVER_REASONS, expected
@@ -40,9 +42,10 @@ def explain(view: View, job: Job) -> Explanation:
     rules = limits(view, job, record, requests)
     room = _room(view, record, requests)
     who = ahead(view, record) if record.entries and when.sure != "now" else Ahead()
-    verdict = _verdict(reason, when)
+    verdict = _verdict(reason, when, over=reason in LIMIT_REASONS and over_own(view, record))
     whom = blockers(view, record, room) if verdict == "waits" else ()
-    kept = room is not None and not room.numbers and verdict == "waits"
+    limited = any(rule.holds for rule in rules)
+    kept = room is not None and not (room.numbers or whom or limited) and verdict == "waits"
     return Explanation(
         job=job_label(job),
         job_id=job.id,
@@ -111,10 +114,10 @@ def _room(view: View, record: JobRecord, requests: Sequence[Request]) -> Room | 
     return min(rooms, key=lambda room: (room.start_at, len(room.numbers)), default=None)
 
 
-def _verdict(reason: Reason, when: Expected) -> str:
+def _verdict(reason: Reason, when: Expected, *, over: bool) -> str:
     if when.sure == "now":
         return "starts"
-    return "never" if reason in NEVER_REASONS else "waits"
+    return "never" if over or reason in NEVER_REASONS else "waits"
 
 
 def _summary(
@@ -133,9 +136,14 @@ def _summary(
         return _sentence(holding[0]) + _and_more(len(holding) - 1)
     if reason in (Reason.BAD_CONSTRAINTS, Reason.PARTITION_CONFIG):
         return "No set of nodes of its partition could ever hold it, even if all were free and up."
+    reserved = [test.text for view in views for test in view.tests if test.test == "reserved"]
+    if reason is Reason.NODES_NOT_AVAILABLE and reserved:
+        return "It would not be over before a reservation of nodes that it needs begins, or that one holds already."
     if reason is Reason.NODES_NOT_AVAILABLE or detail:
         return "Nodes that it cannot do without are down or drained."
     if kept:
+        if reserved and not who.count:
+            return "There is room, but it is reserved."
         if who.count:
             return f"There is room, but it is kept for {count(who.count, 'job')} ahead of it."
         return "There is room, but starting now would delay a job whose start is promised."

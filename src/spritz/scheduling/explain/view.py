@@ -11,7 +11,9 @@ import numpy as np
 
 from spritz.model.reasons import Reason
 from spritz.scheduling.backfill import PROMISED
+from spritz.scheduling.explain.accounts import charges_of
 from spritz.scheduling.explain.words import label, record_label
+from spritz.scheduling.limits import charge_of
 from spritz.scheduling.placement.place import holders_of
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ class View:
         self.licenses = snapshot.licenses.copy()
         #: who stands behind a holder's number that is no job's: (label, user)
         self.starting: dict[int, tuple[str, str]] = {}
+        #: limits of associations and QOS: what is used, and by which running job
+        self.in_use = snapshot.in_use.fork()
+        self.charges = charges_of(self)
         self._take_starts()
         self.kept = self._promises()
         self._forecast: tuple[list[int], list[float], list[int], list[int]] | None = None
@@ -81,6 +86,10 @@ class View:
             ends_at = self.now + (request.seconds if minutes is None else minutes * 60.0)
             for index, holder in holders_of(start.allocation, request, alias, record.spec.uid, self.table, ends_at):
                 self.table.charge(index, holder)
+            if self.snapshot.rules.known:
+                keys, tres = charge_of(self.snapshot.rules, record, start.allocation)
+                self.in_use.add(keys, jobs=1, tres=tres)
+                self.charges[alias] = keys, tres
             if request.licenses:
                 self.licenses.take(self.licenses.choose(request.licenses) or {})
 

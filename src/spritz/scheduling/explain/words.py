@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
 
+#: Users of anything that are named.
+USERS_MAX = 5
+
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """`1 node`, `2 nodes`."""
@@ -25,6 +28,11 @@ def listed(words: Sequence[str], last: str = "and") -> str:
     if len(words) < 2:
         return "".join(words)
     return ", ".join(words[:-1]) + f" {last} {words[-1]}"
+
+
+def largest(sums: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    """The users that have most, largest first."""
+    return tuple(sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:USERS_MAX])
 
 
 def memory(mib: int) -> str:
