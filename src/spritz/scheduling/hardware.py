@@ -24,10 +24,11 @@ class GresPool:
     """All of a node's generic resources of one name.
 
     `indexed`: given out by device (`masks` by type, "" for all of them); otherwise `counts` by type. `local[i]` is the
-    CPU mask near device i (0: everywhere). `shares[i]` says how many shares stand on device i of `SHARED_GRES[name]`.
+    CPU mask near device i (0: everywhere), `links[i]` has its links to the others. `shares[i]` says how many shares
+    stand on device i of `SHARED_GRES[name]`.
     """
 
-    __slots__ = ("counts", "indexed", "local", "masks", "name", "shares")
+    __slots__ = ("counts", "indexed", "links", "local", "masks", "name", "shares")
 
     def __init__(self, name: str, lines: Sequence[GresCapacity], cpus_per_core: int) -> None:
         self.name = name
@@ -38,6 +39,7 @@ class GresPool:
         self.masks: dict[str, int] = {"": 0}
         self.counts: dict[str, int] = {"": 0}
         self.local: dict[int, int] = {}
+        self.links: dict[int, tuple[int, ...]] = {}
         for line in lines:
             self._add(line, cpus_per_core)
 
@@ -68,6 +70,14 @@ class GresPool:
                 near |= local
         return near
 
+    def link(self, one: int, other: int) -> int:
+        """How strongly two devices are linked, by the word of either; 0 if not at all."""
+        return max(self._link(one, other), self._link(other, one))
+
+    def _link(self, one: int, other: int) -> int:
+        links = self.links.get(one, ())
+        return max(0, links[other]) if other < len(links) else 0
+
     def _add(self, line: GresCapacity, cpus_per_core: int) -> None:
         kinds = {"", line.type}
         for kind in kinds:
@@ -84,6 +94,8 @@ class GresPool:
         near = core_list_mask(line.cores, cpus_per_core)
         for device in range(line.first_index, line.first_index + line.count):
             self.local[device] = near
+            if line.links:
+                self.links[device] = tuple(int(word) for word in line.links.split(","))
 
 
 def core_list_mask(cores: str, cpus_per_core: int) -> int:

@@ -33,7 +33,6 @@ _SHOWN = {
     "Partition.alternate": "later: warned of",
     "NodeConfig.gres_text": "scontrol show node",
     "NodeCapacity.boards": "scontrol show node; CPUs follow from it in config.geometry",
-    "GresCapacity.links": "later: warned of",
 }
 
 

@@ -86,7 +86,7 @@ DONE: frozenset[str] = (
     | _prefixed("PartitionName", _PARTITION)
     | _prefixed("DownNodes", "DownNodes Reason State")
     | _prefixed("NodeSet", "NodeSet Feature Nodes")
-    | _prefixed("gres.conf", "Cores Count File Flags MultipleFiles Name NodeName Type")
+    | _prefixed("gres.conf", "Cores Count File Flags Links MultipleFiles Name NodeName Type")
     | _prefixed("topology.conf", "LinkSpeed Nodes SwitchName Switches")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")

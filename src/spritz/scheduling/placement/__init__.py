@@ -3,6 +3,8 @@
 `eligible`   which nodes may serve at all (partition, features, named and excluded nodes)
 `capacity`   how much one node can take, exactly; `columns` the same for many nodes at once
 `select`     which of them are taken, and how much goes to each
+`fabric`, `leaves`   the network: which leaf switches hold it, the fewest of them
+`linked`     which devices of a node go together
 `share`      the exact CPUs, memory and devices on each
 `place`      all four in turn: the entry point
 """

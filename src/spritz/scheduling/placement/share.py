@@ -20,6 +20,7 @@ from spritz.scheduling.placement.capacity import (
     unit_threads,
     usable_cpus,
 )
+from spritz.scheduling.placement.linked import linked_devices
 from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ def _choose_gres(
         free = row.devices_free(name, kind) & ~taken.get(name, 0)
         if free.bit_count() < count:
             return None, 0
-        mask = _near_devices(pool, free, count, usable)
+        choose = linked_devices if pool.links else _near_devices
+        mask = choose(pool, free, count, usable)
         taken[name] = taken.get(name, 0) | mask
         near |= pool.near(mask)
         chosen += _by_type(pool, kind, mask)

@@ -1,0 +1,50 @@
+"""Which of a node's devices go together: those with the strongest links between them, and the weakest to the rest.
+
+So a job gets GPUs of one NVLink group, and a small one the leftovers of a group that is broken already.
+
+Source: gres.conf(5) Links, Cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING
+
+from spritz.model.resources import mask_ids
+
+if TYPE_CHECKING:
+    from spritz.scheduling.hardware import GresPool
+
+#: Sets of devices that are all compared; above that they grow from each device in turn.
+SETS_MAX = 500
+
+
+def linked_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
+    """Mask of `count` of the `free` devices (of which there are as many). `usable`: CPUs that the job may have."""
+    devices = list(mask_ids(free))
+
+    def rank(some: Sequence[int]) -> tuple[int, int, int, int, tuple[int, ...]]:
+        chosen = set(some)
+        inside = sum(pool.link(one, other) for one, other in combinations(sorted(some), 2))
+        outside = sum(pool.link(one, other) for one in some for other in devices if other not in chosen)
+        busy = sum(bool(local) and not local & usable for local in (pool.local.get(one, 0) for one in some))
+        places = len({pool.local.get(one, 0) for one in some})
+        return (-inside, busy, places, outside, tuple(sorted(some)))
+
+    sets: Iterable[Sequence[int]] = combinations(devices, count)
+    if comb(len(devices), count) > SETS_MAX:
+        sets = [_grown(pool, devices, first, count) for first in devices]
+    return sum(1 << device for device in min(sets, key=rank))
+
+
+def _grown(pool: GresPool, devices: list[int], first: int, count: int) -> list[int]:
+    """From this device on, always the one that is linked best to those chosen."""
+    chosen = [first]
+    left = [device for device in devices if device != first]
+    while len(chosen) < count:
+        best = max(left, key=lambda device: (sum(pool.link(device, other) for other in chosen), -device))
+        left.remove(best)
+        chosen.append(best)
+    return chosen
