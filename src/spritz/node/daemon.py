@@ -101,6 +101,10 @@ class Daemon:
                 async with Server({Ping: self._pong}, role="slurmd", log=self._log) as server:
                     await self._listen(server)
                     self._write_hosts()
+                    if self._settings.unconfined:
+                        self._log.warning(
+                            "cgroup.unavailable", key="ConstrainRAMSpace", detail="memory limits are held by sampling"
+                        )
                     adopted = self._agent.adopt()
                     self._watch_signals()
                     async with PersistentChannel(

@@ -68,6 +68,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     tmp_fs: str
     config_overrides: bool
     private_hosts: bool
+    #: cgroup.conf asks for memory limits by cgroups, and none can be made here
+    unconfined: bool
     #: address of every node of the cluster
     addresses: dict[str, str]
 
@@ -181,6 +183,7 @@ def daemon_settings(
         pid_file=path("SlurmdPidFile"),
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,
+        unconfined=config.cgroup_given and constrained and not cgroup_memory,
         addresses={node.name: node.address or node.hostname or node.name for node in config.nodes},
     )
 
