@@ -1,6 +1,7 @@
 """`sbatch --test-only`: when would this job start? Answered from a forked copy of the state, which then vanishes.
 
 As in Slurm only running jobs stand in the way, not those that wait: a hold, a dependency and the queue are left out.
+The answer is read from a plan as `scontrol explain` reads it.
 
 Source: sbatch(1), srun(1) --test-only.
 """
@@ -16,10 +17,12 @@ from spritz.controller.forked import Child
 from spritz.model.commands.job import SubmitJob, WillRun
 from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
-from spritz.model.job import Hold
-from spritz.model.reasons import Reason
 from spritz.notation import hostlist
 from spritz.scheduling import cycle
+from spritz.scheduling.explain.expected import start_of
+from spritz.scheduling.explain.others import freed
+from spritz.scheduling.explain.story import explain
+from spritz.scheduling.explain.view import View
 from spritz.scheduling.projection import Projection
 
 if TYPE_CHECKING:
@@ -27,10 +30,17 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.job import Job
-    from spritz.model.plan import Plan
+
+
+class Estimate(Struct, frozen=True):
+    """When it would start; else, in words, why no time can be told ("": the core refused it)."""
+
+    start: WillRun | None = None
+    why: str = ""
+
 
 _encode = Encoder().encode
-_decode = Decoder(WillRun).decode
+_decode = Decoder(Estimate).decode
 
 #: Estimates under way at once; more are told to come again.
 CHILDREN_MAX = 4
@@ -56,61 +66,46 @@ class Estimates:
         now = context.clock.now()
 
         def work() -> bytes:
-            found = estimate(context, command, caller, now)
-            return b"" if found is None else _encode(found)
+            return _encode(estimate(context, command, caller, now))
 
         def done(result: bytes | None) -> None:
             self._running.discard(child)
-            if result:
-                answer: Struct = _decode(result)
-            else:
-                answer = Rejection(code="ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE")
+            found = _decode(result) if result else Estimate()
+            nothing = Rejection(code="ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint=found.why)
+            answer: Struct = found.start or nothing
             context.writer.when_durable(lambda: call.reply(answer))
 
         child = Child("will-run", work, done, context.log, nice=0)
         self._running.add(child)
 
 
-def estimate(context: Context, command: SubmitJob, caller: Caller, now: float) -> WillRun | None:
-    """In the child: queue the job for good (here), and plan for it alone. None if no time can be told."""
+def estimate(context: Context, command: SubmitJob, caller: Caller, now: float) -> Estimate:
+    """In the child: queue the job for good (here), and plan for it alone."""
     state = context.machine.state
     real = structs.replace(command, test_only=False, script=b"#!", immediate_seconds=None)
     outcome = context.machine.handle(real, now, caller)
     queued = [event.job for event in outcome.events if isinstance(event, JobQueued)]
     if not queued:
-        return None
-    wanted = queued[0]
-    alone = structs.replace(
-        wanted, hold=Hold.NONE, dependencies=(), reason=Reason.NONE, eligible_at=now, priority=max(wanted.priority, 1)
-    )
+        return Estimate()
+    alone = freed(queued[0], now)
     projection = Projection()
     jobs = [*(state.jobs[number] for number in (*state.running, *state.completing)), alone]
     projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings)
     projection.put_policy(state.rules.policy)
-    return _read(cycle.run(projection.snapshot(now)), alone, now)
-
-
-def _read(plan: Plan, job: Job, now: float) -> WillRun | None:
-    earliest = max(now, job.spec.begin_at)
-    for start in plan.starts:
-        if start.job_id == job.id:
-            return WillRun(
-                job_id=job.id,
-                start_at=earliest,
-                nodes=hostlist.compress(start.allocation.names),
-                cpus=start.allocation.cpu_count,
-                partition=start.allocation.partition,
-            )
-    for note in plan.notes:
-        if note.job_id == job.id and note.expected_start_at:
-            return WillRun(
-                job_id=job.id,
-                start_at=max(earliest, note.expected_start_at),
-                nodes=hostlist.compress(note.expected_nodes),
-                cpus=_cpus(job, note.expected_nodes),
-                partition=job.partition,
-            )
-    return None
+    snapshot = projection.snapshot(now)
+    view = View(snapshot, cycle.run(snapshot), {**state.jobs, alone.id: alone}, state.nodes)
+    start = start_of(view, snapshot.records[alone.id])
+    if start is None:
+        return Estimate(None, explain(view, alone).summary)
+    return Estimate(
+        WillRun(
+            job_id=alone.id,
+            start_at=max(now, alone.spec.begin_at, start.at),
+            nodes=hostlist.compress(start.names),
+            cpus=start.cpus or _cpus(alone, start.names),
+            partition=start.partition or alone.partition,
+        )
+    )
 
 
 def _cpus(job: Job, nodes: tuple[str, ...]) -> int:
