@@ -376,6 +376,10 @@ NOT_RECORDED = frozenset(
         "PolicyChanged",
         "PowerPaced",
         "PowerProgramBegan",
+        "ReservationBegan",
+        "ReservationCreated",
+        "ReservationDeleted",
+        "ReservationUpdated",
         "TimeSliceEnded",
     }
 )

@@ -36,7 +36,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("nodes", "n", "HOSTS", "only these nodes"),
     Row("noheader", "h", "", "no headings"),
     Row("partition", "p", "NAMES", "only these partitions", env="SINFO_PARTITION"),
-    Row("reservation", "T", "", refused="reservations are not built"),
+    Row("reservation", "T", "", "reservations instead of nodes"),
     Row("responding", "r", "", "only nodes that respond"),
     Row("sort", "S", "LETTERS", "order, by letters of --format; - before one turns it round", env="SINFO_SORT"),
     Row("states", "t", "STATES", "only nodes in these states"),
@@ -50,7 +50,7 @@ OPTIONS: tuple[Row, ...] = (
 _SYNOPSIS = "[OPTIONS]"
 
 USAGE = """\
-Usage: sinfo [-adeFhlNRrsvV] [-i seconds] [-t states] [-p partition] [-n nodes]
+Usage: sinfo [-adeFhlNRrsTvV] [-i seconds] [-t states] [-p partition] [-n nodes]
              [-S fields] [-o format] [-O Format] [--json]
 """
 
@@ -88,7 +88,10 @@ def _run(given: dict[str, str], context: Context) -> int:
                 from time import ctime
 
                 context.out(ctime() + "\n")
-            listing.show(controller)
+            if "reservation" in given:
+                listing.show_reservations(controller)
+            else:
+                listing.show(controller)
         if not seconds:
             return 0
         context.out("\n")

@@ -18,6 +18,7 @@ from spritz.config.gres import capacity
 from spritz.config.power import power_policy
 from spritz.config.schema.status import HONOURED
 from spritz.model.cluster import ClusterSettings
+from spritz.model.ids import INFINITE
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.preemption import PreemptionPolicy
@@ -57,6 +58,7 @@ def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> C
         wait_seconds=number("WaitTime"),
         inactive_limit_seconds=number("InactiveLimit"),
         over_time_minutes=number("OverTimeLimit"),
+        reservation_over_run_minutes=None if number("ResvOverRun") >= INFINITE else number("ResvOverRun"),
         slurmd_timeout_seconds=number("SlurmdTimeout"),
         return_to_service=number("ReturnToService"),
         job_requeue=flag("JobRequeue"),

@@ -26,6 +26,7 @@ from spritz.controller.outlook import Outlook
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
+from spritz.model.events import reservation as reservation_events
 from spritz.model.plan import Plan
 from spritz.scheduling import cycle, feasible
 from spritz.scheduling.policy import policy_of
@@ -77,6 +78,10 @@ _STIRRING: frozenset[type[Event]] = frozenset(
         cluster_events.PartitionUpdated,
         cluster_events.PartitionDeleted,
         cluster_events.PolicyChanged,
+        reservation_events.ReservationCreated,
+        reservation_events.ReservationUpdated,
+        reservation_events.ReservationBegan,
+        reservation_events.ReservationDeleted,
     }
 )
 
@@ -132,7 +137,13 @@ class SchedulerDriver:
     def _rebuild(self) -> None:
         """The projection again, from the records."""
         state = self._context.machine.state
-        self._projection.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
+        self._projection.reset(
+            state.jobs.values(),
+            state.nodes.values(),
+            state.partitions.values(),
+            state.settings,
+            state.reservations.values(),
+        )
         self._projection.put_policy(state.rules.policy)
         self._distrusted = False
 

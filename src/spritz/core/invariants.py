@@ -177,6 +177,9 @@ _DERIVED = (
     "dependents",
     "singletons",
     "node_partitions",
+    "reservations",
+    "reserved",
+    "reservation_jobs",
 )
 _USE_PARTS = ("cpus", "cpu_claims", "memory_mib", "uncounted", "shards", "jobs", "completing", "suspended")
 

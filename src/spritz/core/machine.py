@@ -14,6 +14,7 @@ from spritz.core.apply import apply_event
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.effects import Effect
 from spritz.core.power import power_due
+from spritz.core.reservations import next_due
 from spritz.core.state import State
 from spritz.core.turn import Refused, Turn
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings

@@ -28,6 +28,7 @@ from spritz.model.limits.rules import Rules
 from spritz.model.node import Node
 from spritz.model.partition import Partition
 from spritz.model.power import AWAY
+from spritz.model.reservation import Reservation
 from spritz.model.resources import NodeAllocation, mask_of
 from spritz.model.states import JobState
 from spritz.model.step import Step
@@ -55,6 +56,8 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_steps: list[Step] = []
     nodes: list[Node] = []
     partitions: list[Partition] = []
+    reservations: list[Reservation] = []
+    next_reservation_id: int = 1
     policy: Policy = Policy()
 
 
@@ -65,12 +68,12 @@ class State:
         "arrays",
         "arrays_live",
         "arrays_running",
+        "charges",
         "completing",
         "deadlines",
         "dependents",
         "ended_steps",
         "features",
-        "charges",
         "job_count",
         "jobs",
         "ledger",
@@ -79,12 +82,16 @@ class State:
         "live_by_user",
         "next_job_id",
         "next_power_at",
+        "next_reservation_id",
         "next_slice_at",
         "node_deadlines",
         "node_partitions",
         "nodes",
         "partitions",
         "pending",
+        "reservation_jobs",
+        "reservations",
+        "reserved",
         "rules",
         "running",
         "settings",
@@ -117,7 +124,13 @@ class State:
         self.partitions: dict[str, Partition] = {}
         #: accounting's policy, as slurmdbd told it last
         self.rules = Rules(Policy())
+        self.reservations: dict[str, Reservation] = {}
+        self.next_reservation_id = 1
         # -- indexes
+        #: node -> names of reservations that have it or a part of it
+        self.reserved: dict[str, tuple[str, ...]] = {}
+        #: reservation -> jobs that have not ended and name it or run in it
+        self.reservation_jobs: dict[str, dict[int, None]] = {}
         #: what every association and QOS has in use, and the share of each job that is counted there
         self.ledger = Ledger()
         self.charges: dict[int, Charge] = {}
@@ -203,6 +216,9 @@ class State:
                 self.licenses_taken[name] = self.licenses_taken.get(name, 0) + count
             if job.array_job_id:
                 self.arrays_running[job.array_job_id] = self.arrays_running.get(job.array_job_id, 0) + 1
+        if live:
+            for name in reservations_of(job):
+                self.reservation_jobs.setdefault(name, {})[job_id] = None
         if live or job.flags & COMPLETING:
             spec = job.spec
             self.live_by_user.setdefault(spec.uid, {})[job_id] = None
@@ -224,6 +240,9 @@ class State:
                 _count_down(self.licenses_taken, name, count)
             if job.array_job_id:
                 _count_down(self.arrays_running, job.array_job_id)
+        if live:
+            for name in reservations_of(job):
+                _discard(self.reservation_jobs, name, job_id)
         if live or job.flags & COMPLETING:
             spec = job.spec
             _discard(self.live_by_user, spec.uid, job_id)
@@ -350,6 +369,30 @@ class State:
         if self.rules.known and self.rules.partition_qos != {p.name: p.qos for p in partitions.values() if p.qos}:
             self.put_policy(self.rules.policy)
 
+    # -- reservations
+
+    def put_reservation(self, reservation: Reservation) -> None:
+        """Add or replace a reservation."""
+        old = self.reservations.get(reservation.name)
+        self.reservations[reservation.name] = reservation
+        if old is None or old.nodes != reservation.nodes:
+            self._index_reserved(old, reservation)
+
+    def drop_reservation(self, name: str) -> None:
+        """Remove a reservation, if there is one of that name."""
+        self._index_reserved(self.reservations.pop(name, None), None)
+
+    def _index_reserved(self, old: Reservation | None, new: Reservation | None) -> None:
+        for node in old.nodes if old is not None else ():
+            left = tuple(name for name in self.reserved[node] if old is None or name != old.name)
+            if left:
+                self.reserved[node] = left
+            else:
+                del self.reserved[node]
+        for node in new.nodes if new is not None else ():
+            assert new is not None
+            self.reserved[node] = tuple(sorted((*self.reserved.get(node, ()), new.name)))
+
     # -- image
 
     def image(self) -> bytes:
@@ -366,6 +409,8 @@ class State:
                 ended_steps=list(self.ended_steps.values()),
                 nodes=list(self.nodes.values()),
                 partitions=list(self.partitions.values()),
+                reservations=list(self.reservations.values()),
+                next_reservation_id=self.next_reservation_id,
                 policy=self.rules.policy,
             )
         )
@@ -383,6 +428,9 @@ class State:
             state.put_node(node)
         state.put_partitions({partition.name: partition for partition in image.partitions})
         state.put_policy(image.policy)
+        for reservation in image.reservations:
+            state.put_reservation(reservation)
+        state.next_reservation_id = image.next_reservation_id
         for step in image.steps:
             state.put_step(step)
         state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}
@@ -422,6 +470,14 @@ class State:
             names = set(job.completing)
             return [share for share in job.allocation.nodes if share.node in names]
         return list(job.allocation.nodes) if job.state.active else []
+
+
+def reservations_of(job: Job) -> tuple[str, ...]:
+    """Reservations that the job names, or in which it runs."""
+    inside = job.allocation.reservation if job.allocation is not None and job.state.active else ""
+    if not job.spec.reservation and not inside:
+        return ()
+    return tuple(dict.fromkeys(name for name in (*job.spec.reservation.split(","), inside) if name))
 
 
 def _weight(job: Job) -> int:

@@ -96,6 +96,12 @@ def over_time_seconds(state: State, job: Job) -> float:
     return NEVER if minutes >= OVER_TIME_UNLIMITED else minutes * 60.0
 
 
+def over_run_seconds(state: State) -> float:
+    """How long a job may outlast its reservation: ResvOverRun."""
+    minutes = state.settings.reservation_over_run_minutes
+    return NEVER if minutes is None else minutes * 60.0
+
+
 def pending_deadline(job: Job) -> float:
     """Last moment at which the job may start and still end before its --deadline."""
     if not job.spec.deadline_at:
@@ -123,6 +129,8 @@ def _running_deadline(state: State, job: Job) -> float:
     if job.preempt_action:
         return job.ends_at
     at = job.spec.deadline_at or NEVER
+    if job.reservation_ends_at:
+        at = min(at, job.reservation_ends_at + over_run_seconds(state))
     if job.ends_at:
         at = min(at, job.ends_at + over_time_seconds(state, job))
         signal = job.spec.end_signal

@@ -51,6 +51,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     wait_seconds: int = 0
     inactive_limit_seconds: int = 0
     over_time_minutes: int = 0
+    #: ResvOverRun (None: for ever)
+    reservation_over_run_minutes: int | None = 0
     #: SlurmdParameters=config_overrides: what a node reports is not compared with what slurm.conf says
     config_overrides: bool = False
     slurmd_timeout_seconds: int = 300

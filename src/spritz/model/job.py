@@ -264,6 +264,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: the --signal was sent
     end_signal_sent: bool = False
     failed_node: str = ""
+    #: end of the reservation in which it runs, if that ends the job (0.0: it does not)
+    reservation_ends_at: float = 0.0
     #: (name, count) of the licenses that it holds while it runs
     licenses: tuple[tuple[str, int], ...] = ()
     #: who cancelled it; -1: nobody

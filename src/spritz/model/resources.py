@@ -123,6 +123,8 @@ class Allocation(Struct, frozen=True, kw_only=True):
     tasks: tuple[int, ...] = ()
     #: nodes are the job's alone
     whole_nodes: bool = False
+    #: the reservation in which the job runs; "": none
+    reservation: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from spritz.scheduling.policy import policy_of
 from spritz.scheduling.preemption import Preemptor
 from spritz.scheduling.promises import Promises
 from spritz.scheduling.records import Failure, Verdict
-from spritz.scheduling.verdicts import partition_verdict, stuck_verdict
+from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
     from spritz.model.resources import Allocation
@@ -92,7 +92,7 @@ class _Cycle:
         self.started: set[int] = set()
         self.promises = Promises(snapshot, self.table, self.policy, full=full)
         #: partitions whose first blocked job has been found
-        self._headed: set[str] = set()
+        self._headed: set[tuple[str, str]] = set()
         self._backfilled = 0
         self._array_starts: dict[int, int] = {}
         #: nodes freed since a count of the projection's
@@ -137,7 +137,7 @@ class _Cycle:
                 or shape.verdict is not BLOCKED
                 or shape.stuck is None
                 or shape.stuck[0] != up_version
-                or home not in self._headed
+                or shape.request.line not in self._headed
             ):
                 kept.append(entry)
                 continue
@@ -214,7 +214,8 @@ class _Cycle:
         """What keeps every job of the shape back, whatever is free."""
         request = shape.request
         if shape.order not in self._gates:
-            self._gates[shape.order] = partition_verdict(self.snapshot, request)
+            found = partition_verdict(self.snapshot, request)
+            self._gates[shape.order] = found or self.snapshot.reserved.verdict(request, self.snapshot.now)
         verdict = self._gates[shape.order]
         if verdict is None and not self._licensed(request) and not self.preemptor.reclaims:
             return Verdict(Reason.LICENSES)
@@ -263,7 +264,7 @@ class _Cycle:
         self.preemptor.charge(holders)
         self.limits.take(record, allocation)
         self.promises.redeem(record)
-        if request.partition in self._headed:
+        if request.line in self._headed:
             self._backfilled += 1
         if request.licenses:
             self.licenses.take(self.licenses.choose(request.licenses) or {})
@@ -278,7 +279,7 @@ class _Cycle:
         is not the request's.
         """
         request, eligibility = shape.request, self.snapshot.eligibility
-        if request.partition in self._headed and not self._may_overtake():
+        if request.line in self._headed and not self._may_overtake():
             return None
         freed = self.snapshot.partition_freed.get(request.partition, 0)
         if shape.failure is not None and self._still_fails(shape, shape.failure, freed):
@@ -370,11 +371,14 @@ class _Cycle:
             self.notes.shape(shape, stuck)
             return False
         self.notes.shape(shape, BLOCKED)
-        head = request.partition not in self._headed
+        reserved = reserved_verdict(self.snapshot, self.table, request)
+        if reserved is not None:
+            self.notes.shape(shape, reserved)
+        head = request.line not in self._headed
         if head:
-            self.notes.job(record, Verdict(Reason.RESOURCES))
+            self.notes.job(record, reserved or Verdict(Reason.RESOURCES))
             if max(record.entries, key=_entry_order)[1] is shape:
-                self._headed.add(request.partition)
+                self._headed.add(request.line)
             # else the job may yet start in another of its partitions, and the next one here is the first.
         return self.promises.wait(record, shape, head=head)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
+from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
 from spritz.model.job import Hold
 from spritz.model.node import Node, NodeConfig, first_state
@@ -212,6 +213,20 @@ def _policy_changed(projection: Projection, event: cluster_events.PolicyChanged)
     projection.put_policy(event.policy)
 
 
+def _reserved(
+    projection: Projection, event: reservation_events.ReservationCreated | reservation_events.ReservationUpdated
+) -> None:
+    projection.put_reservation(event.reservation)
+
+
+def _reservation_began(projection: Projection, event: reservation_events.ReservationBegan) -> None:
+    projection.put_reservation(projection.reserved.by_name[event.name])
+
+
+def _reservation_deleted(projection: Projection, event: reservation_events.ReservationDeleted) -> None:
+    projection.drop_reservation(event.name)
+
+
 # Any: each function takes its own kind of event.
 HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.JobQueued: _queued,
@@ -241,6 +256,10 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     cluster_events.PartitionUpdated: _partition_put,
     cluster_events.PartitionDeleted: _partition_deleted,
     cluster_events.PolicyChanged: _policy_changed,
+    reservation_events.ReservationCreated: _reserved,
+    reservation_events.ReservationUpdated: _reserved,
+    reservation_events.ReservationBegan: _reservation_began,
+    reservation_events.ReservationDeleted: _reservation_deleted,
 }
 
 #: Kinds that change nothing a cycle looks at.

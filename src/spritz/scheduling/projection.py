@@ -37,6 +37,7 @@ from spritz.scheduling.priority import NEVER, Pricing, totals_of
 from spritz.scheduling.profile import Profile
 from spritz.scheduling.records import JobRecord, Queue
 from spritz.scheduling.request import YEAR_SECONDS, Request, resolve
+from spritz.scheduling.reservations import Reserved
 from spritz.scheduling.snapshot import Memo, Snapshot
 
 if TYPE_CHECKING:
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.node import Node
     from spritz.model.plan import Plan, PlannedPromise
+    from spritz.model.reservation import Reservation
     from spritz.model.resources import NodeCapacity
     from spritz.scheduling.limits import Charge
 
 
 #: Above every PriorityTier (16 bits).
 EXPEDITED_TIER = 1 << 16
+#: Jobs in reservations come before others.
+RESERVED_TIER = 1 << 17
 
 
 class Projection:
@@ -88,6 +92,7 @@ class Projection:
         #: starts promised to waiting jobs, and what every node will have free
         self.ledger = Ledger()
         self.profile = Profile(self.table)
+        self.reserved = Reserved()
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
         #: jobs whose rank has changed by itself, and when that was last looked for
@@ -107,12 +112,18 @@ class Projection:
             handler(self, event)
 
     def reset(
-        self, jobs: Iterable[Job], nodes: Iterable[Node], partitions: Iterable[Partition], settings: ClusterSettings
+        self,
+        jobs: Iterable[Job],
+        nodes: Iterable[Node],
+        partitions: Iterable[Partition],
+        settings: ClusterSettings,
+        reservations: Iterable[Reservation] = (),
     ) -> None:
         """Forget everything and take these records instead."""
         self._clear(settings)
         self.nodes = {node.config.name: node for node in nodes}
         self.partitions = {partition.name: partition for partition in partitions}
+        self.reserved.by_name = {reservation.name: reservation for reservation in reservations}
         self.rebuild()
         for job in jobs:
             self._load(job)
@@ -143,6 +154,7 @@ class Projection:
             in_use=self.in_use,
             partition_freed=self.partition_freed,
             memo=self.memo,
+            reserved=self.reserved,
         )
 
     # -- promises
@@ -157,7 +169,7 @@ class Projection:
         for item in plan.promises:
             record = self.records.get(item.job_id)
             for _key, shape in record.entries if record is not None else ():
-                if shape.request.partition == item.allocation.partition:
+                if shape.request.line == (item.allocation.partition, item.allocation.reservation):
                     wanted.setdefault(shape.request, []).append(item)
         for request, items in list(self.ledger.promises.items()):
             new = wanted.get(request, [])
@@ -238,7 +250,50 @@ class Projection:
         self.memo = Memo()
         self.ledger = Ledger()
         self.profile = Profile(self.table)
+        self.reserved.book(self.profile)
+        self.eligibility.reserve(self.reserved)
         self.free_all()
+
+    def put_reservation(self, reservation: Reservation) -> None:
+        """A reservation is new, or has changed."""
+        old = self.reserved.by_name.get(reservation.name)
+        self.reserved.put(reservation, self.profile)
+        self._reserved_anew(reservation, old)
+
+    def drop_reservation(self, name: str) -> None:
+        """A reservation is gone."""
+        old = self.reserved.by_name.get(name)
+        self.reserved.drop(name, self.profile)
+        self._reserved_anew(None, old)
+
+    def _reserved_anew(self, new: Reservation | None, old: Reservation | None) -> None:
+        """Who may run where has changed: whatever was found out before may be wrong."""
+        self.eligibility.reserve(self.reserved)
+        memo, self.memo = self.memo, Memo()
+        self.memo.planned, self.memo.up_version = memo.planned, memo.up_version + 1
+        self.free_all()
+        drawn = any(item is not None and item.magnetic for item in (new, old))
+        names = {item.name for item in (new, old) if item is not None}
+        for record in self.records.values():
+            if record.entries and (drawn or names & set(record.spec.reservation.split(","))):
+                self.place(record)
+        self._drop_broken()
+
+    def _drop_broken(self) -> None:
+        """Promises that a reservation breaks are void."""
+        for request, promises in list(self.ledger.promises.items()):
+            mine = self.reserved.by_name.get(request.reservation)
+            for promise in list(promises):
+                parts = dict(promise.parts)
+                if any(
+                    booking.start_at < promise.end_at
+                    and booking.end_at > promise.start_at
+                    and not booking.reservation.gives_way_to(mine)
+                    and any(index in parts and holder.cpus & parts[index].cpus for index, holder in booking.parts)
+                    for held in self.reserved.holds.values()
+                    for booking in held
+                ):
+                    self.ledger.drop(self.profile, promise)
 
     def put_policy(self, policy: Policy) -> None:
         """Associations, QOS and limits are these from now on."""
@@ -411,9 +466,19 @@ class Projection:
             names = tuple(name for name, partition in self.partitions.items() if partition.default)
         first = EXPEDITED_TIER if record.expediting else 0
         return [
-            (self.partitions[name].priority_tier + first, self._request(record, name))
+            (self.partitions[name].priority_tier + first + bool(reservation) * RESERVED_TIER, request)
             for name in dict.fromkeys(names)
             if name in self.partitions
+            for reservation, request in self._in_reservations(record, self._request(record, name))
+        ]
+
+    def _in_reservations(self, record: JobRecord, request: Request) -> list[tuple[str, Request]]:
+        """The request once for each reservation in which the job may run, and "" outside of all."""
+        if not self.reserved.by_name and not record.spec.reservation:
+            return [("", request)]
+        return [
+            (name, replace(request, reservation=name) if name else request)
+            for name in self.reserved.names_for(record.spec)
         ]
 
     def _request(self, record: JobRecord, partition: str) -> Request:

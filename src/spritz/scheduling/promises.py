@@ -19,6 +19,7 @@ from spritz.model.plan import Forecast, PlannedPromise
 from spritz.scheduling.backfill import Promise, clash, earliest
 from spritz.scheduling.forecast import as_arrays, promised, reckoned
 from spritz.scheduling.profile import NEVER, FutureRows
+from spritz.scheduling.reservations import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import JobRecord, Shape, SortKey
     from spritz.scheduling.request import Request
+    from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.snapshot import Snapshot
 
 
@@ -59,6 +61,8 @@ class Promises:
         self._full = full
         self._ledger = snapshot.ledger.fork()
         self._profile_made: Profile | None = None
+        #: what jobs inside a reservation see
+        self._views: dict[str, Profile] = {}
         self._changed = False
         #: by shape: jobs of it that have been seen to wait
         self._seen: Counter[int] = Counter()
@@ -92,20 +96,22 @@ class Promises:
     # -- what is left to others
 
     def any_before(self, ends_at: float) -> bool:
-        """Does some promise begin before that time?"""
+        """Does some promise or reservation begin before that time?"""
         self._make_deferred()
         starts = self._ledger.starts
-        return bool(starts) and starts[0] < ends_at
+        return (bool(starts) and starts[0] < ends_at) or self._reserved.first_start() < ends_at
 
     def starts_between(self, first: float, last: float) -> list[float]:
-        """Different starts of promises within these times, ascending."""
+        """Different starts of promises and reservations within these times, ascending."""
         self._make_deferred()
         starts = self._ledger.starts
+        if self._reserved.holds:
+            starts = sorted((*starts, *self._reserved.starts()))
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def beside(self, request: Request, ends_at: float) -> Beside:
         """What the first job of the request would find that starts now: its own promise is no hindrance."""
-        return Beside(self._profile(), ends_at, next(iter(self._ledger.of(request)), None))
+        return Beside(self._view(request), ends_at, next(iter(self._ledger.of(request)), None))
 
     def outranked(
         self,
@@ -124,7 +130,7 @@ class Promises:
         self._make_deferred()
         clashing: list[Promise] = []
         own = next(iter(self._ledger.of(request)), None)
-        holds = self._profile().holds
+        holds = self._view(request).holds
         for part in allocation.nodes:
             for hold, holder in holds.get(self._table.index_of[part.node], ()):
                 if hold is own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
@@ -154,11 +160,32 @@ class Promises:
         for _key, shape in record.entries:
             for promise in self._ledger.of(shape.request)[:1]:
                 self._ledger.drop(self._profile(), promise)
+                self._in_views(promise, held=False)
 
     def _profile(self) -> Profile:
         if self._profile_made is None:
             self._profile_made = self._snapshot.profile.fork(self._table)
         return self._profile_made
+
+    @property
+    def _reserved(self) -> Reserved:
+        return self._snapshot.reserved
+
+    def _view(self, request: Request) -> Profile:
+        """The profile as jobs of this request see it."""
+        if not request.reservation:
+            return self._profile()
+        view = self._views.get(request.reservation)
+        if view is None:
+            view = self._views[request.reservation] = view_of(self._profile(), self._reserved, request.reservation)
+        return view
+
+    def _in_views(self, promise: Promise, *, held: bool) -> None:
+        for view in self._views.values():
+            if held:
+                view.hold(promise)
+            else:
+                view.let_go(promise)
 
     # -- making promises
 
@@ -229,7 +256,9 @@ class Promises:
         since = max(now, self._since.get(request, now))
         if self._policy.builtin:
             since = max(since, self._order.get(request.partition, now))
-        return earliest(self._profile(), request, self._snapshot.eligibility, since, now + window_seconds)
+        begins, ends = self._reserved.window(request)
+        since, until = max(since, begins), min(now + window_seconds, ends)
+        return earliest(self._view(request), request, self._snapshot.eligibility, since, until)
 
     def _may_have(self, record: JobRecord, request: Request, *, head: bool) -> bool:
         policy, now = self._policy, self._snapshot.now
@@ -298,10 +327,12 @@ class Promises:
 
     def _keep(self, promise: Promise) -> None:
         self._ledger.keep(self._profile(), promise)
+        self._in_views(promise, held=True)
         self._changed = True
 
     def _drop(self, promise: Promise) -> None:
         self._ledger.drop(self._profile(), promise)
+        self._in_views(promise, held=False)
         self._changed = True
 
     # -- results
@@ -316,7 +347,11 @@ class Promises:
         """Expected starts of all that wait for room."""
         known = promised((record.id, item) for record, item in self._told if record.id not in started)
         settled = known.keys() | started
-        shapes = [shape for shape in self._waiting.values() if len(shape.keys) > self._told_of[shape.order]]
+        shapes = [
+            shape
+            for shape in self._waiting.values()
+            if len(shape.keys) > self._told_of[shape.order] and not shape.request.reservation
+        ]
         snapshot = self._snapshot
         rest = reckoned(shapes, dict.fromkeys(settled), self._profile(), snapshot.eligibility, snapshot.now)
         return as_arrays({**rest, **known})

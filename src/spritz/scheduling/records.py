@@ -17,8 +17,8 @@ from spritz.model.reasons import Reason
 
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
-    from spritz.scheduling.limits import Charge
     from spritz.model.resources import Allocation
+    from spritz.scheduling.limits import Charge
     from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.request import Request
 

@@ -122,6 +122,13 @@ class Request(Struct, frozen=True, kw_only=True):
     refusal: str = ""
     #: account, user and QOS, where a limit of theirs may matter
     billed: tuple[str, str, str] | None = None
+    #: the reservation in which it is to run ("": none)
+    reservation: str = ""
+
+    @property
+    def line(self) -> tuple[str, str]:
+        """Jobs of one line wait for each other."""
+        return self.partition, self.reservation
 
     @property
     def seconds(self) -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import JobRecord, Queue
     from spritz.scheduling.request import Request
+    from spritz.scheduling.reservations import Reserved
 
 
 class Answers(dict["Request", bool]):
@@ -76,8 +77,8 @@ class Snapshot:
         "array_running",
         "eligibility",
         "ends",
-        "ledger",
         "in_use",
+        "ledger",
         "licenses",
         "memo",
         "now",
@@ -87,6 +88,7 @@ class Snapshot:
         "profile",
         "queue",
         "records",
+        "reserved",
         "rules",
         "settings",
         "table",
@@ -113,6 +115,7 @@ class Snapshot:
         in_use: LimitLedger,
         partition_freed: dict[str, int],
         memo: Memo,
+        reserved: Reserved,
     ) -> None:
         self.now = now
         self.settings = settings
@@ -132,6 +135,7 @@ class Snapshot:
         self.in_use = in_use
         self.partition_freed = partition_freed
         self.memo = memo
+        self.reserved = reserved
 
     def empty_table(self) -> NodeTable:
         """The nodes without any job, up or down as they are."""

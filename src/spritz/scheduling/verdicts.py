@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.records import Verdict
+from spritz.scheduling.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:
+    from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.records import Shape
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
@@ -42,6 +46,22 @@ def stuck_verdict(snapshot: Snapshot, shape: Shape) -> Verdict | None:
     if shape.stuck is None or shape.stuck[0] != version:
         shape.stuck = (version, _stuck(snapshot, shape.request))
     return shape.stuck[1]
+
+
+def reserved_verdict(snapshot: Snapshot, table: NodeTable, request: Request) -> Verdict | None:
+    """Do reservations keep the request from starting on `table` now, or would they if all jobs ended? None if not."""
+    met = snapshot.reserved.met(request, snapshot.now)
+    if not met:
+        return None
+    kept = {index for booking in met for index, holder in booking.parts if holder.whole}
+    left = np.array([index for index in range(len(table.rows)) if index not in kept], np.int64)
+    nodes = snapshot.eligibility
+    if place(snapshot.empty_table(), request, nodes, within=left) is not None and (
+        place(table, request, nodes) is None or place(table, request, nodes, within=left) is not None
+    ):
+        return None
+    maintenance = any(booking.reservation.maintenance for booking in met)
+    return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
 
 
 def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:

@@ -23,10 +23,13 @@ from spritz.controller.api.commands import PLAIN_COMMANDS
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
+from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.steps import StepQueries
 from spritz.model import queries
 from spritz.model.cluster import Caller
+from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.node import NodeSample
+from spritz.model.reservations import ListReservations
 from spritz.testing.builders import ALICE, ROOT, World
 from tests.unit.client.conversation import serving
 
@@ -96,6 +99,9 @@ class Site:
             queries.ListSteps: StepQueries(context).list_steps,
             queries.ListNodes: NodeQueries(context).list_nodes,
             queries.ListPartitions: PartitionQueries(context).list_partitions,
+            CreateReservation: decide,
+            UpdateReservation: decide,
+            ListReservations: ReservationApi(context).list_reservations,
             queries.Ping: lambda request, call: queries.Pong(
                 host="here", pid=1, version="25.05.0", software="spritz", started_at=0.0, now=site.world.now
             ),

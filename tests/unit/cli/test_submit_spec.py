@@ -75,7 +75,7 @@ def test_an_option_becomes_fields(options: dict[str, str], fields: dict[str, obj
         ("time", "abc", "Invalid --time specification", 255),
         ("mem", "5X", "Invalid --mem specification", 255),
         ("signal", "XYZ", "Invalid --signal specification", 255),
-        ("signal", "R:USR1", "option --signal=R: is not supported by Spritz: reservations are not built yet", 1),
+        ("signal", "R:USR1", "option --signal=R: is not supported by Spritz: reservations signal no jobs", 1),
         ("nice", "99999999999", "Invalid --nice value, out of range (+/- 2147483645)", 255),
         ("mail-type", "abc", "Invalid --mail-type specification", 255),
         ("open-mode", "x", "Invalid --open-mode specification", 255),

@@ -89,15 +89,6 @@ def _licenses(text: str) -> list[tuple[str, int]]:
     return pairs
 
 
-def reservations(session: Session, words: list[str]) -> int:
-    """show reservation: none can be made yet, so there is none."""
-    if words:
-        session.out(f"Reservation {words[0]} not found\n")
-        return 1
-    session.out("No reservations in the system\n")
-    return 0
-
-
 def topology(session: Session, words: list[str]) -> int:
     """show topology [SWITCH | NODE | unit=NAME | node=NAME]: switches or blocks, in the order of the file."""
     from spritz.model.queries import ConfigText, ShowConfig

@@ -17,7 +17,7 @@ _ENTITIES: tuple[tuple[str, int, str, str], ...] = (
     ("jobid", 3, "update_job", ""),
     ("jobname", 3, "update_job", ""),
     ("stepid", 4, "update_step", ""),
-    ("reservationname", 3, "", "reservations are not built"),
+    ("reservationname", 3, "reservation", ""),
     ("slurmctlddebug", 10, "", "use `scontrol setdebug LEVEL`"),
     ("suspendexcnodes", 15, "", "power saving is not built"),
     ("suspendexcparts", 15, "", "power saving is not built"),
@@ -54,13 +54,18 @@ def update(session: Session, words: list[str]) -> int:
 
 def create(session: Session, words: list[str]) -> int:
     """create"""
-    words = words[1:] if words[0].lower() in ("partition", "reservation", "node") and "=" not in words[0] else words
-    entity = entity_of(words)
+    named = words[0].lower() if words[0].lower() in ("partition", "reservation", "node") else ""
+    words = words[1:] if named else words
+    entity = ("reservation", "") if named == "reservation" else entity_of(words)
     if entity is None:
         session.say("No valid entity in create command")
         session.say('Input line must include either "Reservation" or "Partition"')
         return 1
     module, why = entity
+    if module == "reservation":
+        from spritz.cli.control import reservation
+
+        return reservation.create(session, words)
     if module != "update_partition":
         session.context.error(f"this creation is not supported by Spritz: {why or 'only partitions are made by hand'}")
         return 1
@@ -78,9 +83,12 @@ def delete(session: Session, words: list[str]) -> int:
         from spritz.cli.control import update_partition
 
         return update_partition.delete(session, word, name)
-    if lower and ("reservationname".startswith(lower) or "nodename".startswith(lower)) and len(lower) >= 3:
-        what = "reservations are" if lower.startswith("res") else "nodes made by hand are"
-        session.context.error(f"this deletion is not supported by Spritz: {what} not built")
+    if len(lower) >= 3 and "reservationname".startswith(lower):
+        from spritz.cli.control import reservation
+
+        return reservation.delete(session, word, name)
+    if len(lower) >= 3 and "nodename".startswith(lower):
+        session.context.error("this deletion is not supported by Spritz: nodes made by hand are not built")
         return 1
     session.say(f"Invalid deletion entity: {word}")
     return 1

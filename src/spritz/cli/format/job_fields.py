@@ -88,6 +88,12 @@ def _node_list(now: float, allocation: Plain | None) -> str:
 _EXPLAINED = frozenset({"PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"})
 
 
+def _reservation(now: float, asked: str, allocation: Plain | None) -> str:
+    """The one in which the job runs, else those that it names."""
+    inside = allocation.get("reservation") if allocation is not None else ""
+    return _or_null(now, inside or asked)
+
+
 def _node_list_or_reason(now: float, state: str, allocation: Plain | None, reason: str, detail: str) -> str:
     if state in _EXPLAINED:
         return f"({job_text.reason_text(reason, detail)})"
@@ -419,7 +425,7 @@ LETTERS: dict[str, Field] = {
     "T": STATE,
     "u": Field("USER", ("spec.user",)),
     "U": Field("UID", ("spec.uid",), sort=_number),
-    "v": Field("RESERVATION", ("spec.reservation",), _or_null),
+    "v": Field("RESERVATION", ("spec.reservation", "allocation"), _reservation),
     "V": Field("SUBMIT_TIME", ("submitted_at",), _moment, sort=lambda at: at),
     "w": Field("WCKEY", ("spec.wckey",), _or_null),
     "W": Field("LICENSES", ("spec.licenses",), _or_null),

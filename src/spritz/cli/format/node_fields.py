@@ -393,7 +393,7 @@ NAMES: dict[str, NodeField] = {
     "prioritytier": LETTERS["p"],
     "reason": LETTERS["E"],
     "resumeafter": NodeField("RESUMEAFTER", refused="nodes resume when they are told to"),
-    "reservation": NodeField("RESERVATION", refused="reservations are not built"),
+    "reservation": NodeField("RESERVATION", refused="a node may be in several; see sinfo -T"),
     "root": LETTERS["r"],
     "share": LETTERS["h"],
     "size": LETTERS["s"],

@@ -84,6 +84,8 @@ def state_word(names: Sequence[str], *, compact: bool) -> str:
     word = _word(base, flags)
     if compact:
         word = _COMPACT.get(word, word)
+    if word == "maint":
+        flags = flags - {"MAINTENANCE"}
     return word + _suffix(flags)
 
 

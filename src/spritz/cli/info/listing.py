@@ -78,6 +78,17 @@ class Listing:
         lines = columns.Lines(shown)
         context.out("".join([lines.line(0.0, (group,)) + "\n" for group in groups]))
 
+    def show_reservations(self, controller: Connection) -> None:
+        """Ask for reservations and print them; options about nodes do not matter."""
+        from spritz.cli.format.reservation_text import table
+        from spritz.model.reservations import ListReservations, Reservations
+
+        answer = controller.call(ListReservations(), Reservations)
+        if not answer.reservations:
+            self._context.out("No reservations in the system\n")
+            return
+        self._context.out(table(answer.reservations, answer.now, "noheader" not in self._given))
+
     def show_json(self, controller: Connection) -> None:
         """The same as records."""
         from spritz.cli.jsonview.sinfo import show

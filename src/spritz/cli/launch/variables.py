@@ -50,7 +50,7 @@ def allocation_variables(granted: AllocationGranted, slurm_conf: str) -> Variabl
     optional = {
         "SLURM_JOB_ACCOUNT": spec.account,
         "SLURM_JOB_QOS": spec.qos,
-        "SLURM_JOB_RESERVATION": spec.reservation,
+        "SLURM_JOB_RESERVATION": allocation.reservation or spec.reservation,
         "SLURM_JOB_LICENSES": spec.licenses,
         "SLURM_GPU_BIND": spec.gpu_bind,
         "SLURM_OVERCOMMIT": "1" if spec.overcommit else "",

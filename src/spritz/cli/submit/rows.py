@@ -21,7 +21,6 @@ _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"
 _CLUSTERS = "there is one cluster"
 _SWITCH = "there is no network plugin"
-_RESERVATION = "reservations are not built yet"
 
 #: (commands, row)
 _TABLE: tuple[tuple[str, Row], ...] = (
@@ -31,7 +30,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("partition", "p", "partition", "partition, or a list to choose from")),
     ("bas", Row("qos", "q", "qos", "quality of service")),
     ("bas", Row("wckey", "", "wckey", refused=_ACCOUNTING)),
-    ("bas", Row("reservation", "", "name", refused=_RESERVATION)),
+    ("bas", Row("reservation", "", "name", "run in this reservation, or one of a list")),
     ("bas", Row("comment", "", "text", "arbitrary comment")),
     ("bas", Row("extra", "", "text", "arbitrary text for site tools")),
     ("bas", Row("clusters", "M", "names", refused=_CLUSTERS)),

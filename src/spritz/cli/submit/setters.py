@@ -339,7 +339,7 @@ def _signal(fields: Fields, value: str, source: Source) -> None:
     except NotationError as error:
         raise invalid("signal", str(error)) from error
     if option.reservation:
-        raise not_built("signal=R:", "reservations are not built yet")
+        raise not_built("signal=R:", "reservations signal no jobs")
     fields["end_signal"] = EndSignal(signal=option.number, seconds=option.seconds, batch=option.batch)
 
 
@@ -437,6 +437,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "account": _text("account"),
     "partition": _partitions,
     "qos": _text("qos"),
+    "reservation": _text("reservation"),
     "comment": _text("comment"),
     "extra": _text("extra"),
     "nodes": _nodes,

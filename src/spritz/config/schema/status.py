@@ -15,7 +15,7 @@ MailProg MailDomain GresTypes SlurmdParameters SchedulerParameters DependencyPar
 PrologSlurmctld EpilogSlurmctld
 DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxMemPerCPU MaxMemPerNode
 FirstJobId MaxJobId MaxJobCount MaxArraySize MaxStepCount MaxTasksPerNode MinJobAge MaxBatchRequeue
-KillWait KillOnBadExit WaitTime InactiveLimit OverTimeLimit EnforcePartLimits
+KillWait KillOnBadExit WaitTime InactiveLimit OverTimeLimit ResvOverRun EnforcePartLimits
 ReturnToService SlurmdTimeout MessageTimeout JobRequeue RequeueExit RequeueExitHold JobFileAppend
 JobAcctGatherFrequency Prolog Epilog TaskProlog TaskEpilog PrologEpilogTimeout PrologTimeout EpilogTimeout
 SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResourceLimits PropagateResourceLimitsExcept
@@ -37,7 +37,7 @@ _PARTITION = """
 PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
 DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
 MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
-RootOnly State QOS
+ReqResv RootOnly State QOS
 PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
-from spritz.model.commands import cluster, job, step
+from spritz.model.commands import cluster, job, reservation, step
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
@@ -35,6 +35,7 @@ PLAIN_COMMANDS: tuple[type[Struct], ...] = (
     cluster.CreatePartition,
     cluster.UpdatePartition,
     cluster.DeletePartition,
+    reservation.DeleteReservation,
 )
 
 

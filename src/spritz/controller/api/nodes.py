@@ -58,16 +58,22 @@ class NodeQueries:
             if name not in state.nodes:
                 raise SpritzError(Rejection(code="ESLURM_INVALID_NODE_NAME").text, code="ESLURM_INVALID_NODE_NAME")
         wanted = set(request.names)
-        views = [self._view(state, node) for name, node in state.nodes.items() if not wanted or name in wanted]
         now = context.clock.now()
+        views = [self._view(state, node, now) for name, node in state.nodes.items() if not wanted or name in wanted]
         await context.writer.durable()
         return Nodes(now=now, nodes=views)
 
-    def _view(self, state: State, node: Node) -> NodeView:
+    def _view(self, state: State, node: Node, now: float) -> NodeView:
         use = state.uses[node.name]
         flags = node.flags
         if use.completing:
             flags |= NodeFlag.COMPLETING
+        active = [state.reservations[name] for name in state.reserved.get(node.name, ())]
+        active = [item for item in active if item.active(now) and not item.cpus]
+        if active:
+            flags |= NodeFlag.RESERVED
+        if any(item.maintenance for item in active):
+            flags |= NodeFlag.MAINTENANCE
         return NodeView(
             node=node,
             state_names=(base_state(node, use).value, *(name for flag, name in _FLAG_NAMES if flags & flag)),

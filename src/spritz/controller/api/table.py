@@ -13,12 +13,15 @@ from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
 from spritz.controller.api.priorities import PriorityQueries
 from spritz.controller.api.reports import PLAIN_REPORTS, Reports
+from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
 from spritz.model import queries, reports
 from spritz.model.commands.job import SubmitJob
+from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.commands.step import CreateStep
+from spritz.model.reservations import ListReservations
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -31,10 +34,14 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
     """The table for `client.server.Server`. Each request is counted."""
     commands, submissions, taken = Commands(context), Submissions(context), Reports(context)
     jobs, waiting = JobQueries(context), Waiting(context)
+    reservations = ReservationApi(context)
     table: dict[type[Struct], Handler] = {
         SubmitJob: submissions.submit,
         CreateStep: waiting.create_step,
         **dict.fromkeys(PLAIN_COMMANDS, commands.plain),
+        CreateReservation: reservations.make,
+        UpdateReservation: reservations.make,
+        ListReservations: reservations.list_reservations,
         reports.RegisterNode: taken.register,
         reports.NodeSamples: taken.samples,
         **dict.fromkeys(PLAIN_REPORTS, taken.plain),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spritz.core.apply import cluster, job, step
+from spritz.core.apply import cluster, job, reservation, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from spritz.model.events import Event
 
 # Any: each function takes its own kind of event; the table is what pairs them.
-APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {**job.APPLIERS, **step.APPLIERS, **cluster.APPLIERS}
+APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
+    **job.APPLIERS,
+    **step.APPLIERS,
+    **cluster.APPLIERS,
+    **reservation.APPLIERS,
+}
 
 
 def apply_event(state: State, event: Event) -> None:

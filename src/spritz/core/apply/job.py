@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from spritz.core.apply.reservation import unused
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.model.events import job as events
 from spritz.model.ids import STEP_BATCH
@@ -150,6 +151,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         ends_at=event.ends_at,
         time_limit_minutes=event.time_limit_minutes,
         allocation=allocation,
+        reservation_ends_at=_reservation_end(state, allocation.reservation),
         last_evaluated_at=event.at,
         licenses=event.licenses,
         priority=event.priority or state.jobs[event.job_id].priority,
@@ -195,6 +197,12 @@ def _node_ready(state: State, event: events.JobNodeReady) -> None:
     job = state.jobs[event.job_id]
     left = tuple(name for name in job.prolog_nodes or () if name != event.node)
     state.put_job(replace(job, prolog_nodes=left))
+
+
+def _reservation_end(state: State, name: str) -> float:
+    """When the reservation ends its jobs (0.0: never)."""
+    reservation = state.reservations.get(name) if name else None
+    return 0.0 if reservation is None or reservation.flexible else reservation.end_at
 
 
 def _configured(state: State, event: events.JobConfigured) -> None:
@@ -277,7 +285,10 @@ def _ended(state: State, event: events.JobEnded) -> None:
         repeat_kill_at=event.repeat_kill_at,
         dependencies=(),
         expected_start_at=0.0,
+        reservation_ends_at=0.0,
     )
+    if old.spec.reservation or (old.allocation is not None and old.allocation.reservation):
+        unused(state, old, event.at)
     if old.flags & CONFIGURING:
         job = replace(job, flags=job.flags & ~(CONFIGURING | POWER_UP_NODE))
     if old.prolog_nodes is not None:

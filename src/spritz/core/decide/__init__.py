@@ -22,6 +22,7 @@ from spritz.core.decide import (
     registration,
     reports,
     requeue,
+    reservation,
     steps,
     submit,
     suspend,
@@ -30,6 +31,7 @@ from spritz.core.decide import (
 from spritz.model import reports as said
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
+from spritz.model.commands import reservation as on_reservation
 from spritz.model.commands import step as on_step
 from spritz.model.limits.records import SetPolicy
 
@@ -59,6 +61,9 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_cluster.UpdatePartition: cluster.update_partition,
     on_cluster.DeletePartition: cluster.delete_partition,
     on_cluster.UpdateNode: nodes.update_node,
+    on_reservation.CreateReservation: reservation.create_reservation,
+    on_reservation.UpdateReservation: reservation.update_reservation,
+    on_reservation.DeleteReservation: reservation.delete_reservation,
     on_cluster.ApplyPlan: plan.apply_plan,
     on_cluster.Tick: due.tick,
     SetPolicy: accounts.set_policy,

@@ -13,10 +13,11 @@ from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
 from spritz.core.decide.gang import end_slice
 from spritz.core.decide.power import look_at_power
 from spritz.core.decide.preempt import finish
+from spritz.core.decide.reservation import look_at_reservations
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
-from spritz.core.timers import over_time_seconds, pending_deadline
+from spritz.core.timers import over_run_seconds, over_time_seconds, pending_deadline
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
 from spritz.model.reasons import Reason
@@ -51,6 +52,7 @@ def tick(turn: Turn, command: Tick) -> Done:
     if 0.0 < turn.state.next_slice_at <= turn.now:
         end_slice(turn)
     look_at_power(turn)
+    look_at_reservations(turn)
     if purge:
         turn.record(JobsPurged(at=turn.now, job_ids=tuple(purge)))
     return Done()
@@ -64,10 +66,17 @@ def _running(turn: Turn, job: Job) -> None:
         return
     elif deadline_at and deadline_at <= turn.now:
         end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE)
-    elif job.ends_at and job.ends_at + over_time_seconds(turn.state, job) <= turn.now:
+    elif _time_is_up(turn, job):
         end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
     else:
         _send_end_signal(turn, job)
+
+
+def _time_is_up(turn: Turn, job: Job) -> bool:
+    state, now = turn.state, turn.now
+    if job.reservation_ends_at and job.reservation_ends_at + over_run_seconds(state) <= now:
+        return True
+    return bool(job.ends_at) and job.ends_at + over_time_seconds(state, job) <= now
 
 
 def _send_end_signal(turn: Turn, job: Job) -> None:

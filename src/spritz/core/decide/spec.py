@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core import licenses
 from spritz.core.decide import fit
+from spritz.core.reservations import check_reservation
 from spritz.core.turn import Refused, Turn
 from spritz.model.ids import INFINITE
 from spritz.model.reasons import Reason
@@ -118,7 +119,7 @@ def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
     if spec.core_spec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
     if spec.end_signal is not None and spec.end_signal.reservation:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="--signal=R: is not built: there are no reservations yet")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="--signal=R: is not built: reservations signal no jobs")
 
 
 def _check_names(state: State, spec: JobSpec) -> None:
@@ -130,7 +131,7 @@ def _check_names(state: State, spec: JobSpec) -> None:
     check_features(state, spec.features, "ESLURM_INVALID_FEATURE")
     check_features(state, spec.prefer, "ESLURM_INVALID_PREFER")
     if spec.reservation:
-        raise Refused("ESLURM_RESERVATION_INVALID", hint="reservations are not built yet")
+        check_reservation(state, spec)
 
 
 def check_features(state: State, text: str, code: str) -> None:

@@ -18,6 +18,8 @@ from spritz.core.flags import COMPLETING
 from spritz.core.holdings import cpu_mask, gres_misfit, usable_memory_mib
 from spritz.core.licenses import choose
 from spritz.core.power import resume_timeout, wakes
+from spritz.core.reservations import in_the_way, use_refusal
+from spritz.core.timers import NEVER
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
@@ -76,7 +78,37 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return refusal
     if job.spec.licenses and choose(state, job.spec.licenses, room.licenses() if room else None) is None:
         return "licenses in use"
-    return _allocation_refusal(room or Room(state), job, allocation, partition)
+    return _reservation_refusal(state, job, start, now) or _allocation_refusal(
+        room or Room(state), job, allocation, partition
+    )
+
+
+def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float) -> str:
+    """Reservations of others that it would meet before its time limit, and whether it may use its own."""
+    allocation = start.allocation
+    nodes = [(share.node, mask_of(share.cpus)) for share in allocation.nodes]
+    if allocation.reservation or job.spec.reservation:
+        refusal = use_refusal(state, job, allocation.reservation, nodes, now)
+        if refusal:
+            return refusal
+    if not state.reservations:
+        return ""
+    minutes = _granted(state, job, start, now)
+    until = NEVER if minutes >= INFINITE else now + minutes * 60.0
+    mine = state.reservations.get(allocation.reservation)
+    for node, cpus in nodes:
+        other = in_the_way(state, node, cpus, now, until, mine)
+        if other is not None:
+            return f"node {node} is reserved ({other.name})"
+    return ""
+
+
+def _granted(state: State, job: Job, start: PlannedStart, now: float) -> int:
+    """Minutes of its time limit."""
+    minutes = granted_minutes(state, job, start.allocation.partition, now)
+    if start.time_limit_minutes is not None and job.spec.time_min_minutes:
+        minutes = min(minutes, max(start.time_limit_minutes, job.spec.time_min_minutes))
+    return minutes
 
 
 def _array_refusal(state: State, job: Job, task_id: int | None) -> str:
@@ -185,9 +217,7 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     job = turn.state.jobs[start.job_id]
     if job.array is not None and start.task_id is not None:
         job = turn.state.jobs[split(turn, job.id, start.task_id)]
-    minutes = granted_minutes(turn.state, job, start.allocation.partition, turn.now)
-    if start.time_limit_minutes is not None and job.spec.time_min_minutes:
-        minutes = min(minutes, max(start.time_limit_minutes, job.spec.time_min_minutes))
+    minutes = _granted(turn.state, job, start, turn.now)
     waking = wakes(turn.state, start.allocation)
     # Its time begins when its nodes are up, which may take so long.
     delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0

@@ -69,7 +69,7 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
     optional = {
         "SLURM_JOB_ACCOUNT": spec.account,
         "SLURM_JOB_QOS": spec.qos,
-        "SLURM_JOB_RESERVATION": spec.reservation,
+        "SLURM_JOB_RESERVATION": allocation.reservation or spec.reservation,
         "SLURM_JOB_LICENSES": spec.licenses,
         "SLURM_JOB_DEPENDENCY": _dependency_text(job),
         "SLURM_SUBMIT_HOST": spec.submit_host,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spritz.notation.features import Constraint
     from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.request import Request
+    from spritz.scheduling.reservations import Reserved
 
 
 class Choice(Struct, frozen=True):
@@ -48,8 +49,36 @@ class Eligibility:
         }
         #: the network of each partition that has one
         self.fabrics = _fabrics(partitions, topologies, table.index_of)
+        #: reservation -> the nodes to which its jobs are confined (None: to none)
+        self._reserved: dict[str, Ints | None] = {}
+        self._reserved_by: Reserved | None = None
         self._all_nodes: dict[tuple[object, ...], Ints] = {}
         self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
+
+    def reserve(self, reserved: Reserved) -> None:
+        """Reservations have changed."""
+        self._reserved_by = reserved
+        self._reserved = {
+            name: None if nodes is None else self._indexes(nodes) for name, nodes in reserved.nodes().items()
+        }
+        self._all_nodes.clear()
+        self._choices.clear()
+
+    def _key(self, request: Request) -> tuple[object, ...]:
+        key = (request.partition, request.features, request.prefer, request.exclude)
+        if self._reserved_by is None or not self._reserved:
+            return key
+        return (*key, request.reservation, self._reserved_by.too_long(request))
+
+    def _unreserved(self, nodes: Ints, request: Request) -> Ints:
+        """Those of its reservation, without those of reservations that float before it for ever."""
+        own = self._reserved.get(request.reservation)
+        if own is not None:
+            nodes = np.intersect1d(nodes, own, assume_unique=True)
+        if self._reserved_by is not None:
+            for name in self._reserved_by.too_long(request):
+                nodes = np.setdiff1d(nodes, self._indexes(self._reserved_by.by_name[name].nodes), assume_unique=True)
+        return nodes
 
     def _indexes(self, names: Iterable[str]) -> Ints:
         found = sorted({self._index_of[name] for name in names if name in self._index_of})
@@ -70,7 +99,7 @@ class Eligibility:
 
         none if the partition is unknown or the constraint is no notation.
         """
-        key = (request.partition, request.features, request.prefer, request.exclude)
+        key = self._key(request)
         found = self._choices.get(key)
         if found is None:
             found = self._choices[key] = tuple(self._work_out(request))
@@ -81,7 +110,7 @@ class Eligibility:
         choices = self.choices(request)
         if len(choices) == 1:
             return choices[0].nodes
-        key = (request.partition, request.features, request.prefer, request.exclude)
+        key = self._key(request)
         found = self._all_nodes.get(key)
         if found is None:
             parts = [choice.nodes for choice in choices]
@@ -92,6 +121,7 @@ class Eligibility:
         nodes = self.partition_nodes.get(request.partition)
         if nodes is None:
             return []
+        nodes = self._unreserved(nodes, request)
         if request.exclude:
             nodes = np.setdiff1d(nodes, self._indexes(request.exclude), assume_unique=True)
         required = self._narrow(nodes, request.features)

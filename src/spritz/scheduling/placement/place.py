@@ -65,7 +65,7 @@ def place(
             choice = Choice(choice.nodes[able[choice.nodes]], choice.groups)
         allocation = _place_on(table, request, choice, required, prefer, fabric)
         if allocation is not None:
-            return allocation
+            return replace(allocation, reservation=request.reservation) if request.reservation else allocation
     return None
 
 

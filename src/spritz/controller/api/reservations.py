@@ -1,0 +1,79 @@
+"""Reservations: listing them, and who is meant by the names of users and groups in a request.
+
+Policy is the core's. Source: scontrol(1) create, update, show ReservationName.
+"""
+
+from __future__ import annotations
+
+import grp
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
+from spritz.model.errors import Rejection
+from spritz.model.reservations import ListReservations, Reservations
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+
+
+class ReservationApi:
+    """Answers CreateReservation, UpdateReservation and ListReservations."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def make(self, command: CreateReservation | UpdateReservation, call: Call) -> Struct | Deferred:
+        """Look names up, decide, answer when durable."""
+        context = self._context
+        caller = context.identity.caller(call)
+        if not caller.admin:
+            return Rejection(code="ESLURM_USER_ID_MISSING")
+        request = self._resolved(command.request)
+        if isinstance(request, Rejection):
+            return request
+        context.writer.handle(replace(command, request=request), caller, call.reply)
+        return DEFERRED
+
+    def _resolved(self, request: ReservationRequest) -> ReservationRequest | Rejection:
+        """Numbers of users become names, groups get their numbers; unknown ones are refused."""
+        fields: dict[str, object] = {}
+        for field in ("users", "users_added", "users_removed"):
+            names = getattr(request, field)
+            if not names:
+                continue
+            found = [self._user(name) for name in names]
+            if None in found:
+                return Rejection(code="ESLURM_USER_ID_MISSING", hint=f"there is no user {names[found.index(None)]}")
+            fields[field] = tuple(found)
+        if request.groups:
+            gids = []
+            for name in request.groups:
+                try:
+                    gids.append(int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid)
+                except (KeyError, OverflowError):
+                    return Rejection(code="ESLURM_GROUP_ID_MISSING", hint=f"there is no group {name}")
+            fields["gids"] = tuple(gids)
+        return replace(request, **fields) if fields else request
+
+    def _user(self, name: str) -> str | None:
+        identity = self._context.identity
+        if name.isdecimal() and len(name) <= 10:
+            person = identity.person(int(name))
+            return person.user if person.known else None
+        return name if identity.uid_of(name) >= 0 else None
+
+    async def list_reservations(self, request: ListReservations, call: Call) -> Reservations:
+        """All, in the order in which they were made; or those of these names that there are."""
+        context = self._context
+        context.identity.caller(call)
+        known = context.machine.state.reservations
+        found = [item for name, item in known.items() if not request.names or name in request.names]
+        now = context.clock.now()
+        await context.writer.durable()
+        return Reservations(now=now, reservations=sorted(found, key=lambda item: item.id))

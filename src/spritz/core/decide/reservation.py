@@ -1,0 +1,380 @@
+"""CreateReservation, UpdateReservation, DeleteReservation; and what falls due: beginnings, ends, next occurrences.
+
+Source: scontrol(1) create, update, delete ReservationName; order of complaints and words as slurmctld 22.05's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.access import need_admin
+from spritz.core.decide.reserve import Wanted, candidates, counted, with_nodes
+from spritz.core.reservations import due_at, names_of, users_of
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.commands.reservation import ReservationMade
+from spritz.model.events.job import JobHeld
+from spritz.model.events.reservation import (
+    ReservationBegan,
+    ReservationCreated,
+    ReservationDeleted,
+    ReservationUpdated,
+)
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.model.reservation import FLAGS, PERIODS, Reservation
+from spritz.model.states import JobState
+from spritz.notation import features as notation
+from spritz.notation.errors import NotationError
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.commands.reservation import (
+        CreateReservation,
+        DeleteReservation,
+        ReservationRequest,
+        UpdateReservation,
+    )
+
+#: a start so little in the past is meant to be now (seconds): commands read the clock before we do
+LATE_SECONDS = 60.0
+YEAR_SECONDS = 365 * 86_400.0
+#: PURGE_COMP without a time (seconds)
+PURGE_SECONDS = 300
+
+
+def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMade:
+    """Make a reservation, with nodes of its own for all its time."""
+    need_admin(turn)
+    state, asked = turn.state, command.request
+    number = state.next_reservation_id
+    name = asked.name or _invented_name(asked, number)
+    if name in state.reservations:
+        raise Refused("ESLURM_RESERVATION_NAME_DUP")
+    if "," in name or not name.isprintable() or " " in name or len(name) > 255:
+        raise Refused("ESLURM_RESERVATION_INVALID", hint="a name has neither commas nor blanks")
+    if not (asked.users or asked.accounts or asked.groups):
+        raise Refused("ESLURM_RESERVATION_EMPTY")
+    flags = _ordered(asked.flags or ())
+    start_at, end_at = _times(asked, flags, turn.now)
+    draft = Reservation(
+        name=name,
+        id=number,
+        start_at=start_at,
+        end_at=end_at,
+        flags=flags,
+        float_seconds=(asked.float_seconds or 0.0) if "TIME_FLOAT" in flags else 0.0,
+        utc_offset_seconds=asked.utc_offset_seconds,
+        partition=asked.partition or "",
+        features=asked.features or "",
+        max_start_delay_seconds=asked.max_start_delay_seconds or 0,
+    )
+    draft = _with_people(draft, asked)
+    draft = _with_purge(draft, asked)
+    draft, wanted = _with_place(state, draft, asked)
+    turn.record(ReservationCreated(at=turn.now, reservation=with_nodes(state, draft, wanted, turn.now)))
+    _advance(turn, turn.state.reservations[name])
+    return ReservationMade(name=name)
+
+
+def _invented_name(asked: ReservationRequest, number: int) -> str:
+    first = (asked.accounts or asked.users or asked.groups or ("resv",))[0]
+    return f"{first}_{number}"
+
+
+def _ordered(flags: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [flag for flag in flags if flag not in FLAGS]
+    if unknown:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {unknown[0]} of a reservation is not built")
+    if "REPLACE" in flags:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="flag REPLACE of a reservation is not built; see REPLACE_DOWN")
+    return tuple(flag for flag in FLAGS if flag in flags)
+
+
+def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tuple[float, float]:
+    start_at = asked.start_at if asked.start_at is not None else now
+    if asked.float_seconds is not None and "TIME_FLOAT" in flags:
+        start_at = now + asked.float_seconds
+    if start_at < now - LATE_SECONDS:
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would have begun in the past")
+    if asked.end_at is not None:
+        end_at = asked.end_at
+    elif asked.duration_seconds is not None:
+        end_at = start_at + asked.duration_seconds
+    else:
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="an end or a duration must be given")
+    _check_end(start_at, end_at, flags, now)
+    return start_at, end_at
+
+
+def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: float) -> None:
+    if end_at <= start_at or end_at <= now:
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would end before it begins, or in the past")
+    period = min((seconds for flag, seconds in PERIODS.items() if flag in flags), default=end_at - start_at)
+    if end_at - start_at > period:
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would last until after it begins again")
+
+
+def _with_people(draft: Reservation, asked: ReservationRequest) -> Reservation:
+    """Users, accounts and groups as asked; lists with += and -= change those that there are."""
+    users, users_denied = draft.users, draft.users_denied
+    if asked.users is not None:
+        users, users_denied = asked.users, asked.users_denied
+    users = _changed(users, asked.users_added, asked.users_removed)
+    accounts, accounts_denied = draft.accounts, draft.accounts_denied
+    if asked.accounts is not None:
+        accounts, accounts_denied = asked.accounts, asked.accounts_denied
+    accounts = _changed(accounts, asked.accounts_added, asked.accounts_removed)
+    groups, gids = draft.groups, draft.gids
+    if asked.groups is not None:
+        groups, gids = asked.groups, asked.gids
+    if groups and users:
+        raise Refused("ESLURM_RESERVATION_USER_GROUP")
+    if not (users or accounts or groups):
+        raise Refused("ESLURM_RESERVATION_EMPTY")
+    return replace(
+        draft,
+        users=users,
+        users_denied=users_denied and bool(users),
+        accounts=accounts,
+        accounts_denied=accounts_denied and bool(accounts),
+        groups=groups,
+        gids=gids,
+    )
+
+
+def _changed(names: tuple[str, ...], added: tuple[str, ...], removed: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in dict.fromkeys((*names, *added)) if name not in removed)
+
+
+def _with_purge(draft: Reservation, asked: ReservationRequest) -> Reservation:
+    if "PURGE_COMP" not in draft.flags:
+        return replace(draft, purge_seconds=0)
+    seconds = asked.purge_seconds if asked.purge_seconds is not None else draft.purge_seconds
+    return replace(draft, purge_seconds=seconds or PURGE_SECONDS)
+
+
+def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> tuple[Reservation, Wanted]:
+    """Partition and features checked, node names spelled out."""
+    if asked.partition and asked.partition not in state.partitions:
+        raise Refused("ESLURM_INVALID_PARTITION_NAME")
+    if asked.features:
+        try:
+            notation.parse(asked.features)
+        except NotationError as error:
+            raise Refused("ESLURM_INVALID_FEATURE", hint=str(error)) from error
+    nodes = asked.nodes
+    flags = set(draft.flags)
+    if nodes == ("ALL",):
+        if "PART_NODES" in flags:
+            if draft.partition not in state.partitions:
+                raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="PART_NODES needs PartitionName and Nodes=ALL")
+            nodes = state.partitions[draft.partition].nodes
+        else:
+            home = state.partitions.get(draft.partition)
+            nodes = home.nodes if home is not None else tuple(state.nodes)
+            flags |= {"ALL_NODES"} if home is None else set()
+    elif "PART_NODES" in flags:
+        raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="PART_NODES needs PartitionName and Nodes=ALL")
+    if nodes is not None:
+        nodes = tuple(dict.fromkeys(nodes))
+        flags |= {"SPEC_NODES"}
+    elif not draft.partition:
+        default = next((partition.name for partition in state.partitions.values() if partition.default), "")
+        if not default:
+            raise Refused("ESLURM_DEFAULT_PARTITION_NOT_SET")
+        draft = replace(draft, partition=default)
+    draft = replace(draft, flags=tuple(flag for flag in FLAGS if flag in flags))
+    return draft, Wanted(
+        nodes=nodes, node_count=asked.node_count, core_counts=asked.core_counts, cpu_count=asked.cpu_count
+    )
+
+
+# -- update
+
+
+def update_reservation(turn: Turn, command: UpdateReservation) -> Done:
+    """Change a reservation: all or nothing."""
+    need_admin(turn)
+    state, asked = turn.state, command.request
+    old = state.reservations.get(asked.name)
+    if old is None:
+        raise Refused("ESLURM_RESERVATION_INVALID")
+    if asked.skip:
+        return _skip(turn, old)
+    draft = replace(
+        old,
+        flags=_ordered(_changed(_kept(old, asked), asked.flags_added, asked.flags_removed)),
+        partition=old.partition if asked.partition is None else asked.partition,
+        features=old.features if asked.features is None else asked.features,
+        max_start_delay_seconds=(
+            old.max_start_delay_seconds if asked.max_start_delay_seconds is None else asked.max_start_delay_seconds
+        ),
+    )
+    draft = _with_purge(_with_people(draft, asked), asked)
+    draft = _moved(turn, draft, asked)
+    draft = _replaced(turn, old, draft, asked)
+    if draft != old:
+        ends = draft.end_at != old.end_at or draft.flexible != old.flexible
+        turn.record(ReservationUpdated(at=turn.now, reservation=draft, moves_jobs=ends))
+        _advance(turn, draft)
+    return Done()
+
+
+def _kept(old: Reservation, asked: ReservationRequest) -> tuple[str, ...]:
+    """Flags= of an update replaces what people choose; how nodes were chosen stays."""
+    if asked.flags is None:
+        return old.flags
+    return (*asked.flags, *(flag for flag in old.flags if flag in ("SPEC_NODES", "ALL_NODES")))
+
+
+def _moved(turn: Turn, draft: Reservation, asked: ReservationRequest) -> Reservation:
+    """With other times."""
+    start_at, end_at = draft.start_at, draft.end_at
+    if asked.start_at is not None:
+        if draft.began and not draft.floating:
+            raise Refused("ESLURM_RSV_ALREADY_STARTED")
+        if asked.start_at < turn.now - LATE_SECONDS:
+            raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would have begun in the past")
+        end_at += asked.start_at - start_at
+        start_at = asked.start_at
+    if asked.duration_seconds is not None:
+        end_at = start_at + asked.duration_seconds
+    if asked.end_at is not None:
+        end_at = asked.end_at
+    if (start_at, end_at) != (draft.start_at, draft.end_at):
+        _check_end(start_at, end_at, draft.flags, turn.now)
+    float_seconds = draft.float_seconds
+    if draft.floating and asked.start_at is not None:
+        float_seconds = max(0.0, asked.float_seconds or asked.start_at - turn.now)
+    return replace(draft, start_at=start_at, end_at=end_at, float_seconds=float_seconds)
+
+
+def _replaced(turn: Turn, old: Reservation, draft: Reservation, asked: ReservationRequest) -> Reservation:
+    """With other nodes, if some are asked for; else those that it has are checked at the new times."""
+    state = turn.state
+    placed = (asked.nodes, asked.node_count, asked.core_counts, asked.cpu_count)
+    if any(item is not None for item in placed):
+        if (draft.cpus or asked.core_counts is not None or asked.cpu_count is not None) and old.cpus:
+            raise Refused("ESLURM_CORE_RESERVATION_UPDATE")
+        if asked.node_count is not None and asked.nodes is None:
+            return _resized(turn, draft, asked.node_count)
+        fresh = replace(draft, flags=tuple(f for f in draft.flags if f not in ("SPEC_NODES", "ALL_NODES")))
+        fresh, wanted = _with_place(state, fresh, asked)
+        return with_nodes(state, fresh, wanted, turn.now)
+    if asked.partition and asked.partition not in state.partitions:
+        raise Refused("ESLURM_INVALID_PARTITION_NAME")
+    sooner = draft.start_at < old.start_at or draft.end_at > old.end_at
+    if sooner and not draft.cpus and draft.nodes:
+        with_nodes(state, draft, Wanted(nodes=draft.nodes), turn.now)
+    return draft
+
+
+def _resized(turn: Turn, draft: Reservation, count: int) -> Reservation:
+    """NodeCnt= of an update: nodes are added or given back, the last first; those in use by its jobs stay."""
+    state = turn.state
+    if count < 1:
+        raise Refused("ESLURM_INVALID_NODE_COUNT")
+    if count >= len(draft.nodes):
+        home = draft.partition or next((item.name for item in state.partitions.values() if item.default), "")
+        if count == len(draft.nodes):
+            return draft
+        other = replace(draft, partition=home)
+        more = [name for name in _others(state, other, turn.now) if name not in draft.nodes]
+        wanted = (*draft.nodes, *more[: count - len(draft.nodes)])
+        if len(wanted) < count:
+            raise Refused("ESLURM_NODES_BUSY")
+        return with_nodes(state, draft, Wanted(nodes=wanted), turn.now)
+    used = {
+        name
+        for job in users_of(state, draft.name)
+        if job.allocation is not None and job.state.active
+        for name in job.allocation.names
+    }
+    keep = sorted(draft.nodes, key=lambda name: name not in used)[:count]
+    if used - set(keep):
+        raise Refused("ESLURM_NODES_BUSY", hint="its jobs run on more nodes")
+    return counted(state, replace(draft, nodes=tuple(name for name in draft.nodes if name in keep)))
+
+
+def _others(state: State, draft: Reservation, now: float) -> list[str]:
+    """Nodes that it could have besides its own."""
+    return [node.name for node in candidates(state, draft, now, whole=True)]
+
+
+def _skip(turn: Turn, old: Reservation) -> Done:
+    if not old.recurring:
+        raise Refused("ESLURM_RESERVATION_NO_SKIP")
+    if users_of(turn.state, old.name):
+        raise Refused("ESLURM_RESERVATION_BUSY")
+    turn.record(ReservationUpdated(at=turn.now, reservation=_next(old, old.start_at)))
+    return Done()
+
+
+def _next(old: Reservation, after: float) -> Reservation:
+    """At its first occurrence that begins after that one and has not yet ended then."""
+    start_at = old.following(old.start_at)
+    while start_at + old.duration <= after:
+        start_at = old.following(start_at)
+    return replace(old, start_at=start_at, end_at=start_at + old.duration, began=False, used_at=0.0)
+
+
+# -- delete
+
+
+def delete_reservation(turn: Turn, command: DeleteReservation) -> Done:
+    """Remove a reservation that no job uses or waits for."""
+    reservation = turn.state.reservations.get(command.name)
+    need_admin(turn)
+    if reservation is None:
+        raise Refused("ESLURM_RESERVATION_INVALID")
+    if users_of(turn.state, command.name):
+        raise Refused("ESLURM_RESERVATION_BUSY")
+    turn.record(ReservationDeleted(at=turn.now, name=command.name))
+    return Done()
+
+
+# -- time
+
+
+def look_at_reservations(turn: Turn) -> None:
+    """Tick: what has begun, what is over."""
+    for reservation in list(turn.state.reservations.values()):
+        _advance(turn, reservation)
+
+
+def _advance(turn: Turn, reservation: Reservation) -> None:
+    if due_at(turn.state, reservation) > turn.now:
+        return
+    if not reservation.began:
+        turn.record(ReservationBegan(at=turn.now, name=reservation.name))
+        reservation = turn.state.reservations[reservation.name]
+        if due_at(turn.state, reservation) > turn.now:
+            return
+    if reservation.recurring:
+        # A controller that was away for a while goes on with the occurrence of today.
+        turn.record(ReservationUpdated(at=turn.now, reservation=_next(reservation, turn.now)))
+        _advance(turn, turn.state.reservations[reservation.name])
+        return
+    _finish(turn, reservation)
+
+
+def _finish(turn: Turn, reservation: Reservation) -> None:
+    """It is over for good. Jobs that wait for it are held; running ones are ended by their own deadline."""
+    turn.record(ReservationDeleted(at=turn.now, name=reservation.name))
+    if "NO_HOLD_JOBS_AFTER_END" in reservation.flags:
+        return
+    for job in users_of(turn.state, reservation.name):
+        left = [name for name in names_of(job.spec) if name in turn.state.reservations]
+        if job.state is JobState.PENDING and job.hold is Hold.NONE and not left:
+            turn.record(
+                JobHeld(
+                    at=turn.now,
+                    job_id=job.id,
+                    hold=Hold.ADMIN,
+                    reason=Reason.RESERVATION_DELETED,
+                    detail=f"Reservation {reservation.name} was deleted",
+                )
+            )

@@ -1,0 +1,215 @@
+"""Which nodes or cores a reservation gets, so that no running job and no other reservation has them at that time.
+
+Nodes of less weight first, then in the order of the configuration; those that are down last.
+
+Source: scontrol(1) create reservation: Nodes, NodeCnt, CoreCnt, TRES, Features, PartitionName; flags OVERLAP, MAINT,
+IGNORE_JOBS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spritz.core.decide.start import is_usable
+from spritz.core.holdings import cpu_mask
+from spritz.core.turn import Refused
+from spritz.model.resources import mask_text
+from spritz.notation import features as notation
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.node import Node
+    from spritz.model.reservation import Reservation
+
+#: Occurrences of recurring reservations that are compared with each other.
+OCCURRENCES = 8
+NEVER = float("inf")
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What is to be reserved: at least one of these. `nodes` are named, the others are counts (None: not given)."""
+
+    nodes: tuple[str, ...] | None = None
+    node_count: int | None = None
+    core_counts: tuple[int, ...] | None = None
+    cpu_count: int | None = None
+
+
+def with_nodes(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reservation:
+    """The reservation with its nodes. Raises Refused in Slurm's words."""
+    by_cores = wanted.core_counts is not None or wanted.cpu_count is not None
+    if wanted.nodes is not None:
+        names = wanted.nodes
+        _check_named(state, draft, names, now, whole=not by_cores)
+    else:
+        names = tuple(node.name for node in candidates(state, draft, now, whole=not by_cores))
+    if by_cores:
+        return _with_cores(state, draft, names, wanted, now)
+    if wanted.nodes is None:
+        count = wanted.node_count or 0
+        if count < 1:
+            raise Refused("ESLURM_INVALID_NODE_COUNT")
+        if len(names) < count:
+            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(names)} nodes are free then, {count} are wanted")
+        names = names[:count]
+    order = {name: position for position, name in enumerate(state.nodes)}
+    return counted(state, replace(draft, nodes=tuple(sorted(names, key=order.__getitem__)), cpus=()))
+
+
+def counted(state: State, reservation: Reservation) -> Reservation:
+    """With its number of cores and CPUs."""
+    cores = cpus = 0
+    for name in reservation.nodes:
+        node = state.nodes.get(name)
+        if node is None:
+            continue
+        mask = reservation.mask_on(name)
+        if mask is None:
+            mask = cpu_mask(node.config.capacity)
+        cpus += mask.bit_count()
+        cores += sum(1 for core in _cores(node) if mask & core)
+    return replace(reservation, core_count=cores, cpu_count=cpus)
+
+
+def _check_named(state: State, draft: Reservation, names: tuple[str, ...], now: float, *, whole: bool) -> None:
+    for name in names:
+        if name not in state.nodes:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")
+    if not whole:
+        return
+    for name in names:
+        other = _overlapping(state, draft, name)
+        if other is not None:
+            raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} has node {name} then")
+    for name in names:
+        if _busy(state, draft, name, now):
+            raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} then; see Flags=IGNORE_JOBS")
+
+
+def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> list[Node]:
+    """Nodes that it could have, best first."""
+    partition = state.partitions.get(draft.partition)
+    constraint = notation.parse(draft.features)
+    found = []
+    for name in partition.nodes if partition is not None else ():
+        node = state.nodes.get(name)
+        if node is None:
+            continue
+        if constraint is not None and not any(
+            one.matches(frozenset(node.features_active or node.config.features))
+            for one in notation.alternatives(constraint)
+        ):
+            continue
+        if whole and (_overlapping(state, draft, name) is not None or _busy(state, draft, name, now)):
+            continue
+        found.append(node)
+    # Sorting is stable: equals stay in the order of the configuration.
+    return sorted(found, key=lambda node: (not is_usable(node), node.config.weight))
+
+
+def _overlapping(state: State, draft: Reservation, node: str, cpus: int | None = None) -> str | None:
+    """Another reservation that has the node (or these CPUs of it) at the same time, and neither may overlap."""
+    if "OVERLAP" in draft.flags or draft.maintenance:
+        return None
+    for name in state.reserved.get(node, ()):
+        other = state.reservations[name]
+        if name == draft.name or "OVERLAP" in other.flags or other.maintenance:
+            continue
+        mask = other.mask_on(node)
+        if (mask is None or cpus is None or mask & cpus) and _meet(draft, other):
+            return name
+    return None
+
+
+def _meet(one: Reservation, other: Reservation) -> bool:
+    if one.floating or other.floating:
+        return True
+    return any(
+        start < end_other and end > start_other
+        for start, end in one.spans(OCCURRENCES)
+        for start_other, end_other in other.spans(OCCURRENCES)
+    )
+
+
+def _busy(state: State, draft: Reservation, node: str, now: float, cpus: int | None = None) -> bool:
+    """Will a job that runs there now still be there?"""
+    if "IGNORE_JOBS" in draft.flags:
+        return False
+    use = state.uses[node]
+    start_at = now + draft.float_seconds if draft.floating else draft.start_at
+    for job_id, share in use.jobs.items():
+        job = state.jobs[job_id]
+        if job.allocation is not None and job.allocation.reservation == draft.name:
+            continue
+        ends_at = job.ends_at if job.state.active and job.ends_at else NEVER
+        if job_id in use.completing:
+            ends_at = now
+        if ends_at > start_at and (cpus is None or int(share.cpus, 16) & cpus):
+            return True
+    return False
+
+
+def _cores(node: Node) -> list[int]:
+    """Mask of each core's CPUs that jobs may get."""
+    capacity = node.config.capacity
+    usable, threads = cpu_mask(capacity), max(1, capacity.threads_per_core)
+    if capacity.cpus <= capacity.sockets * capacity.cores_per_socket:
+        threads = 1
+    cores = [((1 << threads) - 1) << first & usable for first in range(0, capacity.cpus, threads)]
+    return [core for core in cores if core]
+
+
+def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
+    """Cores of these nodes: a number for each of them, or one for all together; or so many CPUs."""
+    free = [(name, _free_cores(state, draft, name, now)) for name in names]
+    chosen: dict[str, int] = {}
+    if wanted.core_counts is not None and (len(wanted.core_counts) > 1 or wanted.node_count):
+        counts = wanted.core_counts
+        if wanted.nodes is not None and len(counts) not in (1, len(names)):
+            raise Refused("ESLURM_INVALID_CORE_CNT")
+        if len(counts) == 1 and wanted.node_count:
+            counts = counts * wanted.node_count
+        for count in counts:
+            name = next((name for name, cores in free if name not in chosen and len(cores) >= count), None)
+            if name is None:
+                raise Refused("ESLURM_NODES_BUSY", hint=f"no node has {count} more cores free then")
+            chosen[name] = _join(dict(free)[name][:count])
+        return _of_cores(state, draft, chosen)
+    left_cpus = wanted.cpu_count if wanted.cpu_count is not None else 0
+    left_cores = wanted.core_counts[0] if wanted.core_counts is not None else 0
+    if left_cpus <= 0 and left_cores <= 0:
+        raise Refused("ESLURM_INVALID_CORE_CNT")
+    for name, cores in free:
+        for core in cores:
+            if left_cpus <= 0 and left_cores <= 0:
+                break
+            chosen[name] = chosen.get(name, 0) | core
+            left_cpus -= core.bit_count()
+            left_cores -= 1
+    if left_cpus > 0 or left_cores > 0:
+        raise Refused("ESLURM_NODES_BUSY", hint="so many cores are not free then")
+    return _of_cores(state, draft, chosen)
+
+
+def _free_cores(state: State, draft: Reservation, name: str, now: float) -> list[int]:
+    return [
+        core
+        for core in _cores(state.nodes[name])
+        if _overlapping(state, draft, name, core) is None and not _busy(state, draft, name, now, core)
+    ]
+
+
+def _join(cores: list[int]) -> int:
+    mask = 0
+    for core in cores:
+        mask |= core
+    return mask
+
+
+def _of_cores(state: State, draft: Reservation, chosen: dict[str, int]) -> Reservation:
+    names = tuple(name for name in state.nodes if name in chosen)
+    cpus = tuple((name, mask_text(chosen[name])) for name in names)
+    return counted(state, replace(draft, nodes=names, cpus=cpus))

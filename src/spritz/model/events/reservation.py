@@ -1,0 +1,33 @@
+"""Facts about reservations."""
+
+from __future__ import annotations
+
+from spritz.model.events.base import Event
+from spritz.model.reservation import Reservation
+
+
+class ReservationCreated(Event, frozen=True, kw_only=True):
+    """A reservation was made."""
+
+    reservation: Reservation
+
+
+class ReservationUpdated(Event, frozen=True, kw_only=True):
+    """It changed, or its next occurrence came up: all of it, afterwards. Times of jobs that run in it follow its end
+    if `moves_jobs`.
+    """
+
+    reservation: Reservation
+    moves_jobs: bool = False
+
+
+class ReservationBegan(Event, frozen=True, kw_only=True):
+    """Its time has come."""
+
+    name: str
+
+
+class ReservationDeleted(Event, frozen=True, kw_only=True):
+    """It is over, or was deleted."""
+
+    name: str

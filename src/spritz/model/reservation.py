@@ -1,0 +1,152 @@
+"""The reservation: nodes or cores kept for some users during a span of time, once or again and again.
+
+Owns what a reservation is, when it holds, who may use it and which of two that overlap gives way. Which nodes it gets
+is decided in the core.
+
+Source: scontrol(1) RESERVATIONS; https://slurm.schedmd.com/reservations.html.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+DAY = 86_400.0
+
+#: Flag (as `scontrol show reservation` prints it) -> seconds until it comes again; WEEKDAY and WEEKEND skip days.
+PERIODS = {"HOURLY": 3_600.0, "DAILY": DAY, "WEEKLY": 7 * DAY, "WEEKDAY": DAY, "WEEKEND": DAY}
+
+#: In the order in which they are shown.
+FLAGS = (
+    "MAINT",
+    "FLEX",
+    "OVERLAP",
+    "IGNORE_JOBS",
+    "HOURLY",
+    "DAILY",
+    "WEEKDAY",
+    "WEEKEND",
+    "WEEKLY",
+    "SPEC_NODES",
+    "ALL_NODES",
+    "ANY_NODES",
+    "STATIC",
+    "FIRST_CORES",
+    "TIME_FLOAT",
+    "REPLACE",
+    "REPLACE_DOWN",
+    "PART_NODES",
+    "PURGE_COMP",
+    "NO_HOLD_JOBS_AFTER_END",
+    "MAGNETIC",
+)
+
+
+class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One reservation. Times in seconds since the epoch; of a recurring one they are those of its present or next
+    occurrence. `began`: that occurrence has begun.
+    """
+
+    name: str
+    id: int
+    start_at: float
+    end_at: float
+    #: a subset of FLAGS, in their order
+    flags: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    #: (node, mask of CPUs) for a reservation of cores; else whole nodes are reserved
+    cpus: tuple[tuple[str, str], ...] = ()
+    core_count: int = 0
+    cpu_count: int = 0
+    #: names; `users_denied`: everybody but these
+    users: tuple[str, ...] = ()
+    users_denied: bool = False
+    accounts: tuple[str, ...] = ()
+    accounts_denied: bool = False
+    groups: tuple[str, ...] = ()
+    gids: tuple[int, ...] = ()
+    partition: str = ""
+    features: str = ""
+    max_start_delay_seconds: int = 0
+    #: PURGE_COMP: it is over when nobody has used it for so long
+    purge_seconds: int = 0
+    #: TIME_FLOAT: it begins so many seconds from whatever time it is
+    float_seconds: float = 0.0
+    #: of the local time when it was made, for days of the week
+    utc_offset_seconds: int = 0
+    began: bool = False
+    #: the last use, for PURGE_COMP
+    used_at: float = 0.0
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return self.end_at - self.start_at
+
+    @property
+    def recurring(self) -> bool:
+        """It comes again."""
+        return any(flag in PERIODS for flag in self.flags)
+
+    @property
+    def maintenance(self) -> bool:
+        """MAINT"""
+        return "MAINT" in self.flags
+
+    @property
+    def flexible(self) -> bool:
+        """FLEX: its jobs may run before, after and beside it."""
+        return "FLEX" in self.flags
+
+    @property
+    def magnetic(self) -> bool:
+        """MAGNETIC: jobs that may use it need not name it."""
+        return "MAGNETIC" in self.flags
+
+    @property
+    def floating(self) -> bool:
+        """TIME_FLOAT"""
+        return "TIME_FLOAT" in self.flags
+
+    def active(self, now: float) -> bool:
+        """It holds now."""
+        return not self.floating and self.start_at <= now < self.end_at
+
+    def spans(self, count: int) -> list[tuple[float, float]]:
+        """(start, end) of this occurrence and those that follow, `count` at most."""
+        found = [(self.start_at, self.end_at)]
+        while self.recurring and len(found) < count:
+            start_at = self.following(found[-1][0])
+            found.append((start_at, start_at + self.duration))
+        return found
+
+    def following(self, start_at: float) -> float:
+        """Start of the occurrence after the one that began then."""
+        step = min(PERIODS[flag] for flag in self.flags if flag in PERIODS)
+        start_at += step
+        for flag, wanted in (("WEEKDAY", range(5)), ("WEEKEND", range(5, 7))):
+            if flag in self.flags and step == DAY:
+                while int((start_at + self.utc_offset_seconds) // DAY + 3) % 7 not in wanted:
+                    start_at += DAY
+        return start_at
+
+    def mask_on(self, node: str) -> int | None:
+        """CPUs that it reserves on the node, as a mask; None: all of them. The node must be one of its own."""
+        if not self.cpus:
+            return None
+        return next((int(mask, 16) for name, mask in self.cpus if name == node), 0)
+
+    def admits(self, *, user: str, gids: tuple[int, ...], account: str) -> bool:
+        """May this user, with these groups and this account, use it?"""
+        if self.users and (user in self.users) is self.users_denied:
+            return False
+        if self.gids and not set(gids) & set(self.gids):
+            return False
+        return not self.accounts or (account in self.accounts) is not self.accounts_denied
+
+    def gives_way_to(self, other: Reservation | None) -> bool:
+        """Where both hold a node: do jobs of `other` (None: of no reservation) run there as if this one were not?"""
+        if other is None:
+            return False
+        if other.name == self.name or other.maintenance:
+            return True
+        return "OVERLAP" in other.flags and not self.maintenance

@@ -1,0 +1,212 @@
+"""Reservations as a cycle sees them: holds in the profile of free resources, and views of it for jobs inside one.
+
+A job of no reservation finds reserved CPUs taken for the whole span; that is all that keeps it off. A job inside one
+reads a `View`: the profile without the reservations that give way to its own. Who may use which is decided in
+`model.reservation`.
+
+Source: scontrol(1) RESERVATIONS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from spritz.model.reasons import Reason
+from spritz.scheduling.nodes import Holder
+from spritz.scheduling.profile import NEVER, Hold, Profile
+from spritz.scheduling.records import Verdict
+
+if TYPE_CHECKING:
+    from spritz.model.job import JobSpec
+    from spritz.model.reservation import Reservation
+    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.request import Request
+
+#: Holders with this number or less are reservations; promises, which they resemble, come before.
+RESERVED = -(1 << 52)
+#: Occurrences of a recurring reservation that promised starts avoid.
+OCCURRENCES = 5
+
+MAINTENANCE = "Reserved for maintenance"
+OTHERS = "May be reserved for other job"
+
+
+class Booking(Hold):
+    """One occurrence of a reservation."""
+
+    __slots__ = ("reservation",)
+
+    reservation: Reservation
+
+
+def bookings(reservation: Reservation, table: NodeTable, end_of_times: float = NEVER) -> list[Booking]:
+    """What it takes, and when. A floating one takes nothing: it decides by the length of jobs (`too_long`)."""
+    if reservation.floating:
+        return []
+    found = []
+    for start_at, end_at in reservation.spans(OCCURRENCES):
+        parts = []
+        for name in reservation.nodes:
+            index = table.index_of.get(name)
+            if index is None:
+                continue
+            mask = reservation.mask_on(name)
+            cpus = table.rows[index].hardware.cpus if mask is None else mask
+            parts.append((index, _holder(RESERVED - reservation.id, cpus, end_at, whole=mask is None)))
+        booking = Booking(start_at, end_at, parts)
+        booking.reservation = reservation
+        found.append(booking)
+    return found
+
+
+def _holder(number: int, cpus: int, ends_at: float, *, whole: bool) -> Holder:
+    return Holder(number, uid=-1, partition="", cpus=cpus, memory_mib=0, whole=whole, ends_at=ends_at)
+
+
+class Reserved:
+    """All reservations, with their holds."""
+
+    __slots__ = ("by_name", "holds")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Reservation] = {}
+        self.holds: dict[str, list[Booking]] = {}
+
+    def put(self, reservation: Reservation, profile: Profile) -> None:
+        """Add or replace one, in the profile too."""
+        self.drop(reservation.name, profile)
+        self.by_name[reservation.name] = reservation
+        held = self.holds[reservation.name] = bookings(reservation, profile.table)
+        for hold in held:
+            profile.hold(hold)
+
+    def drop(self, name: str, profile: Profile) -> None:
+        """Remove one."""
+        for hold in self.holds.pop(name, ()):
+            profile.let_go(hold)
+        self.by_name.pop(name, None)
+
+    def book(self, profile: Profile) -> None:
+        """All of them again, in a new profile."""
+        self.holds = {name: bookings(item, profile.table) for name, item in self.by_name.items()}
+        for holds in self.holds.values():
+            for hold in holds:
+                profile.hold(hold)
+
+    def names_for(self, spec: JobSpec) -> list[str]:
+        """Reservations in which the job may run, and "" if it may run outside of them; in order of preference."""
+        if spec.reservation:
+            return [name for name in dict.fromkeys(spec.reservation.split(",")) if name]
+        gids = (spec.gid, *spec.groups)
+        drawn = [
+            name
+            for name, item in self.by_name.items()
+            if item.magnetic and item.admits(user=spec.user, gids=gids, account=spec.account)
+        ]
+        return ["", *drawn]
+
+    def first_start(self) -> float:
+        """When the first of all begins, or began."""
+        return min((hold.start_at for holds in self.holds.values() for hold in holds), default=NEVER)
+
+    def starts(self) -> list[float]:
+        """All beginnings."""
+        return [hold.start_at for holds in self.holds.values() for hold in holds]
+
+    def verdict(self, request: Request, now: float) -> Verdict | None:
+        """What keeps every job of the request back: its reservation is not there, or does not hold now."""
+        if not request.reservation:
+            return None
+        mine = self.by_name.get(request.reservation)
+        if mine is None or not (mine.flexible or mine.active(now)):
+            return Verdict(Reason.RESERVATION)
+        return None
+
+    def window(self, request: Request) -> tuple[float, float]:
+        """Between which times the request may start."""
+        mine = self.by_name.get(request.reservation)
+        if mine is None or mine.flexible:
+            return -NEVER, NEVER
+        return mine.start_at, mine.end_at
+
+    def nodes(self) -> Mapping[str, tuple[str, ...] | None]:
+        """For each the nodes to which its jobs are confined; None: they are not."""
+        return {name: None if item.flexible else item.nodes for name, item in self.by_name.items()}
+
+    def too_long(self, request: Request) -> tuple[str, ...]:
+        """Floating reservations that the request could never end before."""
+        mine = self.by_name.get(request.reservation)
+        return tuple(
+            name
+            for name, item in self.by_name.items()
+            if item.floating and request.seconds > item.float_seconds and not item.gives_way_to(mine)
+        )
+
+    def met(self, request: Request, now: float) -> list[Booking]:
+        """Occurrences that a job of the request would meet if it started now."""
+        mine = self.by_name.get(request.reservation)
+        return [
+            hold
+            for holds in self.holds.values()
+            for hold in holds
+            if hold.start_at < now + request.seconds and hold.end_at > now and not hold.reservation.gives_way_to(mine)
+        ]
+
+
+class _Watched(set[int]):
+    """Stale nodes of a table that several profiles follow."""
+
+    def __init__(self, items: Iterable[int]) -> None:
+        super().__init__(items)
+        self.followers: list[set[int]] = []
+
+    def add(self, item: int) -> None:
+        super().add(item)
+        for follower in self.followers:
+            follower.add(item)
+
+
+class View(Profile):
+    """A profile as jobs of one reservation see it."""
+
+    __slots__ = ("_stale",)
+
+    _stale: set[int]
+
+    @property
+    def stale(self) -> set[int]:
+        """Its own: the profile that it was made of has another."""
+        return self._stale
+
+
+def view_of(profile: Profile, reserved: Reserved, name: str) -> View:
+    """The profile without what gives way to the reservation `name`, and with nothing beside its cores."""
+    profile.settle()
+    table = profile.table
+    watched = table.stale
+    if not isinstance(watched, _Watched):
+        watched = table.stale = _Watched(watched)
+    view = View.__new__(View)
+    view._stale = set()
+    profile.fork_into(view, table)
+    watched.followers.append(view._stale)
+    mine = reserved.by_name.get(name)
+    for holds in reserved.holds.values():
+        for hold in holds:
+            if hold.reservation.gives_way_to(mine):
+                view.let_go(hold)
+    if mine is not None and mine.cpus and not mine.flexible:
+        view.hold(_rest(mine, table))
+    return view
+
+
+def _rest(mine: Reservation, table: NodeTable) -> Hold:
+    """CPUs of its nodes that are not its own, for ever."""
+    parts = []
+    for name, mask in mine.cpus:
+        index = table.index_of.get(name)
+        if index is not None:
+            rest = table.rows[index].hardware.cpus & ~int(mask, 16)
+            parts.append((index, _holder(RESERVED - (1 << 40) - mine.id, rest, NEVER, whole=False)))
+    return Hold(-NEVER, NEVER, parts)
