@@ -311,7 +311,7 @@ def test_nodes_are_drained_with_a_reason_and_resumed(site: Site) -> None:
     assert site.run(main, "update", "nodename=n1", "state=nosuch").err.startswith(
         "Invalid input: state=nosuch\nRequest aborted\n"
     )
-    assert "not supported by Spritz" in site.run(main, "update", "nodename=n1", "state=power_down").err
+    assert "not supported by Spritz" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
 
 
 def test_partitions_are_made_changed_and_deleted(site: Site) -> None:

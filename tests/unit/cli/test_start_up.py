@@ -48,13 +48,14 @@ def imported(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("squeue",), 60),
-        (("squeue", "-j", "1,2"), 63),
-        (("sinfo",), 63),
+        # Records of the cluster hold those of power saving, topology, reservations and explanations.
+        (("squeue",), 64),
+        (("squeue", "-j", "1,2"), 67),
+        (("sinfo",), 67),
         (("scancel", "99"), 51),
-        (("scontrol", "ping"), 57),
+        (("scontrol", "ping"), 61),
         (("scontrol", "show", "hostnames", "n[1-4]"), 35),
-        (("scontrol", "show", "job"), 77),
+        (("scontrol", "show", "job"), 81),
         (("squeue", "--version"), 28),
     ],
 )
