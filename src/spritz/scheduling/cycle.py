@@ -134,7 +134,7 @@ class _Cycle:
                 entry[2]
                 or failure is None
                 or failure.version is not None
-                or shape.verdict is not BLOCKED
+                or shape.verdict != BLOCKED
                 or shape.stuck is None
                 or shape.stuck[0] != up_version
                 or shape.request.line not in self._headed

@@ -5,72 +5,105 @@ Source: squeue(1) --start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from spritz.model.plan import Forecast
-from spritz.scheduling.lanes import Lanes
+from spritz.scheduling.lanes import Group, Lanes
 
 if TYPE_CHECKING:
     from spritz.scheduling.backfill import Promise
     from spritz.scheduling.nodes import Ints
     from spritz.scheduling.placement.eligible import Eligibility
-    from spritz.scheduling.profile import Profile
+    from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.records import Shape, SortKey
 
-#: start and nodes by job number
-Starts = dict[int, tuple[float, "Ints"]]
+
+class Starts:
+    """Starts of so many jobs on equally many nodes each: arrays `job_ids`, `start_at` [job], `nodes` [job, node]."""
+
+    __slots__ = ("job_ids", "nodes", "start_at")
+
+    def __init__(self, job_ids: Ints, start_at: Floats, nodes: Ints) -> None:
+        self.job_ids = job_ids
+        self.start_at = start_at
+        self.nodes = nodes
 
 
-def promised(told: Iterable[tuple[int, Promise]]) -> Starts:
-    """Starts of jobs that have promises; the earliest, where there are several."""
-    found: Starts = {}
+def promised(told: Iterable[tuple[int, Promise]]) -> dict[int, Starts]:
+    """Starts of jobs that have promises, by job number; the earliest, where there are several."""
+    first: dict[int, Promise] = {}
     for job_id, promise in told:
-        if job_id not in found or promise.start_at < found[job_id][0]:
-            found[job_id] = promise.start_at, np.array([index for index, _ in promise.parts], np.int32)
-    return found
+        if job_id not in first or promise.start_at < first[job_id].start_at:
+            first[job_id] = promise
+    return {
+        job_id: Starts(
+            np.array([job_id], np.int64),
+            np.array([promise.start_at], np.float64),
+            np.array([[index for index, _ in promise.parts]], np.int64),
+        )
+        for job_id, promise in first.items()
+    }
 
 
 def reckoned(
-    shapes: Sequence[Shape], known: Mapping[int, object], profile: Profile, eligibility: Eligibility, now: float
-) -> Starts:
-    """Starts of all jobs of these shapes that are not in `known`, in order of the queue."""
-    left: list[tuple[SortKey, int, int, list[SortKey], Shape]] = []
-    for shape in shapes:
-        keys = [key for key in shape.keys if shape.jobs[key].id not in known]
-        if keys:
-            left.append((keys[0], shape.order, 0, keys, shape))
-    found: Starts = {}
-    if not left:
-        return found
+    shapes: Sequence[Shape], known: Container[int], profile: Profile, eligibility: Eligibility, now: float
+) -> list[Starts]:
+    """Starts of all jobs of these shapes that are not in `known`, in order of the queue.
+
+    A job that waits in several partitions can be there more than once.
+    """
+    if not shapes:
+        return []
     lanes = Lanes(profile, now)
+    waiting: dict[tuple[object, ...], tuple[Group, list[tuple[SortKey, float]]]] = {}
+    for shape in shapes:
+        request = shape.request
+        keys = [(key, request.seconds) for key in shape.keys if key[3] not in known]
+        if keys:
+            nodes = eligibility.nodes(request)
+            kind = lanes.kind(request, nodes)
+            waiting.setdefault(kind, (Group(request, nodes), []))[1].extend(keys)
+    left = []
+    for number, (group, jobs) in enumerate(waiting.values()):
+        jobs.sort()
+        seconds = np.array([item[1] for item in jobs], np.float64)
+        left.append((jobs[0][0], number, 0, group, jobs, seconds))
     heapify(left)
+    found = []
     while left:
-        _key, order, done, keys, shape = left[0]
-        count = min(len(keys) - done, max(1, done))
-        starts = lanes.starts(shape.request, eligibility.nodes(shape.request), count)
-        for key, start in zip(keys[done:], starts, strict=False):
-            job_id = shape.jobs[key].id
-            if job_id not in found or start[0] < found[job_id][0]:
-                found[job_id] = start
-        done += len(starts)
-        if starts and done < len(keys):
-            heapreplace(left, (keys[done], order, done, keys, shape))
+        _key, number, done, group, jobs, seconds = left[0]
+        start_at, chosen = lanes.starts(group, seconds[done : done + max(1, 2 * done)])
+        count = len(start_at)
+        job_ids = np.array([key[3] for key, _seconds in jobs[done : done + count]], np.int64)
+        found.append(Starts(job_ids, start_at, chosen))
+        done += count
+        if count and done < len(jobs):
+            heapreplace(left, (jobs[done][0], number, done, group, jobs, seconds))
         else:
             heappop(left)
     return found
 
 
-def as_arrays(starts: Starts) -> Forecast:
-    """In order of job numbers."""
-    job_ids = sorted(starts)
-    nodes = [starts[job_id][1] for job_id in job_ids]
+def as_arrays(starts: Sequence[Starts]) -> Forecast:
+    """In order of job numbers; of several starts of a job the earliest."""
+    if not starts:
+        return Forecast(job_ids=b"", start_at=b"", ends=b"", nodes=b"")
+    job_ids = np.concatenate([each.job_ids for each in starts])
+    start_at = np.concatenate([each.start_at for each in starts])
+    nodes = np.concatenate([each.nodes.reshape(-1) for each in starts])
+    sizes = np.concatenate([np.full(len(each.job_ids), each.nodes.shape[1], np.int64) for each in starts])
+    begins = np.cumsum(sizes) - sizes
+    order = np.lexsort((start_at, job_ids))
+    order = order[np.append(True, job_ids[order][1:] != job_ids[order][:-1])[: len(order)]]
+    sizes, ends = sizes[order], np.cumsum(sizes[order])
+    places = np.repeat(begins[order] - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
     return Forecast(
-        job_ids=np.array(job_ids, np.int64).tobytes(),
-        start_at=np.array([starts[job_id][0] for job_id in job_ids], np.float64).tobytes(),
-        ends=np.cumsum([len(each) for each in nodes]).astype(np.int64).tobytes(),
-        nodes=np.concatenate(nodes).astype(np.int32).tobytes() if nodes else b"",
+        job_ids=job_ids[order].astype(np.int64).tobytes(),
+        start_at=start_at[order].astype(np.float64).tobytes(),
+        ends=ends.astype(np.int64).tobytes(),
+        nodes=nodes[places].astype(np.int32).tobytes(),
     )

@@ -2,8 +2,8 @@
 from which each lane is free for good.
 
 Jobs are taken in order of the queue; each gets the nodes whose lanes are free first, and holds them for its time limit.
-No gap before a start is filled, and the farther back in the queue, the more equal requests are reckoned at once (as
-many as before them), so the answer is an estimate and never a promise; nothing is given twice in it.
+No gap before a start is filled, and the farther back in the queue, the more jobs that need the same are reckoned at
+once (twice as many as before them), so the answer is an estimate and never a promise; nothing is given twice in it.
 
 Source: ours; squeue(1) --start asks for it.
 """
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MEMORY_PARTS = 16
 #: Nodes that are looked at closely for one request, besides those that one batch takes.
 POOL = 64
+#: and at least one of so many.
+POOL_SHARE = 32
 
 
 class _Need:
@@ -38,15 +40,22 @@ class _Need:
         self.whole = whole
 
 
-class _Pool:
-    """The nodes that are free first for a request. All others are free at `limit` at the earliest."""
+class Group:
+    """Jobs that need the same of the same nodes, for different times. `pool`: those of the nodes that are free first;
+    all others are free at `limit` at the earliest.
+    """
 
-    __slots__ = ("limit", "need", "nodes")
+    __slots__ = ("limit", "need", "nodes", "pool", "request")
 
-    def __init__(self, nodes: Ints, limit: float, need: _Need) -> None:
+    def __init__(self, request: Request, nodes: Ints) -> None:
+        self.request = request
         self.nodes = nodes
-        self.limit = limit
-        self.need = need
+        self.need = _NOTHING
+        self.pool: Ints | None = None
+        self.limit = NEVER
+
+
+_NOTHING = _Need(1, (0, 0, 0), whole=False)
 
 
 class Lanes:
@@ -58,6 +67,7 @@ class Lanes:
         self._now = now
         self._up = table.up
         self._memory = np.maximum(table.memory_total, 1)
+        self._memory_max = int(self._memory.max(initial=1))
         gpus = table.gres.get(("gpu", ""), np.zeros(len(table.rows), np.int64))
         gpu_counts = dict(zip(table.gres, profile.counts[4:], strict=True)).get(("gpu", ""))
         self._cpus = table.cpus_total
@@ -68,60 +78,74 @@ class Lanes:
             else np.zeros((0, len(gpus))),
             _free_at(profile.times, profile.counts[2] * MEMORY_PARTS // self._memory[:, None], MEMORY_PARTS, now),
         ]
-        self._pools: dict[Request, _Pool] = {}
 
-    def starts(self, request: Request, nodes: Ints, count: int) -> list[tuple[float, Ints]]:
-        """Start and nodes of each of the next `count` jobs of this request; fewer if there is no room for them."""
-        pool = self._pools.get(request) or self._new_pool(request, nodes, count)
-        if pool is None:
-            return []
-        size = pool.need.nodes
-        at = self._ready(pool.nodes, pool.need)
-        wanted = min(count, len(pool.nodes) // size) * size
-        order = np.argsort(at, kind="stable")[:wanted]
-        if not wanted or at[order[-1]] > pool.limit or wanted < count * size:
-            pool = self._new_pool(request, nodes, count)
-            if pool is None:
-                return []
-            at = self._ready(pool.nodes, pool.need)
-            wanted = min(count, max(1, len(pool.nodes) // size)) * size
-            order = np.argsort(at, kind="stable")[:wanted]
-        chosen, ready = pool.nodes[order].reshape(-1, size), at[order].reshape(-1, size).max(axis=1)
+    def kind(self, request: Request, nodes: Ints) -> tuple[object, ...]:
+        """The same for requests of one `Group`. `nodes`: what eligibility says, the same array for the same nodes."""
+        need = _need(request, request.nodes_min, self._memory_max)
+        return (need.lanes, need.whole, request.nodes_min, request.nodes_max, request.tasks, id(nodes))
+
+    def starts(self, group: Group, seconds: Floats) -> tuple[Floats, Ints]:
+        """Start (float64[job]) and nodes (int64[job, node]) of the next jobs of the group, which last so long; fewer
+        if there is no room for them.
+        """
+        found = self._first(group, len(seconds)) if group.pool is not None else None
+        if found is None and self._new_pool(group, len(seconds)):
+            found = self._first(group, len(seconds), any_limit=True)
+        if found is None:
+            return np.zeros(0), np.zeros((0, group.need.nodes), np.int64)
+        chosen, ready = found
         fine = ready < NEVER
-        chosen, ready = chosen[fine], ready[fine]
+        chosen, ready, lasts = chosen[fine], ready[fine], seconds[: len(ready)][fine]
         if len(chosen):
-            self._take(chosen.reshape(-1), np.repeat(ready + request.seconds, size), pool.need)
-        return list(zip(ready.tolist(), chosen, strict=True))
+            self._take(chosen.reshape(-1), np.repeat(ready + lasts, chosen.shape[1]), group.need)
+        return ready, chosen
+
+    def _first(self, group: Group, count: int, *, any_limit: bool = False) -> tuple[Ints, Floats] | None:
+        """The nodes of the pool that are free first, and when; None if others may be free sooner."""
+        assert group.pool is not None
+        size = group.need.nodes
+        at = self._ready(group.pool, group.need)
+        wanted = min(count, len(at) // size) * size
+        if not wanted or (wanted < count * size and not any_limit and group.limit < NEVER):
+            return None
+        order = np.argpartition(at, wanted - 1)[:wanted] if wanted < len(at) // 2 else np.arange(len(at))
+        order = order[np.lexsort((order, at[order]))][:wanted]
+        if at[order[-1]] > group.limit and not any_limit:
+            return None
+        return group.pool[order].reshape(-1, size), at[order].reshape(-1, size).max(axis=1)
 
     def _ready(self, nodes: Ints, need: _Need) -> Floats:
         """When each of these nodes can give what is needed."""
+        everywhere = len(nodes) == len(self._up)
         at = np.full(len(nodes), self._now)
         for free_at, lanes in zip(self.free_at, need.lanes, strict=True):
             if lanes > len(free_at):
                 return np.full(len(nodes), NEVER)
             if lanes:
-                at = np.maximum(at, free_at[lanes - 1, nodes])
+                np.maximum(at, free_at[lanes - 1] if everywhere else free_at[lanes - 1, nodes], out=at)
         if need.whole:
-            at = np.maximum(at, self.free_at[0][self._cpus[nodes] - 1, nodes])
-        return np.where(self._up[nodes], at, NEVER)
+            np.maximum(at, self.free_at[0][self._cpus[nodes] - 1, nodes], out=at)
+        at[~(self._up if everywhere else self._up[nodes])] = NEVER
+        return at
 
-    def _new_pool(self, request: Request, nodes: Ints, count: int) -> _Pool | None:
+    def _new_pool(self, group: Group, count: int) -> bool:
+        """Choose its nodes again; False if there are not enough that will ever serve."""
+        request, nodes = group.request, group.nodes
         most = min(len(nodes), request.nodes_max or len(nodes))
         size = request.nodes_min
         while size <= most:
-            need = _need(request, size, self._memory)
+            need = _need(request, size, self._memory_max)
             at = self._ready(nodes, need)
             if int((at < NEVER).sum()) >= size:
-                width = min(len(nodes), size * count + POOL)
+                width = min(len(nodes), size * count + max(POOL, len(nodes) // POOL_SHARE))
+                group.need, group.pool, group.limit = need, nodes, NEVER
                 if width < len(nodes):
                     best = np.argpartition(at, width)
-                    pool = _Pool(np.sort(nodes[best[:width]]), float(at[best[width]]), need)
-                else:
-                    pool = _Pool(nodes, NEVER, need)
-                self._pools[request] = pool
-                return pool
+                    group.pool, group.limit = np.sort(nodes[best[:width]]), float(at[best[width]])
+                return True
             size = max(size + 1, size * 2)
-        return None
+        group.pool = None
+        return False
 
     def _take(self, nodes: Ints, until: Floats, need: _Need) -> None:
         """The first lanes of each kind are in use until then."""
@@ -148,7 +172,7 @@ def _free_at(times: Floats, counts: Ints, lanes: int, now: float) -> Floats:
     return found
 
 
-def _need(request: Request, nodes: int, memory: Ints) -> _Need:
+def _need(request: Request, nodes: int, memory: int) -> _Need:
     tasks = request.tasks_per_node_fixed if request.tasks is None else -(-request.tasks // nodes)
     gpus = sum(need.count for need in request.gres_node if need.name == "gpu")
     gpus += sum(need.count for need in request.gres_task if need.name == "gpu") * tasks
@@ -158,7 +182,7 @@ def _need(request: Request, nodes: int, memory: Ints) -> _Need:
     cpus = max(cpus, request.cpus_per_node_min, request.cpus_per_gpu * gpus, 1)
     mib = request.memory_per_node or 0
     mib = max(mib, (request.memory_per_cpu or 0) * cpus, (request.memory_per_gpu or 0) * gpus)
-    parts = min(MEMORY_PARTS, -(-mib * MEMORY_PARTS // int(memory.max(initial=1)))) if request.memory_counts else 0
+    parts = min(MEMORY_PARTS, -(-mib * MEMORY_PARTS // memory)) if request.memory_counts else 0
     if request.memory_per_node == 0:
         parts = MEMORY_PARTS if request.memory_counts else 0
     return _Need(nodes, (cpus, gpus, parts), request.whole)

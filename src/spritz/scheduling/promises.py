@@ -353,8 +353,8 @@ class Promises:
             if len(shape.keys) > self._told_of[shape.order] and not shape.request.reservation
         ]
         snapshot = self._snapshot
-        rest = reckoned(shapes, dict.fromkeys(settled), self._profile(), snapshot.eligibility, snapshot.now)
-        return as_arrays({**rest, **known})
+        rest = reckoned(shapes, settled, self._profile(), snapshot.eligibility, snapshot.now)
+        return as_arrays([*known.values(), *rest])
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""
