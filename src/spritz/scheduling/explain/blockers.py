@@ -1,7 +1,9 @@
-"""Which running jobs must end before a job can start, were no other waiting job before it.
+"""Which running jobs must end before a job can start: on the nodes that it is promised beside those ahead of it, or, if
+nobody is ahead, anywhere.
 
-They suffice: with all of them gone the planner's own `place` finds room on the present table, and licenses and the
-array's limit allow it; and none could be left out (up to `MINIMISE_MAX` jobs, beyond which a few may be too many).
+They suffice, once those ahead are served: with all of them gone the planner's own `place` finds room on the present
+table, and licenses and limits allow it. None could be left out (up to `MINIMISE_MAX` jobs, beyond which a few may be
+too many).
 
 Source: squeue(1) --start; `backfill.earliest`.
 """
@@ -9,6 +11,8 @@ Source: squeue(1) --start; `backfill.earliest`.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from spritz.model.explain import Blocker
 from spritz.model.resources import mask_of
@@ -21,11 +25,11 @@ from spritz.scheduling.placement.place import place
 from spritz.scheduling.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.explain.view import View
-    from spritz.scheduling.nodes import Holder, NodeTable
+    from spritz.scheduling.explain.view import Kept, View
+    from spritz.scheduling.nodes import Holder, Ints, NodeTable
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
 
@@ -34,16 +38,21 @@ MINIMISE_MAX = 64
 
 
 class Room:
-    """Who must leave the nodes for one request. `start_at` is when the last of them ends (inf: nobody's end helps)."""
+    """Who must leave the nodes for one request. `start_at` is when the last of them ends (inf: nobody's end helps).
 
-    def __init__(self, view: View, request: Request) -> None:
+    `own`: the start that is promised to the job beside those ahead of it; then only its nodes are looked at. Without it
+    those who must leave are found as if no other job waited.
+    """
+
+    def __init__(self, view: View, request: Request, own: Kept | None = None) -> None:
         self._view = view
         self._request = request
-        table = view.table.fork()
+        self._within: Ints | None = None
         self.numbers: list[int] = []
         self.start_at = view.now
-        if place(table, request, view.snapshot.eligibility) is not None:
+        if self._fits(view.table) or (own is not None and self._beside_others(own)):
             return
+        self._within = None
         # A profile of its own, without what is promised to others.
         found = earliest(Profile(view.table.fork()), request, view.snapshot.eligibility, view.now)
         if found is None:
@@ -54,14 +63,32 @@ class Room:
         numbers = [number for number in self._in_the_way(allocation) if ends[number] <= self.start_at]
         if not self._suffices(numbers):
             numbers = [number for number, ends_at in ends.items() if ends_at <= self.start_at]
+        self._choose(numbers, ends)
+
+    def _beside_others(self, own: Kept) -> bool:
+        """Those who stand in the way of what is promised; False if that is not only running jobs."""
+        self._within = np.array(sorted({index for index, _holder in own.parts}), np.int64)
+        ends = self._ends()
+        numbers = [number for number, ends_at in ends.items() if ends_at <= own.start_at]
+        if not numbers or self._suffices([]) or not self._suffices(numbers):
+            return False
+        self.start_at = own.start_at
+        self._choose(numbers, ends)
+        return True
+
+    def _choose(self, numbers: list[int], ends: Mapping[int, float]) -> None:
         numbers.sort(key=lambda number: (-ends[number], number))
         self.numbers = self._fewest(numbers) if len(numbers) <= MINIMISE_MAX else numbers
+
+    def _fits(self, table: NodeTable) -> bool:
+        return place(table, self._request, self._view.snapshot.eligibility, within=self._within) is not None
 
     def _ends(self) -> dict[int, float]:
         """When each job on a node that could serve gives back what it has there."""
         ends: dict[int, float] = {}
         rows = self._view.table.rows
-        for index in self._view.snapshot.eligibility.nodes(self._request).tolist():
+        nodes = self._view.snapshot.eligibility.nodes(self._request) if self._within is None else self._within
+        for index in nodes.tolist():
             for number, holder in rows[index].holders.items():
                 ends[number] = max(ends.get(number, 0.0), holder.ends_at)
         return ends
@@ -80,25 +107,25 @@ class Room:
     def _suffices(self, numbers: Iterable[int]) -> bool:
         table = self._view.table.fork()
         for number in numbers:
-            release(table, self._request, self._view, number)
-        return place(table, self._request, self._view.snapshot.eligibility) is not None
+            release(table, self._view, number)
+        return self._fits(table)
 
     def _fewest(self, numbers: list[int]) -> list[int]:
         """Without those that need not end; latest ends are spared first."""
-        table, request, eligibility = self._view.table.fork(), self._request, self._view.snapshot.eligibility
+        table = self._view.table.fork()
         for number in numbers:
-            release(table, request, self._view, number)
+            release(table, self._view, number)
         kept = []
         for number in numbers:
             back = _charge_again(table, self._view, number)
-            if place(table, request, eligibility) is None:
+            if not self._fits(table):
                 for index in back:
                     table.release(index, number)
                 kept.append(number)
         return kept
 
 
-def release(table: NodeTable, request: Request, view: View, number: int) -> None:
+def release(table: NodeTable, view: View, number: int) -> None:
     """The job is gone from every node."""
     for index in _nodes_of(view, number):
         table.release(index, number)

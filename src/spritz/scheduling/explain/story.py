@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spritz.model.explain import Limit
     from spritz.model.job import Job
-    from spritz.scheduling.explain.view import View
+    from spritz.scheduling.explain.view import Kept, View
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
 
@@ -40,8 +40,8 @@ def explain(view: View, job: Job) -> Explanation:
     views = tuple(partition_view(view, request, own) for request in requests)
     when = expected(view, record)
     rules = limits(view, job, record, requests)
-    room = _room(view, record, requests)
     who = ahead(view, record) if record.entries and when.sure != "now" else Ahead()
+    room = _room(view, record, requests, own if who.count else None)
     verdict = _verdict(reason, when, over=reason in LIMIT_REASONS and over_own(view, record))
     whom = blockers(view, record, room) if verdict == "waits" else ()
     limited = any(rule.holds for rule in rules)
@@ -106,10 +106,12 @@ def requests_of(view: View, record: JobRecord) -> tuple[Request, ...]:
     return tuple(resolve(record.spec, home, snapshot.settings) for home in homes)
 
 
-def _room(view: View, record: JobRecord, requests: Sequence[Request]) -> Room | None:
-    """Of the partition where it could start first; None if it does not wait for room."""
+def _room(view: View, record: JobRecord, requests: Sequence[Request], own: Kept | None) -> Room | None:
+    """Of the partition where it could start first; None if it does not wait for room. `own`: what it is promised."""
     if not record.entries or record.id in view.starts or record.id in view.preemptions:
         return None
+    if own is not None:
+        return Room(view, own.request, own)
     rooms = [Room(view, request) for request in requests if not request.refusal]
     return min(rooms, key=lambda room: (room.start_at, len(room.numbers)), default=None)
 
