@@ -161,6 +161,7 @@ _SPECIAL: dict[str, Callable[[LoadedConfig], tuple[str, str]]] = {
     "PowerPlugin": _or("PowerPlugin", ""),
     "PriorityFlags": _or("PriorityFlags", ""),
     "PrologEpilogTimeout": _timeout("PrologEpilogTimeout"),
+    "PrologFlags": lambda config: ("PrologFlags", ",".join(config.cluster.prolog_flags) or NULL),
     "PrologTimeout": _timeout("PrologTimeout"),
     "SrunPortRange": _or("SrunPortRange", "0-0"),
     "SuspendTime": _suspend_time,

@@ -58,6 +58,8 @@ def shown(directory: Path, text: str) -> dict[str, str]:
         ("", "SLURM_VERSION", "25.05.0"),
         ("", "MaxNodeCount", "4"),
         ("", "ClusterName", "c"),
+        ("PrologFlags=Contain", "PrologFlags", "Alloc,Contain"),
+        ("", "PrologFlags", "(null)"),
     ],
 )
 def test_show_config_has_slurm_s_forms(tmp_path: Path, text: str, key: str, expected: str) -> None:
