@@ -93,7 +93,7 @@ def test_what_the_configuration_fills_is_used(record: type[msgspec.Struct]) -> N
 def test_a_key_whose_fields_are_only_shown_is_not_called_done() -> None:
     later = {name for name, why in _SHOWN.items() if why == "later: warned of"}
     assert later == {"Partition.alternate"}
-    for name in ("PartitionName.Alternate", "gres.conf.Links"):
+    for name in ("PartitionName.Alternate",):
         assert not status.is_done(name)
 
 
