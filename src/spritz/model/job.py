@@ -141,6 +141,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: --switches: on no more leaf switches than these, for which it waits so long (None: as long as max_switch_wait)
     switches: int | None = None
     switch_wait_seconds: int | None = None
+    #: --segment: so many nodes each lie in one block
+    segment: int | None = None
     sharing: Sharing = Sharing.DEFAULT
     distribution: str = ""
     # -- time

@@ -102,6 +102,8 @@ class Request(Struct, frozen=True, kw_only=True):
     flat: bool
     #: most leaf switches (0: any number)
     switches: int
+    #: so many nodes each lie on one leaf (1: any)
+    segment: int
     #: nodes are the job's alone
     whole: bool
     #: 0: own CPUs; n: CPUs may be shared by n jobs of the partition
@@ -210,8 +212,9 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         exclude=spec.exclude,
         contiguous=spec.contiguous,
         spread=spec.spread,
-        flat=not spec.switches and _is_flat(spec, partition, settings),
+        flat=not spec.switches and not spec.segment and _is_flat(spec, partition, settings),
         switches=spec.switches or 0,
+        segment=spec.segment or 1,
         whole=whole,
         share_rows=share_rows,
         user_exclusive=user_exclusive,

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spritz.model.topology import Switch, Topology
+from spritz.model.topology import Block, Switch, Topology
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 TREE = Topology(
@@ -120,3 +120,34 @@ def test_a_node_knows_its_place() -> None:
     assert TREE.address("n1") == ("top.t0.s0.n1", "switch.switch.switch.node")
     assert TREE.address("n6") == ("top..s2.n6", "switch.switch.switch.node")
     assert Topology().address("n1") == ("n1", "node")
+
+
+BLOCKS = Topology(
+    kind="block",
+    name="default",
+    blocks=(
+        Block(name="b0", nodes="n[1-2]"),
+        Block(name="b1", nodes="n[3-4]"),
+        Block(name="b2", nodes="n[5-6]"),
+        Block(name="b3", nodes="n[7-8]"),
+    ),
+    block_sizes=(2, 4),
+)
+
+
+def test_blocks_are_filled_before_the_next_is_broken() -> None:
+    assert nodes_for(site_of(BLOCKS), "n3", nodes=1) == "n4"
+    assert nodes_for(site_of(BLOCKS), "n3", nodes=2) == "n1 n2"
+
+
+def test_blocks_that_belong_together_come_together() -> None:
+    """n[1-4] and n[5-8] are the blocks of four: one of them holds the job, though n4 comes before it."""
+    assert nodes_for(site_of(BLOCKS), "n2", nodes=4) == "n5 n6 n7 n8"
+    assert nodes_for(site_of(BLOCKS), "n2 n5", nodes=4) == "n3 n4 n7 n8"
+
+
+def test_segments_lie_in_one_block_each() -> None:
+    assert nodes_for(site_of(BLOCKS), "n2 n5", nodes=4, segment=2) == "n3 n4 n7 n8"
+    assert nodes_for(site_of(BLOCKS), "n2 n4 n5", nodes=4, segment=2) == ""
+    assert nodes_for(site_of(BLOCKS), "n2 n4 n5", nodes=4, segment=1) != ""
+    assert nodes_for(site_of(BLOCKS), "n1", nodes=2, segment=2, node_list=("n4",)) == "n3 n4"

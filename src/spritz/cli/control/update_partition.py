@@ -56,14 +56,14 @@ REFUSED = {
     "CpuBind": "set it in slurm.conf and reconfigure",
     "DenyGroups": "set AllowGroups",
     "Exclusive": "use OverSubscribe or ExclusiveUser",
-    "ExclusiveTopo": "there is no topology",
+    "ExclusiveTopo": "a job never has a segment of the network to itself",
     "JobDefaults": "use DefCpuPerGPU and DefMemPerGPU",
     "PowerDownOnIdle": "power saving is not built",
     "ResumeTimeout": "power saving is not built",
     "SelectTypeParameters": "resources are counted alike in all partitions",
     "SuspendTime": "power saving is not built",
     "SuspendTimeout": "power saving is not built",
-    "Topology": "there is no topology",
+    "Topology": "there is one topology for all partitions",
     "TRESBillingWeights": "billing is not built",
 }
 _OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}

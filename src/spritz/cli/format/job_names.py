@@ -253,7 +253,7 @@ NAMES: dict[str, Field] = {
     "resvports": _no("RESV_PORTS", _NO_PORTS),
     "schednodes": LETTERS["Y"],
     "sct": LETTERS["z"],
-    "segmentsize": _fixed("SEGMENT_SIZE", NA),
+    "segmentsize": Field("SEGMENT_SIZE", ("spec.segment",), lambda now, value: str(value) if value else NA),
     "siblingsactive": _fixed("ACTIVE_SIBLINGS", "NA"),
     "siblingsactiveraw": _fixed("ACTIVE_SIBLINGS_RAW", "NA"),
     "siblingsviable": _fixed("VIABLE_SIBLINGS", "NA"),

@@ -281,6 +281,7 @@ def _request(job: Job) -> Json:
     return {
         "contiguous": spec.contiguous,
         "maximum_switch_wait_time": spec.switch_wait_seconds or 0,
+        "segment_size": spec.segment or 0,
         "required_switches": spec.switches or 0,
         "core_spec": spec.core_spec if spec.core_spec is not None else 65534,
         "cores_per_socket": number(spec.cores_per_socket),
@@ -382,7 +383,6 @@ _ABSENT: Json = {
     "power": Shared({"flags": []}),
     "profile": ("NOT_SET",),
     "reboot": False,
-    "segment_size": 0,
     "selinux_context": "",
     "sockets_per_board": 0,
     "thread_spec": 32766,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: refusals that several rows share
 _HET = "heterogeneous jobs are not built yet"
 _ACCOUNTING = "accounting is not built yet"
-_TOPOLOGY = "topology is not built yet"
+_SEGMENTS = "segments lie as near to each other as they can, and no other way is built"
 _CONTAINER = "containers are not built yet"
 _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"
@@ -114,9 +114,9 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("prefer", "", "features", "features of nodes that are taken first")),
     ("bas", Row("cluster-constraint", "", "features", refused=_CLUSTERS)),
     ("bas", Row("switches", "", "count[@time]", "on no more leaf switches, waiting so long for them")),
-    ("bas", Row("segment", "", "nodes", refused=_TOPOLOGY)),
-    ("bas", Row("consolidate-segments", "", "", refused=_TOPOLOGY)),
-    ("bas", Row("spread-segments", "", "", refused=_TOPOLOGY)),
+    ("bas", Row("segment", "", "nodes", "so many nodes at a time in one block")),
+    ("bas", Row("consolidate-segments", "", "", refused=_SEGMENTS)),
+    ("bas", Row("spread-segments", "", "", refused=_SEGMENTS)),
     ("bas", Row("distribution", "m", "type", "block, cyclic, plane=size, arbitrary")),
     ("bas", Row("network", "", "type", refused=_SWITCH)),
     ("s", Row("cpu-bind", "", "type", "bind tasks to CPUs")),

@@ -455,6 +455,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "spread-job": _flag("spread"),
     "contiguous": _flag("contiguous"),
     "switches": _switches,
+    "segment": _count("segment", "segment"),
     "extra-node-info": _shape,
     "sockets-per-node": _count("sockets_per_node", "sockets-per-node"),
     "cores-per-socket": _count("cores_per_socket", "cores-per-socket"),

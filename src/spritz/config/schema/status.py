@@ -87,7 +87,7 @@ DONE: frozenset[str] = (
     | _prefixed("DownNodes", "DownNodes Reason State")
     | _prefixed("NodeSet", "NodeSet Feature Nodes")
     | _prefixed("gres.conf", "Cores Count File Flags Links MultipleFiles Name NodeName Type")
-    | _prefixed("topology.conf", "LinkSpeed Nodes SwitchName Switches")
+    | _prefixed("topology.conf", "BlockName BlockSizes LinkSpeed Nodes SwitchName Switches")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
     | _prefixed("slurmdbd.conf", _DATABASE)
@@ -113,7 +113,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "SchedulerType": frozenset({"sched/backfill", "sched/builtin"}),
     "SelectType": frozenset({"select/cons_tres", "select/cons_res", "select/linear"}),
     "TaskPlugin": frozenset({"task/none", "task/affinity", "task/cgroup"}),
-    "TopologyPlugin": frozenset({"topology/flat", "topology/default", "topology/none", "topology/tree"}),
+    "TopologyPlugin": frozenset({"topology/flat", "topology/default", "topology/none", "topology/tree", "topology/block"}),
     "TopologyParam": frozenset({"TopoOptional"}),
     "PrEpPlugins": frozenset({"prep/script"}),
     "LaunchType": frozenset({"launch/slurm"}),

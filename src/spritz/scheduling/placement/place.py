@@ -5,6 +5,7 @@ Source: sbatch(1); select/cons_tres.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -166,6 +167,10 @@ def _place_in_leaves(
 ) -> Allocation | None:
     nodes, target = able.choice.nodes, target_of(request)
     leaf_of = fabric.leaf_of[nodes]
+    if request.segment > 1:
+        able = _in_segments(able, fabric, request.segment, required)
+        nodes = able.choice.nodes
+        leaf_of = fabric.leaf_of[nodes]
     room = Room(fabric, nodes, able.tasks, able.gpus, target)
     must = sorted({int(fabric.leaf_of[index]) for index in required})
     for leaves in islice(leaf_sets(fabric, room, target, must, request.switches), LEAF_SETS_MAX):
@@ -178,9 +183,24 @@ def _place_in_leaves(
             for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], exact=True)
         ]
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
-        if allocation is not None:
+        if allocation is not None and (request.segment == 1 or _is_segmented(table, allocation, fabric, request)):
             return allocation
     return None
+
+
+def _in_segments(able: _Able, fabric: Fabric, segment: int, required: frozenset[int]) -> _Able:
+    """Of each leaf as many nodes as make whole segments: required ones first, else the first."""
+    leaves: dict[int, list[int]] = {}
+    for position in sorted(range(len(able.choice.nodes)), key=lambda at: int(able.choice.nodes[at]) not in required):
+        leaves.setdefault(int(fabric.leaf_of[able.choice.nodes[position]]), []).append(position)
+    kept = np.array(sorted(at for some in leaves.values() for at in some[: len(some) // segment * segment]), np.int64)
+    return _Able(Choice(able.choice.nodes[kept], able.choice.groups), able.tasks[kept], able.gpus[kept], exact=True)
+
+
+def _is_segmented(table: NodeTable, allocation: Allocation, fabric: Fabric, request: Request) -> bool:
+    """Do the nodes on each leaf make whole segments?"""
+    counts = Counter(int(fabric.leaf_of[table.index_of[name]]) for name in allocation.names)
+    return not any(count % request.segment for count in counts.values())
 
 
 def _place_among(
