@@ -13,7 +13,10 @@ from spritz.cli.format.columns import Field
 from spritz.cli.options import Row
 
 #: Slurm's commands, in the order of the page
-COMMANDS = ("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct")
+COMMANDS = (
+    *("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct"),
+    "sacctmgr",
+)
 
 INTRODUCTION = """\
 # Compatibility with Slurm

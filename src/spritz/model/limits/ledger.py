@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 #: ("a", association), ("q", QOS), ("qu", QOS, user), ("qa", QOS, account)
-Key = tuple[str, ...] | tuple[str, int]
+Key = tuple[str | int, ...]
 Pairs = Iterable[tuple[str, int]]
 
 

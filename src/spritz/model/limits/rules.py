@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.limits.ledger import Key
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.notation.tres import parse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from spritz.model.limits.ledger import Key
 
 Tres = tuple[tuple[str, int], ...]
 
@@ -115,6 +112,10 @@ class Rules:
             keys += [("q", one), ("qu", one, user), ("qa", one, account)]
         bounded = any(map(_bounds_qos, bounds)) or any(map(_bounds_assoc, chain))
         return Party(chain=tuple(chain), qos=bounds, user=user, account=account, keys=tuple(keys), bounded=bounded)
+
+    def bounds(self, record: Association) -> AssocBounds:
+        """One association of this policy with what it inherits."""
+        return self._of(record)
 
     def _of(self, record: Association) -> AssocBounds:
         known = self._bounds.get(record.id)

@@ -1,0 +1,275 @@
+"""`sacctmgr add`: new accounts, users, associations, QOS, clusters and coordinators.
+
+Source: sacctmgr(1); what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.manager import settings
+from spritz.cli.manager.words import Word, match
+from spritz.cli.silent import Silent
+from spritz.model.limits.records import Account, Association, Coordinator, Qos, Record, User, WcKey
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.manager.commit import Edit
+    from spritz.model.limits.records import Book
+
+
+class Asked:
+    """Names, what belongs to the new records themselves, and settings of their associations."""
+
+    def __init__(self, words: list[Word], context: Context, own: tuple[str, ...]) -> None:
+        self.names: list[str] = []
+        self.own: dict[str, str] = {}
+        self.rest: list[Word] = []
+        self._context = context
+        for word in words:
+            if word.key in ("", "name", "names"):
+                self.names += word.values
+                continue
+            known = match(word.key, own, 3) if word.op == "=" else None
+            if known is not None and settings.ASSOCIATION.get(word.key) is None:
+                self.own[known.removesuffix("s") if known not in ("users",) else "user"] = word.value
+            else:
+                self.rest.append(word)
+
+    def list(self, name: str) -> list[str]:
+        """A list among the records' own values."""
+        return [item.strip() for item in self.own.get(name, "").split(",") if item.strip()]
+
+    def association(self, **fields: object) -> Association:
+        """One with these settings. Raises Silent after sacctmgr's lines for a word that is none."""
+        self.shown: dict[str, str] = {}
+        made = _set(Association(id=0, cluster="", account=""), self.rest, self.shown, self._context)
+        assert isinstance(made, Association)
+        from msgspec.structs import replace
+
+        return replace(made, **fields)
+
+
+def _set(record: settings.Target, words: list[Word], shown: dict[str, str], context: Context) -> settings.Target:
+    try:
+        return settings.apply(record, words, shown)
+    except settings.Unknown as error:
+        context.err(f" Unknown option: {error.message}\n Use keyword 'where' to modify condition\n")
+        raise Silent from error
+
+
+def clusters_of(book: Book, wanted: list[str], context: Context) -> list[str]:
+    """The named clusters, or all. Raises Silent where one is unknown."""
+    known = [one.name for one in book.clusters]
+    for name in wanted:
+        if name not in known:
+            context.err(f" This cluster '{name}' doesn't exist.\n        Contact your admin to add it to accounting.\n")
+            raise Silent
+    if not known:
+        context.err("  Can't add accounts: there are no clusters in the database yet\n")
+        raise Silent
+    return wanted or known
+
+
+def accounts(book: Book, words: list[Word], context: Context) -> Edit:
+    """`add account`."""
+    asked = Asked(words, context, ("clusters", "parent", "description", "organization"))
+    sample = asked.association()
+    if not asked.names:
+        context.err(" Need name of account to add.\n")
+        raise Silent
+    parent = asked.own.get("parent", "root").lower()
+    if parent not in {one.name for one in book.accounts}:
+        context.err(f" Parent account '{parent}' doesn't exist.\n        Contact your admin to add this account.\n")
+        raise Silent
+    clusters = clusters_of(book, asked.list("cluster"), context)
+    known = {one.name for one in book.accounts}
+    there = {(one.cluster, one.account) for one in book.associations if not one.user}
+    names = [name.lower() for name in dict.fromkeys(asked.names)]
+    puts: list[Record] = []
+    lines: list[str] = []
+    new = [name for name in names if name not in known]
+    for name in new:
+        organization = asked.own.get("organization") or (parent if parent != "root" else name)
+        puts.append(Account(name=name, description=asked.own.get("description") or name, organization=organization))
+    if new:
+        lines += [" Adding Account(s)", *(f"  {name}" for name in new), " Settings"]
+        lines += [f"  Description     = {asked.own.get('description') or 'Account Name'}"]
+        lines += [f"  Organization    = {asked.own.get('organization') or 'Parent/Account Name'}"]
+    from msgspec.structs import replace
+
+    wanted = [(cluster, name) for name in names for cluster in clusters if (cluster, name) not in there]
+    lost = [cluster for cluster, _ in wanted if (cluster, parent) not in there]
+    if lost:
+        context.err(f" Parent account '{parent}' is not on cluster '{lost[0]}'\n")
+        raise Silent
+    if wanted:
+        lines.append(" Associations")
+        for number, (cluster, name) in enumerate(wanted, 1):
+            puts.append(replace(sample, id=-number, cluster=cluster, account=name, parent=parent))
+            lines.append(f"  A = {name:<10} C = {cluster:<10}")
+        lines.append(" Settings")
+        lines += [f"  {title:<13} = {value}" for title, value in asked.shown.items()]
+        lines.append(f"  Parent        = {parent}")
+    if not puts:
+        return " Nothing new added.\n", [], []
+    return "\n".join(lines) + "\n", puts, []
+
+
+def users(book: Book, words: list[Word], context: Context) -> Edit:
+    """`add user`."""
+    own = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
+    asked = Asked(words, context, own)
+    sample = asked.association()
+    if not asked.names:
+        context.err(" Need name of user to add.\n")
+        raise Silent
+    clusters = clusters_of(book, asked.list("cluster"), context)
+    names, default = list(dict.fromkeys(asked.names)), asked.own.get("defaultaccount", "").lower()
+    wanted = [name.lower() for name in asked.list("account")]
+    if default and default not in wanted:
+        wanted.append(default)
+    keys = asked.list("wckey")
+    if not wanted and not keys:
+        context.err(" Need name of account to add user to.\n")
+        raise Silent
+    on = {(one.cluster, one.account) for one in book.associations if not one.user}
+    puts: list[Record] = []
+    lines: list[str] = []
+    for account in wanted:
+        if account not in {one.name for one in book.accounts}:
+            context.err(
+                f" This account '{account}' doesn't exist.\n        Contact your admin to add this account.\n"
+                " No associations or wckeys created.\n"
+            )
+            raise Silent
+    known = {one.name: one for one in book.users}
+    new = [name for name in names if name not in known]
+    level = admin_level(asked.own.get("adminlevel", "None"), context)
+    puts += [User(name=name, admin=level, default_wckey=keys[0] if keys else "") for name in new]
+    if new:
+        lines += [" Adding User(s)", *(f"  {name}" for name in new)]
+        said = [("Default Account", default)] if default else []
+        said += [("Admin Level", level)] if "adminlevel" in asked.own else []
+        if said:
+            lines += [" Settings =", *(f"  {title:<15} = {value}" for title, value in said)]
+    from msgspec.structs import replace
+
+    there = {(one.cluster, one.account, one.user, one.partition) for one in book.associations}
+    defaults = {(one.cluster, one.user) for one in book.associations if one.user and one.is_default}
+    number = 0
+    listed: list[str] = []
+    for name in names:
+        for account in sorted(wanted):
+            for cluster in clusters:
+                for partition in asked.list("partition") or [""]:
+                    if (cluster, account) not in on or (cluster, account, name, partition) in there:
+                        continue
+                    number += 1
+                    first = (cluster, name) not in defaults and account == (default or wanted[0])
+                    if first:
+                        defaults.add((cluster, name))
+                    made = replace(sample, id=-number, cluster=cluster, account=account, user=name)
+                    puts.append(replace(made, partition=partition, is_default=first))
+                    part = f" P = {partition:<10}" if partition else ""
+                    listed.append(f"  U = {name:<9} A = {account:<10} C = {cluster:<10}{part}")
+    if listed:
+        lines += [" Associations =", *listed]
+        if asked.shown:
+            lines += [" Non Default Settings", *(f"  {title:<13} = {text}" for title, text in asked.shown.items())]
+    old = {(one.cluster, one.name, one.user) for one in book.wckeys}
+    more = [WcKey(cluster=c, name=k, user=n) for n in names for k in keys for c in clusters if (c, k, n) not in old]
+    puts += more
+    if more:
+        lines += [" WCKeys =", *(f"  U = {one.user:<9} W = {one.name:<10} C = {one.cluster:<10}" for one in more)]
+    if not puts:
+        return " Nothing new added.\n", [], []
+    return "\n".join(lines) + "\n", puts, []
+
+
+def admin_level(text: str, context: Context) -> str:
+    """None, Operator or Administrator. Raises Silent."""
+    known = match(text.lower(), ("none", "operator", "administrator"), 1)
+    if known is None or not text:
+        context.err(f" Bad AdminLevel '{text}'\n")
+        raise Silent
+    return known.capitalize()
+
+
+def qos(book: Book, words: list[Word], context: Context) -> Edit:
+    """`add qos`."""
+    asked = Asked(words, context, ())
+    if not asked.names:
+        context.err(" Need name of qos to add.\n")
+        raise Silent
+    shown: dict[str, str] = {}
+    known = {one.name for one in book.qos}
+    from msgspec.structs import replace
+
+    sample = _set(Qos(name="x"), asked.rest, shown, context)
+    assert isinstance(sample, Qos)
+    new = [name.lower() for name in dict.fromkeys(asked.names) if name.lower() not in known]
+    puts = [replace(sample, name=name, description=sample.description or name) for name in new]
+    if not puts:
+        return " Nothing new added.\n", [], []
+    shown = {"Description": sample.description or new[0], **shown}
+    lines = [" Adding QOS(s)", *(f"  {name}" for name in new), " Settings"]
+    lines += [f"  {title:<14} = {value}" for title, value in shown.items()]
+    return "\n".join(lines) + "\n", list(puts), []
+
+
+def clusters(book: Book, words: list[Word], context: Context) -> Edit:
+    """`add cluster`: its tree's root."""
+    asked = Asked(words, context, ())
+    sample = asked.association()
+    if not asked.names:
+        context.err(" Need name of cluster to add.\n")
+        raise Silent
+    from msgspec.structs import replace
+
+    known = {one.cluster for one in book.associations}
+    new = [name.lower() for name in dict.fromkeys(asked.names) if name.lower() not in known]
+    if not new:
+        for name in asked.names:
+            context.out(f" This cluster {name} already exists.  Not adding.\n")
+        return "", [], []
+    puts: list[Record] = []
+    if not any(one.name == "root" for one in book.accounts):
+        puts.append(Account(name="root", description="default root account", organization="root"))
+    if not any(one.name == "root" for one in book.users):
+        puts.append(User(name="root", admin="Administrator"))
+    if not any(one.name == "normal" for one in book.qos):
+        puts.append(Qos(name="normal", description="Normal QOS default"))
+    for number, name in enumerate(new):
+        own = sample.qos if sample.qos is not None else "normal"
+        puts.append(replace(sample, id=-2 * number - 1, cluster=name, account="root", qos=own))
+        user = Association(id=-2 * number - 2, cluster=name, account="root", user="root", is_default=True)
+        puts.append(user)
+    lines = [" Adding Cluster(s)", *(f"  Name           = {name}" for name in new)]
+    if asked.shown:
+        lines += [" Setting", " Default Limits", *(f"  {title:<13} = {text}" for title, text in asked.shown.items())]
+    return "\n".join(lines) + "\n", puts, []
+
+
+def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
+    """`add coordinator`."""
+    asked = Asked(words, context, ("accounts",))
+    wanted = [name.lower() for name in asked.list("account")]
+    if not asked.names or not wanted:
+        context.err(" You need to specify a user and an account to add a coordinator.\n")
+        raise Silent
+    accounts_known, users_known = {one.name for one in book.accounts}, {one.name for one in book.users}
+    for name in wanted:
+        if name not in accounts_known:
+            context.err(f" You specified a non-existant account '{name}'\n")
+            raise Silent
+    for name in asked.names:
+        if name not in users_known:
+            context.err(f" You specified a non-existant user '{name}'\n")
+            raise Silent
+    there = {(one.account, one.user) for one in book.coordinators}
+    puts = [Coordinator(account=a, user=u) for a in wanted for u in asked.names if (a, u) not in there]
+    if not puts:
+        return " Nothing new added.\n", [], []
+    lines = [" Adding Coordinator User(s)", *(f"  {name}" for name in asked.names)]
+    lines += [" To Account(s) and all sub-accounts", *(f"  {name}" for name in wanted)]
+    return "\n".join(lines) + "\n", list(puts), []

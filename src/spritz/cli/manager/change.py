@@ -1,0 +1,312 @@
+"""`sacctmgr modify` and `delete`.
+
+Source: sacctmgr(1); what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from spritz.cli.manager import settings
+from spritz.cli.manager.add import admin_level
+from spritz.cli.manager.words import Conditions, Word, match
+from spritz.cli.silent import Silent
+from spritz.model.limits.records import Association, Record
+from spritz.model.limits.rules import Rules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.manager.commit import Edit
+    from spritz.model.limits.records import Book
+
+
+def selected(book: Book, asked: Conditions, *, users: bool | None) -> list[Association]:
+    """Associations of users, of accounts, or of both (None), that the conditions name."""
+    wanted_users = asked.users + (asked.names if users else [])
+    wanted_accounts = [name.lower() for name in asked.accounts + (asked.names if users is False else [])]
+    found = []
+    for one in book.associations:
+        if users is not None and bool(one.user) is not users:
+            continue
+        if asked.clusters and one.cluster not in asked.clusters:
+            continue
+        if wanted_users and one.user not in wanted_users:
+            continue
+        if wanted_accounts and one.account not in wanted_accounts:
+            continue
+        if asked.partitions is not None and one.partition not in asked.partitions:
+            continue
+        if asked.parents and one.parent not in asked.parents:
+            continue
+        if asked.qos and not set((one.qos or "").split(",")) & set(asked.qos):
+            continue
+        found.append(one)
+    return found
+
+
+def _line(one: Association) -> str:
+    if not one.user:
+        return (
+            f"  C = {one.cluster:<10} A = {one.account} of {one.parent}" if one.parent else f"  C = {one.cluster:<10}"
+        )
+    part = f" P = {one.partition}" if one.partition else ""
+    return f"  C = {one.cluster:<10} A = {one.account:<20} U = {one.user:<9}{part}"
+
+
+def _changed(book: Book, targets: list[Association], words: list[Word], context: Context) -> list[Association]:
+    rules: dict[str, Rules] = {}
+    made = []
+    for one in targets:
+        if one.cluster not in rules:
+            from spritz.model.limits.records import Policy
+
+            mine = tuple(other for other in book.associations if other.cluster == one.cluster)
+            rules[one.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
+        inherited = ",".join(sorted(rules[one.cluster].bounds(one).qos))
+        made.append(apply(one, words, context, inherited))
+    return made
+
+
+def apply(record: Association, words: list[Word], context: Context, inherited: str = "") -> Association:
+    """Raises Silent after sacctmgr's lines for a word that is none."""
+    try:
+        found = settings.apply(record, words, {}, inherited)
+    except settings.Unknown as error:
+        context.err(f" Unknown option: {error.message}\n Use keyword 'where' to modify condition\n")
+        raise Silent from error
+    assert isinstance(found, Association)
+    return found
+
+
+def _split(words: list[Word], own: tuple[str, ...]) -> tuple[dict[str, Word], list[Word]]:
+    mine: dict[str, Word] = {}
+    rest = []
+    for word in words:
+        known = match(word.key, own, 4) if word.key not in settings.ASSOCIATION else None
+        if known is not None:
+            mine[known] = word
+        else:
+            rest.append(word)
+    return mine, rest
+
+
+def modify_users(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+    """`modify user`."""
+    own, rest = _split(words, ("adminlevel", "defaultaccount", "defaultwckey"))
+    targets = selected(book, asked, users=True)
+    lines: list[str] = []
+    puts: dict[object, Record] = {}
+    names = {one.user for one in targets}
+    people = [one for one in book.users if one.name in names or one.name in asked.names + asked.users]
+    if "adminlevel" in own or "defaultwckey" in own:
+        for one in people:
+            new = replace(one, default_wckey=own["defaultwckey"].value) if "defaultwckey" in own else one
+            if "adminlevel" in own:
+                new = replace(new, admin=admin_level(own["adminlevel"].value, context))
+            puts[one.name] = new
+    if "defaultaccount" in own:
+        account = own["defaultaccount"].value.lower()
+        for person in people:
+            theirs = [one for one in book.associations if one.user == person.name and not one.partition]
+            theirs += [one for one in book.associations if one.user == person.name and one.partition]
+            clusters = {one.cluster for one in theirs if not asked.clusters or one.cluster in asked.clusters}
+            for cluster in clusters:
+                here = [one for one in theirs if one.cluster == cluster]
+                chosen = next((one for one in here if one.account == account), None)
+                if chosen is None:
+                    context.err(
+                        f" Can't modify because these users aren't associated with new default account '{account}'...\n"
+                        f"  U = {person.name:<9} C = {cluster:<10}\n"
+                    )
+                    raise Silent
+                for each in here:
+                    if each.is_default is not (each is chosen):
+                        puts[each.id] = replace(each, is_default=each is chosen)
+    if own and people:
+        lines += [" Modified users...", *(f"  {one.name}" for one in people)]
+    if rest and targets:
+        made = _changed(book, targets, rest, context)
+        for new_one in made:
+            old = puts.get(new_one.id)
+            kept = old.is_default if isinstance(old, Association) else new_one.is_default
+            puts[new_one.id] = replace(new_one, is_default=kept)
+        lines += [" Modified user associations...", *map(_line, targets)]
+    if not puts:
+        return " Nothing modified\n", [], []
+    return "\n".join(lines) + "\n", list(puts.values()), []
+
+
+def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+    """`modify account`."""
+    own, rest = _split(words, ("description", "organization", "parent"))
+    targets = [one for one in selected(book, asked, users=False) if one.account != "root" or "root" in asked.names]
+    lines: list[str] = []
+    puts: dict[object, Record] = {}
+    if "description" in own or "organization" in own:
+        names = {one.account for one in targets}
+        found = [one for one in book.accounts if one.name in names]
+        for one in found:
+            new = replace(one, description=own["description"].value) if "description" in own else one
+            puts[one.name] = replace(new, organization=own["organization"].value) if "organization" in own else new
+        if found:
+            lines += [" Modified accounts...", *(f"  {one.name}" for one in found)]
+    if "parent" in own:
+        parent = own["parent"].value.lower()
+        if parent not in {one.name for one in book.accounts}:
+            context.err(f" Parent account '{parent}' doesn't exist.\n")
+            raise Silent
+        targets = [replace(one, parent=parent) for one in targets if one.account != "root"]
+        puts.update((one.id, one) for one in targets)
+    if rest and targets:
+        puts.update((one.id, one) for one in _changed(book, targets, rest, context))
+    if (rest or "parent" in own) and targets:
+        lines += [" Modified account associations...", *map(_line, targets)]
+    if not puts:
+        return " Nothing modified\n", [], []
+    return "\n".join(lines) + "\n", list(puts.values()), []
+
+
+def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+    """`modify qos`."""
+    puts: list[Record] = []
+    for one in book.qos:
+        if not asked.names or one.name in [name.lower() for name in asked.names]:
+            try:
+                puts.append(settings.apply(one, words, {}))
+            except settings.Unknown as error:
+                context.err(f" Unknown option: {error.message}\n Use keyword 'where' to modify condition\n")
+                raise Silent from error
+    if not puts:
+        return " Nothing modified\n", [], []
+    names = [f"  {one.name}" for one in puts if not isinstance(one, Association) and hasattr(one, "name")]
+    return "\n".join([" Modified qos...", *names]) + "\n", puts, []
+
+
+def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
+    """`modify cluster`: limits of the tree's root."""
+    names = asked.names + asked.clusters
+    targets = [
+        one
+        for one in book.associations
+        if one.account == "root" and not one.user and (not names or one.cluster in names)
+    ]
+    if not targets:
+        return " Nothing modified\n", [], []
+    made = _changed(book, targets, words, context)
+    lines = [" Modified cluster defaults for associations...", *(f"  {one.cluster}" for one in made)]
+    return "\n".join(lines) + "\n", list(made), []
+
+
+def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
+    """`delete user`: all of a user's associations take the user along."""
+    doomed: list[Record] = list(selected(book, asked, users=True))
+    gone = {one.id for one in doomed if isinstance(one, Association)}
+    names = set(asked.names + asked.users) or {one.user for one in book.associations if one.id in gone}
+    alone = [
+        one
+        for one in book.users
+        if one.name in names and not any(a.user == one.name and a.id not in gone for a in book.associations)
+    ]
+    if not doomed and not alone:
+        return " Nothing deleted\n", [], []
+    lines: list[str] = []
+    narrow = bool(asked.accounts or asked.clusters or asked.partitions)
+    shown = [one for one in doomed if isinstance(one, Association)]
+    if narrow:
+        lines.append(" Deleting user associations...")
+        for one in shown:
+            part = f" P = {one.partition:<10}" if one.partition else ""
+            lines.append(f"  C = {one.cluster:<10} A = {one.account:<10} U = {one.user:<9}{part}")
+        if alone:
+            lines += [" Deleting users (No Associations)...", *(f"  {one.name}" for one in alone)]
+    else:
+        lines += [" Deleting users...", *(f"  {one.name}" for one in alone)]
+    lost = {one.name for one in alone}
+    doomed += alone
+    doomed += [one for one in book.coordinators if one.user in lost]
+    doomed += [one for one in book.wckeys if one.user in lost]
+    # Whoever loses the default account has another one, if there is any.
+    puts: list[Record] = []
+    for user in {one.user for one in shown if one.is_default} - lost:
+        left = [a for a in book.associations if a.user == user and a.id not in gone]
+        puts += [replace(left[0], is_default=True)] if left else []
+    return "\n".join(lines) + "\n", puts, doomed
+
+
+def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
+    """`delete account`: with all below it."""
+    targets = [one for one in selected(book, asked, users=False) if one.account != "root"]
+    if not targets or not (asked.names or asked.accounts or asked.parents):
+        return " Nothing deleted\n", [], []
+    doomed: dict[int, Association] = {one.id: one for one in targets}
+    grown = True
+    while grown:
+        pairs = {(one.cluster, one.account) for one in doomed.values() if not one.user}
+        more = [
+            one
+            for one in book.associations
+            if one.id not in doomed and ((one.cluster, one.account) in pairs or (one.cluster, one.parent) in pairs)
+        ]
+        doomed.update((one.id, one) for one in more)
+        grown = bool(more)
+    used = sorted({one.account for one in doomed.values()} - {one.account for one in targets})
+    names = {one.account for one in doomed.values()}
+    left = {one.account for one in book.associations if one.id not in doomed}
+    drops: list[Record] = list(doomed.values())
+    drops += [one for one in book.accounts if one.name in names - left]
+    drops += [one for one in book.coordinators if one.account in names - left]
+    homeless = [one for one in doomed.values() if one.user and one.is_default]
+    puts: dict[int, Record] = {}
+    for one in homeless:
+        other = next(
+            (a for a in book.associations if a.user == one.user and a.cluster == one.cluster and a.id not in doomed),
+            None,
+        )
+        if other is not None:
+            puts[other.id] = replace(other, is_default=True)
+    listed = [f"  {name}" for name in sorted({one.account for one in targets})]
+    listed += [f"  {name} (below)" for name in used]
+    return "\n".join([" Deleting accounts...", *listed]) + "\n", list(puts.values()), drops
+
+
+def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
+    """`delete qos`: it is taken out of every list."""
+    names = {name.lower() for name in asked.names}
+    doomed = [one for one in book.qos if one.name in names]
+    if not doomed:
+        return " Nothing deleted\n", [], []
+    puts: list[Record] = []
+    for one in book.associations:
+        kept = [name for name in (one.qos or "").split(",") if name not in names]
+        if one.default_qos in names or len(kept) != len((one.qos or "").split(",")):
+            text = ",".join(kept) if one.qos is not None else None
+            puts.append(replace(one, qos=text, default_qos="" if one.default_qos in names else one.default_qos))
+    lines = [" Deleting QOS(s)...", *(f"  {one.name}" for one in doomed)]
+    return "\n".join(lines) + "\n", puts, list(doomed)
+
+
+def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
+    """`delete cluster`: its tree; its history stays."""
+    names = set(asked.names + asked.clusters)
+    drops: list[Record] = [one for one in book.associations if one.cluster in names]
+    drops += [one for one in book.wckeys if one.cluster in names]
+    if not drops:
+        return " Nothing deleted\n", [], []
+    found = sorted({one.cluster for one in book.associations if one.cluster in names})
+    return "\n".join([" Deleting clusters...", *(f"  {name}" for name in found)]) + "\n", [], drops
+
+
+def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit:
+    """`delete coordinator`."""
+    users, accounts = set(asked.names + asked.users), {name.lower() for name in asked.accounts}
+    doomed = [
+        one
+        for one in book.coordinators
+        if (not users or one.user in users) and (not accounts or one.account in accounts)
+    ]
+    if not doomed or not (users or accounts):
+        return " Nothing deleted\n", [], []
+    lines = [" Removing Coordinators with user name", *(f"  {name}" for name in sorted({one.user for one in doomed}))]
+    lines += [" From Account(s)", *(f"  {name}" for name in sorted({one.account for one in doomed}))]
+    return "\n".join(lines) + "\n", [], list(doomed)

@@ -1,0 +1,242 @@
+"""The columns of sacctmgr's lists: names, widths, and what they show of a row.
+
+A row is a dict of what a line is about: `a` an association, `b` its bounds with what it inherits, `u` a user, `c` an
+account, `q` a QOS, and plain values by name. Source: sacctmgr(1); headings and widths as 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.model.limits.records import SHARES_PARENT
+from spritz.notation import tres
+from spritz.notation.duration import format_duration, format_minutes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Row = dict[str, Any]
+
+
+class Field:
+    """One column."""
+
+    __slots__ = ("show", "title", "width")
+
+    def __init__(self, title: str, width: int, show: Callable[[Row], object]) -> None:
+        self.title = title
+        self.width = width
+        self.show = show
+
+
+def _text(name: str) -> Callable[[Row], object]:
+    return lambda row: row.get(name, "")
+
+
+def _of(part: str, field: str) -> Callable[[Row], object]:
+    return lambda row: getattr(row[part], field) if row.get(part) is not None else None
+
+
+def _minutes(part: str, field: str) -> Callable[[Row], object]:
+    def show(row: Row) -> object:
+        value = getattr(row[part], field) if row.get(part) is not None else None
+        return None if value is None else format_minutes(value)
+
+    return show
+
+
+def _tres(part: str, field: str, only: str = "") -> Callable[[Row], object]:
+    def show(row: Row) -> object:
+        if row.get(part) is None:
+            return None
+        value = getattr(row[part], field)
+        pairs = tres.parse(value) if isinstance(value, str) else value
+        if only:
+            return dict(pairs).get(only)
+        return tres.format(pairs)
+
+    return show
+
+
+def _shares(row: Row) -> object:
+    one = row.get("a")
+    return None if one is None else "parent" if one.shares == SHARES_PARENT else one.shares
+
+
+def _qos(row: Row) -> object:
+    bounds = row.get("b")
+    return None if bounds is None else ",".join(sorted(bounds.qos))
+
+
+def _account(row: Row) -> object:
+    one = row.get("a")
+    if one is None:
+        return row["c"].name if row.get("c") is not None else ""
+    return " " * int(row.get("depth", 0)) + one.account
+
+
+_NOTHING: Callable[[Row], object] = lambda row: None  # noqa: E731 - a column that is always empty
+
+#: the fields of associations, in the order in which abbreviations are looked for
+ASSOCIATION: dict[str, Field] = {
+    "cluster": Field("Cluster", 10, _of("a", "cluster")),
+    "account": Field("Account", 10, _account),
+    "acct": Field("Account", 10, _account),
+    "user": Field("User", 10, _of("a", "user")),
+    "partition": Field("Partition", 10, _of("a", "partition")),
+    "share": Field("Share", 9, _shares),
+    "fairshare": Field("Share", 9, _shares),
+    "priority": Field("Priority", 10, _of("a", "priority")),
+    "grpjobs": Field("GrpJobs", 7, _of("a", "grp_jobs")),
+    "grpjobsaccrue": Field("GrpJobsAccrue", 13, _NOTHING),
+    "grpnodes": Field("GrpNodes", 8, _tres("a", "grp_tres", "node")),
+    "grpcpus": Field("GrpCPUs", 8, _tres("a", "grp_tres", "cpu")),
+    "grpmem": Field("GrpMem", 7, _tres("a", "grp_tres", "mem")),
+    "grptres": Field("GrpTRES", 13, _tres("a", "grp_tres")),
+    "grpsubmit": Field("GrpSubmit", 9, _of("a", "grp_submit")),
+    "grpsubmitjobs": Field("GrpSubmit", 9, _of("a", "grp_submit")),
+    "grpwall": Field("GrpWall", 11, _NOTHING),
+    "grptresmins": Field("GrpTRESMins", 13, _NOTHING),
+    "grpcpumins": Field("GrpCPUMins", 11, _NOTHING),
+    "grptresrunmins": Field("GrpTRESRunMin", 13, _NOTHING),
+    "maxjobs": Field("MaxJobs", 7, _of("b", "max_jobs")),
+    "maxjobsaccrue": Field("MaxJobsAccrue", 13, _NOTHING),
+    "maxnodes": Field("MaxNodes", 8, _tres("b", "per_job", "node")),
+    "maxcpus": Field("MaxCPUs", 8, _tres("b", "per_job", "cpu")),
+    "maxtres": Field("MaxTRES", 13, _tres("b", "per_job")),
+    "maxtresperjob": Field("MaxTRES", 13, _tres("b", "per_job")),
+    "maxtrespernode": Field("MaxTRESPerNode", 14, _tres("b", "per_node")),
+    "maxsubmit": Field("MaxSubmit", 9, _of("b", "max_submit")),
+    "maxsubmitjobs": Field("MaxSubmit", 9, _of("b", "max_submit")),
+    "maxwall": Field("MaxWall", 11, _minutes("b", "max_wall")),
+    "maxtresmins": Field("MaxTRESMins", 13, _NOTHING),
+    "maxcpumins": Field("MaxCPUMins", 11, _NOTHING),
+    "qos": Field("QOS", 20, _qos),
+    "defaultqos": Field("Def QOS", 9, _of("b", "default_qos")),
+    "defqos": Field("Def QOS", 9, _of("b", "default_qos")),
+    "parentname": Field("ParentName", 10, _of("a", "parent")),
+    "id": Field("ID", 6, _of("a", "id")),
+}
+ACCOUNT: dict[str, Field] = {
+    "account": Field("Account", 10, _of("c", "name")),
+    "name": Field("Account", 10, _of("c", "name")),
+    "description": Field("Descr", 20, _of("c", "description")),
+    "organization": Field("Org", 20, _of("c", "organization")),
+    "coordinators": Field("Coord Accounts", 20, _text("coordinators")),
+    **ASSOCIATION,
+} | {"account": Field("Account", 10, _of("c", "name"))}
+USER: dict[str, Field] = {
+    "user": Field("User", 10, _of("u", "name")),
+    "name": Field("User", 10, _of("u", "name")),
+    "defaultaccount": Field("Def Acct", 10, _text("default_account")),
+    "defacct": Field("Def Acct", 10, _text("default_account")),
+    "defaultwckey": Field("Def WCKey", 10, _of("u", "default_wckey")),
+    "adminlevel": Field("Admin", 9, _of("u", "admin")),
+    "coordinators": Field("Coord Accounts", 20, _text("coordinators")),
+    **{name: field for name, field in ASSOCIATION.items() if name != "user"},
+}
+QOS: dict[str, Field] = {
+    "name": Field("Name", 10, _of("q", "name")),
+    "priority": Field("Priority", 10, _of("q", "priority")),
+    "gracetime": Field("GraceTime", 10, lambda row: format_duration(0)),
+    "preempt": Field("Preempt", 10, _NOTHING),
+    "preemptexempttime": Field("PreemptExemptTime", 19, _NOTHING),
+    "preemptmode": Field("PreemptMode", 11, lambda row: "cluster"),
+    "flags": Field("Flags", 40, _of("q", "flags")),
+    "usagethres": Field("UsageThres", 10, _NOTHING),
+    "usagefactor": Field("UsageFactor", 11, lambda row: "1.000000"),
+    "grptres": Field("GrpTRES", 13, _tres("q", "grp_tres")),
+    "grptresmins": Field("GrpTRESMins", 13, _NOTHING),
+    "grptresrunmins": Field("GrpTRESRunMin", 13, _NOTHING),
+    "grpjobs": Field("GrpJobs", 7, _of("q", "grp_jobs")),
+    "grpsubmit": Field("GrpSubmit", 9, _of("q", "grp_submit")),
+    "grpwall": Field("GrpWall", 11, _NOTHING),
+    "maxtres": Field("MaxTRES", 13, _tres("q", "max_tres_pj")),
+    "maxtrespernode": Field("MaxTRESPerNode", 14, _tres("q", "max_tres_pn")),
+    "maxtresmins": Field("MaxTRESMins", 13, _NOTHING),
+    "maxwall": Field("MaxWall", 11, _minutes("q", "max_wall")),
+    "maxtrespu": Field("MaxTRESPU", 13, _tres("q", "max_tres_pu")),
+    "maxtresperuser": Field("MaxTRESPU", 13, _tres("q", "max_tres_pu")),
+    "maxjobspu": Field("MaxJobsPU", 9, _of("q", "max_jobs_pu")),
+    "maxjobsperuser": Field("MaxJobsPU", 9, _of("q", "max_jobs_pu")),
+    "maxsubmitpu": Field("MaxSubmitPU", 11, _of("q", "max_submit_pu")),
+    "maxsubmitjobsperuser": Field("MaxSubmitPU", 11, _of("q", "max_submit_pu")),
+    "maxtrespa": Field("MaxTRESPA", 13, _tres("q", "max_tres_pa")),
+    "maxtresperaccount": Field("MaxTRESPA", 13, _tres("q", "max_tres_pa")),
+    "maxjobspa": Field("MaxJobsPA", 9, _of("q", "max_jobs_pa")),
+    "maxjobsperaccount": Field("MaxJobsPA", 9, _of("q", "max_jobs_pa")),
+    "maxsubmitpa": Field("MaxSubmitPA", 11, _of("q", "max_submit_pa")),
+    "maxsubmitjobsperaccount": Field("MaxSubmitPA", 11, _of("q", "max_submit_pa")),
+    "mintres": Field("MinTRES", 13, _tres("q", "min_tres_pj")),
+    "mintresperjob": Field("MinTRES", 13, _tres("q", "min_tres_pj")),
+    "description": Field("Descr", 20, _of("q", "description")),
+    "id": Field("ID", 6, _of("q", "id")),
+}
+CLUSTER: dict[str, Field] = {
+    "cluster": Field("Cluster", 10, _of("k", "name")),
+    "name": Field("Cluster", 10, _of("k", "name")),
+    "controlhost": Field("ControlHost", 15, _of("k", "host")),
+    "controlport": Field("ControlPort", 12, _of("k", "port")),
+    "rpc": Field("RPC", 5, _text("rpc")),
+    **{name: field for name, field in ASSOCIATION.items() if name != "cluster"},
+}
+PLAIN: dict[str, dict[str, Field]] = {
+    "wckey": {
+        "wckey": Field("WCKey", 10, _of("w", "name")),
+        "cluster": Field("Cluster", 10, _of("w", "cluster")),
+        "user": Field("User", 10, _of("w", "user")),
+    },
+    "tres": {
+        "type": Field("Type", 8, _text("type")),
+        "name": Field("Name", 15, _text("name")),
+        "id": Field("ID", 6, _text("id")),
+    },
+    "transaction": {
+        "time": Field("Time", 19, _text("time")),
+        "action": Field("Action", 20, _of("t", "action")),
+        "actor": Field("Actor", 10, _of("t", "actor")),
+        "where": Field("Where", 20, _of("t", "where")),
+        "info": Field("Info", 20, _of("t", "info")),
+    },
+    "problem": {
+        "cluster": Field("Cluster", 10, _text("cluster")),
+        "account": Field("Account", 10, _text("account")),
+        "user": Field("User", 10, _text("user")),
+        "problem": Field("Problem", 40, _text("problem")),
+    },
+}
+_ASSOC_LIMITS = "share,priority,grpjobs,grpnodes,grpcpus,grpmem,grpsubmit,grpwall,grpcpumins"
+_USER_LIMITS = "maxjobs,maxnodes,maxcpus,maxsubmit,maxwall,maxcpumins,qos,defaultqos"
+#: entity -> (table, what is shown unless format= says otherwise)
+DEFAULTS: dict[str, tuple[dict[str, Field], str]] = {
+    "association": (
+        ASSOCIATION,
+        "cluster,account,user,partition,share,priority,grpjobs,grptres,grpsubmit,grpwall,grptresmins,maxjobs,maxtres,"
+        "maxtrespernode,maxsubmit,maxwall,maxtresmins,qos,defaultqos,grptresrunmins",
+    ),
+    "account": (ACCOUNT, "account,description,organization"),
+    "account withassoc": (
+        ACCOUNT,
+        f"account,description,organization,cluster,parentname,user,{_ASSOC_LIMITS},{_USER_LIMITS}",
+    ),
+    "user": (USER, "user,defaultaccount,adminlevel"),
+    "user withassoc": (
+        USER,
+        f"user,defaultaccount,adminlevel,cluster,account,partition,share,priority,{_USER_LIMITS}",
+    ),
+    "qos": (
+        QOS,
+        "name,priority,gracetime,preempt,preemptexempttime,preemptmode,flags,usagethres,usagefactor,grptres,"
+        "grptresmins,grptresrunmins,grpjobs,grpsubmit,grpwall,maxtres,maxtrespernode,maxtresmins,maxwall,maxtrespu,"
+        "maxjobspu,maxsubmitpu,maxtrespa,maxjobspa,maxsubmitpa,mintres",
+    ),
+    "cluster": (
+        CLUSTER,
+        "cluster,controlhost,controlport,rpc,share,grpjobs,grptres,grpsubmit,maxjobs,maxtres,maxsubmit,maxwall,qos,"
+        "defaultqos",
+    ),
+    "wckey": (PLAIN["wckey"], "wckey,cluster,user"),
+    "tres": (PLAIN["tres"], "type,name,id"),
+    "transaction": (PLAIN["transaction"], "time,action,actor,where,info"),
+    "problem": (PLAIN["problem"], "cluster,account,user,problem"),
+}

@@ -1,0 +1,74 @@
+"""Asking, and sending an edit: sacctmgr's "Would you like to commit changes?".
+
+Source: sacctmgr(1) -i; what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+import select
+
+from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.context import Context
+    from spritz.client.sync import Connection
+
+#: How long one may think about it.
+ASK_SECONDS = 30.0
+#: Attempts, where others change the book at the same moment.
+_ATTEMPTS = 10
+
+#: what an edit says, what it puts and what it drops
+Edit = tuple[str, list[Record], list[Record]]
+
+
+def get_book(connection: Connection, *, transactions: bool = False) -> Book:
+    """All of accounting's policy."""
+    return connection.call(GetBook(transactions=transactions), Book, timeout=60.0)
+
+
+def commit(connection: Connection, context: Context, make: Callable[[Book], Edit], *, at_once: bool) -> int:
+    """Show what `make` makes of the book, ask, and send it; made again if the book has changed meanwhile."""
+    book = get_book(connection)
+    text, puts, drops = make(book)
+    context.out(text)
+    if not puts and not drops:
+        return 1
+    if not at_once and not _agreed(context):
+        context.out(" Changes Discarded\n")
+        return 0
+    for _ in range(_ATTEMPTS):
+        edit = EditBook(version=book.version, puts=tuple(puts), drops=tuple(drops))
+        if not connection.call(edit, BookEdited, timeout=60.0).stale:
+            return 0
+        book = get_book(connection)
+        _, puts, drops = make(book)
+        if not puts and not drops:
+            return 1
+    context.error("others keep changing the accounts; try again")
+    return 1
+
+
+def _agreed(context: Context) -> bool:
+    context.out("Would you like to commit changes? (You have 30 seconds to decide)\n")
+    for _ in range(10):
+        context.out("(N/y): ")
+        context.stdout.flush()
+        try:
+            ready = select.select([context.stdin], [], [], ASK_SECONDS)[0]
+        except (ValueError, OSError):
+            ready = [context.stdin]  # no file behind it
+        if not ready:
+            context.out("timeout\n")
+            return False
+        line = context.stdin.readline()
+        answer = line.strip().lower()
+        if not line or answer in ("n", "no", ""):
+            return False
+        if answer in ("y", "yes"):
+            return True
+        context.out("Y or N please\n")
+    return False

@@ -1,0 +1,244 @@
+"""What may be set of associations and QOS: the words for it, the field that it is, how its value is read and shown.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR ASSOCIATIONS, QOS.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from spritz.cli.manager.words import Word, match
+from spritz.model.errors import SpritzError
+from spritz.model.limits.records import SHARES_PARENT, Association, Qos
+from spritz.notation import tres
+from spritz.notation.errors import NotationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_COUNTS = {"fairshare": "shares", "share": "shares", "shares": "shares"}
+
+#: word -> (field, kind, shown name)
+ASSOCIATION: dict[str, tuple[str, str, str]] = {
+    "fairshare": ("shares", "shares", "Fairshare"),
+    "shares": ("shares", "shares", "Fairshare"),
+    "grpjobs": ("grp_jobs", "count", "GrpJobs"),
+    "grpsubmitjobs": ("grp_submit", "count", "GrpSubmitJobs"),
+    "grptres": ("grp_tres", "tres", "GrpTRES"),
+    "grpcpus": ("grp_tres", "tres:cpu", "GrpTRES"),
+    "grpmemory": ("grp_tres", "tres:mem", "GrpTRES"),
+    "grpnodes": ("grp_tres", "tres:node", "GrpTRES"),
+    "maxjobs": ("max_jobs", "count", "MaxJobs"),
+    "maxsubmitjobs": ("max_submit", "count", "MaxSubmitJobs"),
+    "maxtresperjob": ("max_tres", "tres", "MaxTRES"),
+    "maxtrespj": ("max_tres", "tres", "MaxTRES"),
+    "maxtrespernode": ("max_tres_per_node", "tres", "MaxTRESPerNode"),
+    "maxtrespn": ("max_tres_per_node", "tres", "MaxTRESPerNode"),
+    "maxcpusperjob": ("max_tres", "tres:cpu", "MaxTRES"),
+    "maxnodesperjob": ("max_tres", "tres:node", "MaxTRES"),
+    "maxwalldurationperjob": ("max_wall", "minutes", "MaxWall"),
+    "priority": ("priority", "count", "Priority"),
+    "defaultqos": ("default_qos", "name", "DefQOS"),
+    "qoslevel": ("qos", "list", "QOS"),
+    "qos": ("qos", "list", "QOS"),
+}
+QOS: dict[str, tuple[str, str, str]] = {
+    "description": ("description", "text", "Description"),
+    "priority": ("priority", "count", "Priority"),
+    "flags": ("flags", "flags", "Flags"),
+    "grpjobs": ("grp_jobs", "count", "GrpJobs"),
+    "grpsubmitjobs": ("grp_submit", "count", "GrpSubmitJobs"),
+    "grptres": ("grp_tres", "tres", "GrpTRES"),
+    "grpcpus": ("grp_tres", "tres:cpu", "GrpTRES"),
+    "grpmemory": ("grp_tres", "tres:mem", "GrpTRES"),
+    "grpnodes": ("grp_tres", "tres:node", "GrpTRES"),
+    "maxjobsperuser": ("max_jobs_pu", "count", "MaxJobsPU"),
+    "maxjobspu": ("max_jobs_pu", "count", "MaxJobsPU"),
+    "maxjobsperaccount": ("max_jobs_pa", "count", "MaxJobsPA"),
+    "maxjobspa": ("max_jobs_pa", "count", "MaxJobsPA"),
+    "maxsubmitjobsperuser": ("max_submit_pu", "count", "MaxSubmitPU"),
+    "maxsubmitpu": ("max_submit_pu", "count", "MaxSubmitPU"),
+    "maxsubmitjobspu": ("max_submit_pu", "count", "MaxSubmitPU"),
+    "maxsubmitjobsperaccount": ("max_submit_pa", "count", "MaxSubmitPA"),
+    "maxsubmitpa": ("max_submit_pa", "count", "MaxSubmitPA"),
+    "maxsubmitjobspa": ("max_submit_pa", "count", "MaxSubmitPA"),
+    "maxtresperuser": ("max_tres_pu", "tres", "MaxTRESPerUser"),
+    "maxtrespu": ("max_tres_pu", "tres", "MaxTRESPerUser"),
+    "maxtresperaccount": ("max_tres_pa", "tres", "MaxTRESPerAccount"),
+    "maxtrespa": ("max_tres_pa", "tres", "MaxTRESPerAccount"),
+    "maxtresperjob": ("max_tres_pj", "tres", "MaxTRESPerJob"),
+    "maxtrespj": ("max_tres_pj", "tres", "MaxTRESPerJob"),
+    "maxtrespernode": ("max_tres_pn", "tres", "MaxTRESPerNode"),
+    "maxtrespn": ("max_tres_pn", "tres", "MaxTRESPerNode"),
+    "maxcpusperuser": ("max_tres_pu", "tres:cpu", "MaxTRESPerUser"),
+    "maxnodesperuser": ("max_tres_pu", "tres:node", "MaxTRESPerUser"),
+    "maxcpusperjob": ("max_tres_pj", "tres:cpu", "MaxTRESPerJob"),
+    "maxnodesperjob": ("max_tres_pj", "tres:node", "MaxTRESPerJob"),
+    "maxwalldurationperjob": ("max_wall", "minutes", "MaxWall"),
+    "mintresperjob": ("min_tres_pj", "tres", "MinTRESPerJob"),
+    "mintres": ("min_tres_pj", "tres", "MinTRESPerJob"),
+    "mincpus": ("min_tres_pj", "tres:cpu", "MinTRESPerJob"),
+}
+#: Settings of Slurm's that nothing here would keep.
+NOT_BUILT = (
+    "grptresmins",
+    "grptresrunmins",
+    "grpcpumins",
+    "grpcpurunmins",
+    "grpwall",
+    "grpjobsaccrue",
+    "maxjobsaccrue",
+    "maxjobsaccrueperuser",
+    "maxjobsaccrueperaccount",
+    "maxtresminsperjob",
+    "maxtresmins",
+    "maxcpuminsperjob",
+    "maxtresrunminsperuser",
+    "maxtresrunminsperaccount",
+    "minpriothreshold",
+    "usagefactor",
+    "usagethreshold",
+    "limitfactor",
+    "preempt",
+    "preemptmode",
+    "preemptexempttime",
+    "gracetime",
+    "rawusage",
+)
+FLAGS = {"denyonlimit": "DenyOnLimit", "overpartqos": "OverPartQOS"}
+_FLAGS_NOT_BUILT = (
+    "enforceusagethreshold",
+    "nodecay",
+    "noreserve",
+    "partitionmaxnodes",
+    "partitionminnodes",
+    "partitiontimelimit",
+    "relative",
+    "requiresreservation",
+    "usagefactorsafe",
+)
+
+
+class Unknown(SpritzError):
+    """The word sets nothing."""
+
+
+Target = Association | Qos
+
+
+def apply(record: Target, words: Iterable[Word], shown: dict[str, str], inherited: str = "") -> Target:
+    """The record with all of these set; `shown` gets what sacctmgr lists under Settings. `inherited`: the QOS that a
+    list of its own starts from. Raises Unknown, and SpritzError for values that are none."""
+    table = QOS if isinstance(record, Qos) else ASSOCIATION
+    for word in words:
+        built = next((name for name in NOT_BUILT if name == word.key), None)
+        name = match(word.key, tuple(table), 3) if built is None else None
+        if name is None:
+            known = built or match(word.key, NOT_BUILT, 4)
+            if known is not None:
+                raise SpritzError(f"{word.key} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
+            raise Unknown(word.text)
+        field, kind, title = table[name]
+        value = _value(kind, word, getattr(record, field), inherited)
+        record = replace(record, **{field: value})
+        shown[title] = word.value
+    return record
+
+
+def _value(kind: str, word: Word, old: object, inherited: str) -> object:
+    text = word.value.strip()
+    if kind == "list":
+        start = str(old) if old is not None else inherited
+        return _listed(start, word) if text != "-1" else None
+    if kind == "flags":
+        return _flags(str(old), word)
+    if word.op != "=":
+        raise SpritzError(f"{word.key} takes no {word.op}")
+    if kind in ("name", "text"):
+        return "" if text == "-1" and kind == "name" else text
+    if kind == "shares":
+        return _shares(text)
+    if kind == "minutes":
+        return _minutes(text)
+    if kind == "count":
+        return _count(word.key, text)
+    only = kind.partition(":")[2]
+    return _tres(f"{only}={text}" if only else text, str(old))
+
+
+def _listed(old: str, word: Word) -> str:
+    names = [name for name in old.split(",") if name] if word.op != "=" else []
+    for item in word.values:
+        minus = item.startswith("-") or word.op == "-="
+        name = item.lstrip("+-").lower()
+        if minus:
+            names = [one for one in names if one != name]
+        elif name not in names:
+            names.append(name)
+    return ",".join(sorted(names))
+
+
+def _flags(old: str, word: Word) -> str:
+    kept = [name for name in old.split(",") if name] if word.op != "=" else []
+    for item in word.values:
+        if item == "-1":
+            kept = []
+            continue
+        low = item.lower()
+        if low in _FLAGS_NOT_BUILT:
+            raise SpritzError(f"flag {item} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
+        if low not in FLAGS:
+            raise SpritzError(f"Unknown QOS flag '{item}'")
+        kept = [name for name in kept if name != FLAGS[low]]
+        if word.op != "-=":
+            kept.append(FLAGS[low])
+    return ",".join(sorted(kept))
+
+
+def _shares(text: str) -> int:
+    if text.lower() == "parent":
+        return SHARES_PARENT
+    if text == "-1":
+        return 1
+    if not text.isascii() or not text.isdigit() or int(text) >= SHARES_PARENT:
+        raise SpritzError(f"Bad FairShare value: {text}")
+    return int(text)
+
+
+def _count(key: str, text: str) -> int | None:
+    if text == "-1":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) >= SHARES_PARENT:
+        raise SpritzError(f" Bad {key} value: {text}")
+    return int(text)
+
+
+def _minutes(text: str) -> int | None:
+    from spritz.model.ids import INFINITE
+    from spritz.notation.duration import parse_minutes
+
+    if text == "-1":
+        return None
+    try:
+        found = parse_minutes(text)
+    except NotationError as error:
+        raise SpritzError(f" Bad MaxWall time format: {text}") from error
+    return None if found >= INFINITE else found
+
+
+def _tres(text: str, old: str) -> str:
+    merged = dict(tres.parse(old))
+    keep = []
+    for item in text.split(","):
+        name, _, value = item.rpartition("=")
+        if value.strip() == "-1":
+            merged.pop(name.strip().lower(), None)
+        elif item.strip():
+            keep.append(item)
+    try:
+        new = dict(tres.parse(",".join(keep)))
+    except NotationError as error:
+        raise SpritzError(str(error)) from error
+    merged.update(new)
+    return tres.format(merged.items(), convert=False)

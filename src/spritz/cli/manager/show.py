@@ -1,0 +1,253 @@
+"""`sacctmgr show`: the book as tables.
+
+Source: sacctmgr(1); what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.manager.change import selected
+from spritz.cli.manager.columns import DEFAULTS, Field
+from spritz.cli.manager.words import MODIFIERS, Conditions, Word, conditions, match
+from spritz.cli.silent import Silent
+from spritz.model.limits.records import Association, Policy
+from spritz.model.limits.rules import Rules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.columns import Row
+    from spritz.model.limits.records import Book
+
+#: Slurm's numbers of the TRES that every cluster has.
+TRES: tuple[tuple[str, str, int], ...] = (
+    ("cpu", "", 1),
+    ("mem", "", 2),
+    ("energy", "", 3),
+    ("node", "", 4),
+    ("billing", "", 5),
+    ("fs", "disk", 6),
+    ("vmem", "", 7),
+    ("pages", "", 8),
+)
+
+
+class Style:
+    """How tables are printed: -n, -p, -P."""
+
+    def __init__(self, *, header: bool = True, parsable: int = 0) -> None:
+        self.header = header
+        #: 0: columns, 1: a bar after each field, 2: a bar between fields
+        self.parsable = parsable
+
+
+def show(entity: str, words: list[Word], book: Book, style: Style, context: Context) -> int:
+    """Print one list."""
+    asked_format = ""
+    flags: set[str] = set()
+    rest = []
+    for word in words:
+        text = word.key or word.value.lower()
+        known = match(text, MODIFIERS, 5) if text not in ("name", "names") else None
+        if known == "format":
+            asked_format += ("," if asked_format else "") + word.value
+        elif known is not None and (not word.key or known in ("tree",)):
+            flags.add(known)
+        else:
+            rest.append(word)
+    names_are = {"association": "names", "wckey": "names", "transaction": "names"}.get(entity, "names")
+    asked = conditions(rest, context, names_are=names_are)
+    kind = f"{entity} withassoc" if "withassoc" in flags and f"{entity} withassoc" in DEFAULTS else entity
+    table, default = DEFAULTS[kind]
+    if "withcoord" in flags:
+        default += ",coordinators"
+    columns = [_column(item, table, context) for item in (asked_format or default).split(",") if item.strip()]
+    if "tree" in flags:
+        columns = [
+            (field, 20 if field.title == "Account" else width, left or field.title == "Account")
+            for field, width, left in columns
+        ]
+    needs = {field.title for field, _, _ in columns} & {"Share", "Cluster", "ParentName", "Partition", "QOS", "MaxJobs"}
+    rows = _rows(entity, book, asked, flags, with_associations="withassoc" in flags or bool(needs))
+    print_table(columns, rows, style, context)
+    return 0
+
+
+Column = tuple[Field, int, bool]
+
+
+def _column(item: str, table: dict[str, Field], context: Context) -> Column:
+    name, percent, width = item.strip().partition("%")
+    known = match(name.strip().lower(), tuple(table), 2)
+    if known is None or (percent and not width.lstrip("-").isdigit()):
+        context.err(f"Unknown field '{name.strip()}'\n")
+        raise Silent
+    field = table[known]
+    return field, abs(int(width)) if percent and width.lstrip("-") else field.width, width.startswith("-")
+
+
+def print_table(columns: list[Column], rows: Iterable[Row], style: Style, context: Context) -> None:
+    """Header and rows."""
+    if style.header:
+        if style.parsable:
+            context.out(_joined([field.title for field, _, _ in columns], style))
+        else:
+            heads = [_fit(field.title, width, left) for field, width, left in columns]
+            context.out(" ".join(heads) + " \n" + " ".join("-" * width for _, width, _ in columns) + " \n")
+    for row in rows:
+        texts = [_as_text(field.show(row)) for field, _, _ in columns]
+        if style.parsable:
+            context.out(_joined(texts, style))
+        else:
+            fitted = [_fit(text, width, left) for text, (_, width, left) in zip(texts, columns, strict=True)]
+            context.out(" ".join(fitted) + " \n")
+
+
+def _joined(texts: list[str], style: Style) -> str:
+    return "|".join(texts) + ("|\n" if style.parsable == 1 else "\n")
+
+
+def _as_text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _fit(text: str, width: int, left: bool) -> str:
+    if len(text) > width:
+        return text[: width - 1] + "+"
+    return text.ljust(width) if left else text.rjust(width)
+
+
+def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_associations: bool) -> Iterator[Row]:
+    from spritz.notation.times import format_time
+
+    if entity == "association":
+        yield from _association_rows(book, selected(book, asked, users=None))
+    elif entity == "account":
+        yield from _account_rows(book, asked, with_associations=with_associations)
+    elif entity == "user":
+        yield from _user_rows(book, asked, with_associations=with_associations)
+    elif entity == "qos":
+        names = {name.lower() for name in asked.names}
+        yield from ({"q": one} for one in book.qos if not names or one.name in names)
+    elif entity == "cluster":
+        roots = {
+            row["a"].cluster: row
+            for row in _association_rows(book, book.associations)
+            if row["a"].account == "root" and not row["a"].user
+        }
+        for one in book.clusters:
+            if not asked.names or one.name in asked.names:
+                yield {"rpc": 9728 if one.host else 0, **roots.get(one.name, {}), "k": one}
+    elif entity == "wckey":
+        yield from ({"w": one} for one in book.wckeys if not asked.names or one.name in asked.names)
+    elif entity == "tres":
+        yield from ({"type": kind, "name": name, "id": number} for kind, name, number in _tres(book))
+    elif entity == "transaction":
+        yield from ({"t": one, "time": format_time(one.at)} for one in book.transactions)
+    elif entity == "problem":
+        yield from _problems(book)
+
+
+def _tres(book: Book) -> list[tuple[str, str, int]]:
+    """Those of every cluster, and those that limits name."""
+    from spritz.notation import tres
+
+    texts = [text for one in book.associations for text in (one.grp_tres, one.max_tres, one.max_tres_per_node)]
+    texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
+    named = {name for text in texts for name, _ in tres.parse(text) if "/" in name} - {"fs/disk"}
+    found = list(TRES)
+    for number, name in enumerate(sorted(named), 1001):
+        kind, _, rest = name.partition("/")
+        found.append((kind, rest, number))
+    return found
+
+
+def _association_rows(book: Book, wanted: Iterable[Association]) -> Iterator[Row]:
+    """In order of the tree: an account, its users, the accounts below it."""
+    ids = {one.id for one in wanted}
+    for cluster in dict.fromkeys(one.cluster for one in book.associations):
+        mine = [one for one in book.associations if one.cluster == cluster]
+        rules = Rules(Policy(version=1, associations=tuple(mine), qos=book.qos))
+        below: dict[str, list[Association]] = {}
+        users: dict[str, list[Association]] = {}
+        for one in mine:
+            (users.setdefault(one.account, []) if one.user else below.setdefault(one.parent, [])).append(one)
+        stack = [(one, 0) for one in sorted(below.get("", []), key=lambda one: one.account, reverse=True)]
+        while stack:
+            one, depth = stack.pop()
+            if one.id in ids:
+                yield {"a": one, "b": rules.bounds(one), "depth": depth}
+            for user in sorted(users.get(one.account, []), key=lambda item: (item.user, item.partition)):
+                if user.id in ids:
+                    yield {"a": user, "b": rules.bounds(user), "depth": depth + 1}
+            children = sorted(below.get(one.account, []), key=lambda item: item.account, reverse=True)
+            stack += [(child, depth + 1) for child in children]
+
+
+def _account_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:
+    names = {name.lower() for name in asked.names + asked.accounts}
+    above = {one.account: one.parent for one in book.associations if not one.user}
+    by_account: dict[str, list[Row]] = {}
+    if with_associations:
+        for row in _association_rows(book, book.associations):
+            if not asked.clusters or row["a"].cluster in asked.clusters:
+                by_account.setdefault(row["a"].account, []).append(row)
+    for one in book.accounts:
+        if names and one.name not in names:
+            continue
+        chain, at = {one.name}, one.name
+        while above.get(at) and above[at] not in chain:
+            at = above[at]
+            chain.add(at)
+        coordinators = sorted({each.user for each in book.coordinators if each.account in chain})
+        plain: Row = {"c": one, "coordinators": ",".join(coordinators)}
+        if with_associations:
+            yield from ({**row, **plain} for row in by_account.get(one.name, []))
+        else:
+            yield plain
+
+
+def _user_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:
+    names = set(asked.names + asked.users)
+    defaults = {one.user: one.account for one in book.associations if one.user and one.is_default}
+    by_user: dict[str, list[Row]] = {}
+    if with_associations:
+        narrowed = Conditions(accounts=asked.accounts, clusters=asked.clusters, partitions=asked.partitions)
+        for row in _association_rows(book, selected(book, narrowed, users=True)):
+            by_user.setdefault(row["a"].user, []).append(row)
+    for one in book.users:
+        if (names and one.name not in names) or (asked.admins and one.admin.lower() not in _lower(asked.admins)):
+            continue
+        if asked.defaults and defaults.get(one.name) not in asked.defaults:
+            continue
+        accounts = sorted(each.account for each in book.coordinators if each.user == one.name)
+        plain: Row = {"u": one, "default_account": defaults.get(one.name, ""), "coordinators": ",".join(accounts)}
+        if with_associations:
+            yield from ({**row, **plain} for row in by_user.get(one.name, []))
+        else:
+            yield plain
+
+
+def _lower(words: list[str]) -> set[str]:
+    return {word.lower() for word in words}
+
+
+def _problems(book: Book) -> Iterator[Row]:
+    """Accounts without users, users without associations or without a number on this machine."""
+    import pwd
+
+    staffed = {(one.cluster, one.account) for one in book.associations if one.user}
+    parents = {(one.cluster, one.parent) for one in book.associations if one.parent}
+    for one in book.associations:
+        key = (one.cluster, one.account)
+        if not one.user and key not in staffed and key not in parents:
+            yield {"cluster": one.cluster, "account": one.account, "problem": "Account has no users"}
+    users = {one.user for one in book.associations if one.user}
+    for person in book.users:
+        if person.name not in users:
+            yield {"user": person.name, "problem": "User has no associations"}
+        try:
+            pwd.getpwnam(person.name)
+        except KeyError:
+            yield {"user": person.name, "problem": "User does not have a uid"}

@@ -1,0 +1,119 @@
+"""`modify user where name=alice set maxjobs=4 qos+=high` -> conditions and settings.
+
+Source: sacctmgr(1).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.cli.silent import Silent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spritz.cli.context import Context
+
+
+class Word(Struct, frozen=True):
+    """One `key=value`; `op` is "=", "+=" or "-=". A bare word is a name: its key is ""."""
+
+    key: str
+    op: str
+    value: str
+    text: str
+
+    @property
+    def values(self) -> list[str]:
+        """The value as a list."""
+        return [item.strip() for item in self.value.split(",") if item.strip()]
+
+
+def read(words: Iterable[str]) -> tuple[list[Word], list[Word]]:
+    """Those before or after `where`, and those after `set`."""
+    where: list[Word] = []
+    setting: list[Word] = []
+    target = where
+    for text in words:
+        low = text.lower()
+        if low == "where":
+            target = where
+        elif low == "set":
+            target = setting
+        else:
+            target.append(_word(text))
+    return where, setting
+
+
+def _word(text: str) -> Word:
+    key, equals, value = text.partition("=")
+    if not equals:
+        return Word("", "=", text, text)
+    op = "="
+    if key[-1:] in ("+", "-"):
+        op, key = key[-1] + "=", key[:-1]
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value = value[1:-1]
+    return Word(key.strip().lower(), op, value, text)
+
+
+def match(key: str, names: Sequence[str], least: int = 1) -> str | None:
+    """The name that `key` is, or begins, in the order of the table."""
+    if key in names:
+        return key
+    return next((name for name in names if len(key) >= least and name.startswith(key)), None)
+
+
+#: condition -> words for it
+CONDITIONS = {
+    "account": "accounts",
+    "accounts": "accounts",
+    "acct": "accounts",
+    "acccts": "accounts",
+    "cluster": "clusters",
+    "clusters": "clusters",
+    "partition": "partitions",
+    "partitions": "partitions",
+    "user": "users",
+    "users": "users",
+    "parent": "parents",
+    "qos": "qos",
+    "adminlevel": "admins",
+    "defaultaccount": "defaults",
+    "coordinators": "users",
+}
+
+#: what `show` takes besides conditions
+MODIFIERS = ("format", "withassoc", "withcoord", "tree", "wopinfo", "wopparents", "wolimits", "withrawqoslevel")
+
+
+class Conditions(Struct, kw_only=True):
+    """What a command is about. Empty: everything."""
+
+    names: list[str] = []
+    accounts: list[str] = []
+    clusters: list[str] = []
+    partitions: list[str] | None = None
+    users: list[str] = []
+    parents: list[str] = []
+    qos: list[str] = []
+    admins: list[str] = []
+    defaults: list[str] = []
+
+
+def conditions(words: Iterable[Word], context: Context, *, names_are: str = "names") -> Conditions:
+    """Raises Silent after sacctmgr's own lines for a word that is none."""
+    found = Conditions()
+    for word in words:
+        if word.key in ("", "name", "names"):
+            target = names_are
+        else:
+            known = match(word.key, tuple(CONDITIONS), 3)
+            if known is None or word.op != "=":
+                context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
+                raise Silent
+            target = CONDITIONS[known]
+        old = getattr(found, target) or []
+        setattr(found, target, [*old, *word.values])
+    return found

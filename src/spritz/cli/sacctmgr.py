@@ -1,0 +1,227 @@
+"""sacctmgr: accounts, users, associations, QOS and limits.
+
+Source: sacctmgr(1); wording and exit codes as 22.05 has them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row as Option
+from spritz.cli.options import run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.manager.commit import Edit
+    from spritz.cli.manager.words import Word
+    from spritz.client.sync import Connection
+    from spritz.model.limits.records import Book
+
+OPTIONS: tuple[Option, ...] = (
+    Option("associations", "s", "", "with `show user` and `show account`: with their associations"),
+    Option("help", "h", "", "this text"),
+    Option("immediate", "i", "", "commit without asking"),
+    Option("json", "", "[=list|VERSION]", refused="lists as JSON are not built yet"),
+    Option("noheader", "n", "", "no headings"),
+    Option("oneliner", "o", "", refused="Slurm takes it for older scripts and does nothing"),
+    Option("parsable", "p", "", "fields between |, and one at the end"),
+    Option("parsable2", "P", "", "fields between |"),
+    Option("quiet", "Q", "", "only results and errors"),
+    Option("readonly", "r", "", "change nothing, whatever is asked"),
+    Option("usage", "", "", "this text"),
+    Option("verbose", "v", "", refused="there is nothing more to say"),
+    Option("version", "V", "", "the version"),
+    Option("yaml", "", "[=list|VERSION]", refused="lists as YAML are not built yet"),
+)
+
+_SYNOPSIS = "[OPTIONS] add|modify|delete|show ENTITY [where|set KEY=VALUE ...]"
+_VERBS = (
+    "add",
+    "create",
+    "modify",
+    "update",
+    "delete",
+    "remove",
+    "show",
+    "list",
+    "dump",
+    "load",
+    "archive",
+    "quit",
+    "help",
+    "version",
+    "associations",
+    "shutdown",
+    "reconfigure",
+    "clear",
+    "ping",
+    "exit",
+)
+_ENTITIES = (
+    "account",
+    "association",
+    "cluster",
+    "coordinator",
+    "qos",
+    "transaction",
+    "tres",
+    "user",
+    "wckey",
+    "problem",
+    "runawayjobs",
+    "configuration",
+    "event",
+    "federation",
+    "resource",
+    "reservation",
+    "stats",
+)
+_LISTED = (
+    'Input line must include "Account", "Association", "Cluster", "Configuration",\n'
+    '"Event", "Federation", "Problem", "QOS", "Resource", "Reservation",\n'
+    '"RunAwayJobs", "Stats", "Transaction", "TRES", "User", or "WCKey"\n'
+)
+_ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
+_SHOWN = ("account", "association", "cluster", "qos", "transaction", "tres", "user", "wckey", "problem")
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood, not done or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, words = parsed
+    said = {key for key, _ in found}
+    from spritz.cli.options import help_text, version_text
+
+    if "version" in said or words[:1] == ["version"]:
+        context.out(version_text())
+        return 0
+    if said & {"help", "usage"} or words[:1] == ["help"]:
+        context.out(help_text("sacctmgr", _SYNOPSIS, OPTIONS))
+        return 0
+    from spritz.cli.silent import Silent
+
+    try:
+        return _interactive(said, context) if not words else _line(words, said, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _interactive(said: set[str], context: Context) -> int:
+    """Commands from standard input, one a line."""
+    import shlex
+
+    from spritz.cli.silent import Silent
+    from spritz.model.errors import SpritzError
+
+    status = 0
+    prompt = context.stdin.isatty()
+    while True:
+        if prompt:
+            context.out("sacctmgr: ")
+            context.stdout.flush()
+        line = context.stdin.readline()
+        try:
+            words = shlex.split(line, comments=True)
+            if not line or (words and words[0].lower() in ("quit", "exit")):
+                return status
+            if words:
+                status = _line(words, said, context) or status
+        except Silent as silent:
+            status = silent.exit_code
+        except (SpritzError, ValueError) as error:
+            context.error(str(error))
+            status = 1
+
+
+def _line(words: Sequence[str], said: set[str], context: Context) -> int:
+    from spritz.cli.manager.words import match, read
+    from spritz.cli.options import Fatal
+
+    verb = match(words[0].lower(), _VERBS, 2)
+    if verb is None:
+        context.err(f"invalid keyword: {words[0]}\n")
+        return 1
+    verb = {"create": "add", "update": "modify", "remove": "delete", "list": "show", "associations": "show"}.get(
+        verb, verb
+    )
+    if verb not in ("add", "modify", "delete", "show"):
+        raise Fatal(f"{verb} is not supported by Spritz yet")
+    name = words[1].lower() if len(words) > 1 else ""
+    entity = match(name.removesuffix("s") if name not in ("qos", "tres", "stats") else name, _ENTITIES, 2)
+    where, setting = read(words[2:])
+    if verb == "show":
+        return _show(entity, where, said, context)
+    if "readonly" in said:
+        context.err("Can't run this command in readonly mode.\n")
+        return 1
+    return _edit(verb, entity, where, setting, said, context)
+
+
+def _connected(context: Context) -> Connection:
+    from spritz.cli.acct.connect import connected
+
+    return connected(context)[0]
+
+
+def _show(entity: str | None, where: list[Word], said: set[str], context: Context) -> int:
+    from spritz.cli.manager.commit import get_book
+    from spritz.cli.manager.show import Style, show
+    from spritz.cli.manager.words import Word
+    from spritz.cli.options import Fatal
+
+    if entity is None or entity == "coordinator":
+        context.err(f"No valid entity in list command\n{_LISTED}")
+        return 1
+    if entity not in _SHOWN:
+        raise Fatal(f"show {entity} is not supported by Spritz yet")
+    if "associations" in said:
+        where = [*where, Word("", "=", "withassoc", "withassoc")]
+    style = Style(header="noheader" not in said, parsable=2 if "parsable2" in said else int("parsable" in said))
+    with _connected(context) as connection:
+        book = get_book(connection, transactions=entity == "transaction")
+    return show(entity, where, book, style, context)
+
+
+def _edit(
+    verb: str, entity: str | None, where: list[Word], setting: list[Word], said: set[str], context: Context
+) -> int:
+    from spritz.cli.manager import add, change
+    from spritz.cli.manager.commit import commit
+    from spritz.cli.manager.words import conditions
+
+    adding = {"account": add.accounts, "user": add.users, "qos": add.qos, "cluster": add.clusters}
+    adding["coordinator"] = add.coordinators
+    modifying = {"user": change.modify_users, "account": change.modify_accounts, "qos": change.modify_qos}
+    modifying["cluster"] = change.modify_clusters
+    deleting = {"user": change.delete_users, "account": change.delete_accounts, "qos": change.delete_qos}
+    deleting |= {"cluster": change.delete_clusters, "coordinator": change.delete_coordinators}
+    tables: dict[str, object] = {"add": adding, "modify": modifying, "delete": deleting}
+    if entity is None or entity not in tables[verb]:  # type: ignore[operator]  # a dict, whatever is in it
+        context.err(f"No valid entity in {verb} command\n{_ADDED}")
+        return 1
+
+    def make(book: Book) -> Edit:
+        if verb == "add":
+            return adding[entity](book, [*where, *setting], context)
+        asked = conditions(where, context)
+        if verb == "delete":
+            return deleting[entity](book, asked, context)
+        if not setting:
+            context.err(" You didn't give me anything to set\n")
+            from spritz.cli.silent import Silent
+
+            raise Silent
+        return modifying[entity](book, asked, setting, context)
+
+    with _connected(context) as connection:
+        return commit(connection, context, make, at_once="immediate" in said)
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sacctmgr", main)
