@@ -25,7 +25,7 @@ KEYS: dict[str, str] = {
     "Users": "",
     "Accounts": "",
     "Groups": "",
-    "MaxStartDelay": "",
+    "MaxStartDelay": "there is no --signal=R",
     "Skip": "",
     "BurstBuffer": "burst buffers are not built",
     "Licenses": "licenses are not reserved",
@@ -50,13 +50,9 @@ FLAGS = {
     "WEEKDAY": "WEEKDAY",
     "WEEKEND": "WEEKEND",
     "WEEKLY": "WEEKLY",
-    "ANY_NODES": "ANY_NODES",
-    "LICENSE_ONLY": "ANY_NODES",
     "STATIC_ALLOC": "STATIC",
     "FIRST_CORES": "FIRST_CORES",
     "TIME_FLOAT": "TIME_FLOAT",
-    "REPLACE": "REPLACE",
-    "REPLACE_DOWN": "REPLACE_DOWN",
     "PART_NODES": "PART_NODES",
     "PURGE_COMP": "PURGE_COMP",
     "NO_HOLD_JOBS_AFTER": "NO_HOLD_JOBS_AFTER_END",
@@ -64,7 +60,14 @@ FLAGS = {
     "MAGNETIC": "MAGNETIC",
 }
 #: of later releases
-REFUSED_FLAGS = {"FORCE_START": "it is of a later Slurm", "USER_DELETE": "administrators delete reservations"}
+REFUSED_FLAGS = {
+    "ANY_NODES": "licenses are not reserved",
+    "LICENSE_ONLY": "licenses are not reserved",
+    "REPLACE": "a reservation keeps the nodes that it has",
+    "REPLACE_DOWN": "a reservation keeps the nodes that it has",
+    "FORCE_START": "it is of a later Slurm",
+    "USER_DELETE": "administrators delete reservations",
+}
 
 #: UNLIMITED, in seconds
 _YEAR = 365 * 86_400
@@ -115,8 +118,6 @@ class _Reader:
             fields["start_at" if name == "StartTime" else "end_at"] = self._time(name, value, word)
         elif name == "Duration":
             fields["duration_seconds"] = float(self._duration(value, f"Invalid duration {word}."))
-        elif name == "MaxStartDelay":
-            fields["max_start_delay_seconds"] = self._duration(value, f"Invalid MaxStartDelay {word}.")
         elif name == "PartitionName":
             fields["partition"] = value
         elif name == "Features":

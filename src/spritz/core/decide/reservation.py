@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 #: a start so little in the past is meant to be now (seconds): commands read the clock before we do
 LATE_SECONDS = 60.0
 YEAR_SECONDS = 365 * 86_400.0
+#: flags that are refused, and why
+NOT_BUILT = {
+    "ANY_NODES": "licenses are not reserved",
+    "REPLACE": "nodes that it has once it keeps",
+    "REPLACE_DOWN": "nodes that it has once it keeps",
+}
 #: PURGE_COMP without a time (seconds)
 PURGE_SECONDS = 300
 
@@ -88,8 +94,9 @@ def _ordered(flags: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [flag for flag in flags if flag not in FLAGS]
     if unknown:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {unknown[0]} of a reservation is not built")
-    if "REPLACE" in flags:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="flag REPLACE of a reservation is not built; see REPLACE_DOWN")
+    for flag, why in NOT_BUILT.items():
+        if flag in flags:
+            raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {flag} of a reservation is not built: {why}")
     return tuple(flag for flag in FLAGS if flag in flags)
 
 
