@@ -29,7 +29,7 @@ from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuc
 
 if TYPE_CHECKING:
     from spritz.model.resources import Allocation
-    from spritz.scheduling.nodes import Holder
+    from spritz.scheduling.nodes import Holder, Ints
     from spritz.scheduling.records import JobRecord, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
@@ -97,6 +97,8 @@ class _Cycle:
         self._array_starts: dict[int, int] = {}
         #: nodes freed since a count of the projection's
         self._changed: dict[int, list[int]] = {}
+        #: requests, whatever their time, for which there was no place
+        self._no_place: set[Request] = set()
         self._freed_rooms: dict[int, list[tuple[int, int]]] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot, self.policy.resolution_seconds)
@@ -129,7 +131,7 @@ class _Cycle:
         kept = []
         for entry in waiting:
             shape = entry[3]
-            failure, home = shape.failure, shape.request.partition
+            failure, line = shape.failure, shape.request.line
             if (
                 entry[2]
                 or failure is None
@@ -141,7 +143,7 @@ class _Cycle:
             ):
                 kept.append(entry)
                 continue
-            freed = rooms.get(home, 0)
+            freed = rooms.get(line[0], 0)
             if failure.freed != freed:
                 if shape.could_use_any(self._rooms(failure.freed)):
                     kept.append(entry)
@@ -284,12 +286,18 @@ class _Cycle:
         freed = self.snapshot.partition_freed.get(request.partition, 0)
         if shape.failure is not None and self._still_fails(shape, shape.failure, freed):
             return None
-        self.examined += 1
-        allocation = place(self.table, request, eligibility)
-        if allocation is None:
+        fit = shape.fit
+        if fit in self._no_place:
             shape.failure = Failure(freed)
             return None
-        found = self._beside_promises(allocation, request)
+        within = self._within(shape)
+        self.examined += 1
+        allocation = place(self.table, request, eligibility, within=within)
+        if allocation is None:
+            self._no_place.add(fit)
+            shape.failure = Failure(freed)
+            return None
+        found = self._beside_promises(allocation, request, within)
         if found is None:
             void = self.promises.outranked(
                 record, key, request, allocation, self.snapshot.now + request.seconds, any_age=False
@@ -300,14 +308,22 @@ class _Cycle:
         shape.failure = Failure(freed, self.promises.version) if found is None else None
         return found
 
+    def _within(self, shape: Shape) -> Ints | None:
+        """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
+        failure = shape.failure
+        if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self.promises.version):
+            return None
+        changed = self._changed.get(failure.freed)
+        return np.array(changed) if changed and len(changed) <= FEW_NODES else None
+
     def _may_overtake(self) -> bool:
         limit = self.policy.starts_max
         return not self.policy.builtin and (limit is None or self._backfilled < limit)
 
-    def _beside_promises(self, allocation: Allocation, request: Request) -> Found | None:
+    def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Found | None:
         """The allocation, or another if need be, that breaks no promise; with --time-min for a shorter time."""
         now = self.snapshot.now
-        found = self._until(now + request.seconds, allocation, request)
+        found = self._until(now + request.seconds, allocation, request, within)
         if found is not None or not request.time_min_minutes:
             return None if found is None else (found, None)
         # End before some promise begins: the latest that will do.
@@ -317,20 +333,25 @@ class _Cycle:
         while low < high:
             middle = (low + high) // 2
             minutes = int((starts[middle] - now) // 60)
-            found = self._until(now + minutes * 60.0, allocation, request)
+            found = self._until(now + minutes * 60.0, allocation, request, within)
             if found is None:
                 high = middle
             else:
                 best, low = (found, minutes), middle + 1
         return best
 
-    def _until(self, ends_at: float, allocation: Allocation, request: Request) -> Allocation | None:
+    def _until(
+        self, ends_at: float, allocation: Allocation, request: Request, within: Ints | None
+    ) -> Allocation | None:
         if not self.promises.any_before(ends_at):
             return allocation
         beside = self.promises.beside(request, ends_at)
         if spares(beside.rows, self.table.index_of, allocation, request):
             return allocation
-        return place(beside.table(), request, self.snapshot.eligibility)
+        if within is not None and len(within) == 1 and self.promises.flexible(int(within[0])):
+            # The only node there is has not so much to give.
+            return None
+        return place(beside.table(within), request, self.snapshot.eligibility, within=within)
 
     def _still_fails(self, shape: Shape, failure: Failure, freed: int) -> bool:
         """Nothing that was freed since the request failed helps it: no such node can carry any part of it."""

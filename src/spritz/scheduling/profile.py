@@ -261,12 +261,18 @@ class Profile:
         return all(hold.flexible for hold, _holder in self.holds.get(index, ()))
 
     def at(
-        self, start_at: float | None, until: float, without: Collection[Hold] = (), within: Cells | None = None
+        self,
+        start_at: float | None,
+        until: float,
+        without: Collection[Hold] = (),
+        *,
+        within: Cells | None = None,
+        only: Ints | None = None,
     ) -> NodeTable:
         """The table for a job that starts at `start_at` (None: now, as things are) and ends at `until`.
 
         `without`: holds that do not count. `within`: the cells that are looked at, one a node; other nodes are as they
-        are now.
+        are now. `only`: with no `start_at`, the only nodes that are looked at.
         """
         table = self.table.fork()
         columns: list[npt.NDArray[Any]] = [table.cpus, table.core_cpus, table.memory, table.idle, *table.gres.values()]
@@ -279,8 +285,10 @@ class Profile:
             for column, counts in zip(columns, self.counts, strict=True):
                 column[nodes] = counts.reshape(-1)[places]
             held_nodes = nodes[held[nodes]]
-        else:
+        elif only is None:
             held_nodes = np.flatnonzero(held)
+        else:
+            held_nodes = only[held[only]]
         if len(held_nodes):
             self.settle(held_nodes.tolist())
             self._lower(columns, held_nodes, -NEVER if start_at is None else start_at, until)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.notes import Notes
     from spritz.scheduling.policy import Policy
     from spritz.scheduling.profile import Profile
@@ -41,14 +41,11 @@ class Beside:
     def __init__(self, profile: Profile, ends_at: float, own: Promise | None) -> None:
         without = () if own is None else (own,)
         self.rows = FutureRows(profile, None, ends_at, without)
-        self._make: Callable[[], NodeTable] = lambda: profile.at(None, ends_at, without)
-        self._table: NodeTable | None = None
+        self._make: Callable[[Ints | None], NodeTable] = lambda only: profile.at(None, ends_at, without, only=only)
 
-    def table(self) -> NodeTable:
-        """As `place` reads it."""
-        if self._table is None:
-            self._table = self._make()
-        return self._table
+    def table(self, only: Ints | None = None) -> NodeTable:
+        """As `place` reads it, if it looks at no nodes but these (None: all)."""
+        return self._make(only)
 
 
 class Promises:
@@ -112,6 +109,10 @@ class Promises:
     def beside(self, request: Request, ends_at: float) -> Beside:
         """What the first job of the request would find that starts now: its own promise is no hindrance."""
         return Beside(self._view(request), ends_at, next(iter(self._ledger.of(request)), None))
+
+    def flexible(self, index: int) -> bool:
+        """Is all that is promised on this node a matter of counts?"""
+        return self._profile().is_flexible(index)
 
     def outranked(
         self,

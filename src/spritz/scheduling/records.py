@@ -12,6 +12,7 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.reasons import Reason
 
@@ -187,7 +188,18 @@ class Shape:
     (None: it can).
     """
 
-    __slots__ = ("_cpus_floor", "_gpus_floor", "failure", "jobs", "keys", "order", "request", "stuck", "verdict")
+    __slots__ = (
+        "_cpus_floor",
+        "_fit",
+        "_gpus_floor",
+        "failure",
+        "jobs",
+        "keys",
+        "order",
+        "request",
+        "stuck",
+        "verdict",
+    )
 
     def __init__(self, request: Request, order: int) -> None:
         self.request = request
@@ -201,6 +213,14 @@ class Shape:
         # What each node of the job gives at least; where CPUs are shared, free ones do not matter.
         self._cpus_floor = 0 if request.share_rows else request.cpus_floor
         self._gpus_floor = request.gpus_floor
+        self._fit: Request | None = None
+
+    @property
+    def fit(self) -> Request:
+        """The request without its times: whether there is a place now depends on nothing else."""
+        if self._fit is None:
+            self._fit = replace(self.request, time_limit_minutes=0, time_min_minutes=0)
+        return self._fit
 
     def could_use(self, row: NodeRow) -> bool:
         """Quick test, never wrongly no: has the node enough free CPUs and GPUs for the least part of the job?"""
