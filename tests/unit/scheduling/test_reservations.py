@@ -123,10 +123,6 @@ def test_a_magnetic_one_comes_first_and_leaves_the_rest_to_others() -> None:
     reserve(site, nodes=("n2",), flags=("MAGNETIC",))
     hers, too_large = site.submit(spec(8, **ALICE)), site.submit(spec(8, **ALICE))
     his = site.submit(spec(8, user="bob"))
-        site.submit(spec(8, **ALICE)),
-        site.submit(spec(8, **ALICE)),
-        site.submit(spec(8, user="bob")),
-    )
     started = site.cycle()
     assert (started[hers].names, started[hers].reservation) == (("n2",), "r")
     assert (started[too_large].names, started[too_large].reservation) == (("n1",), "")
