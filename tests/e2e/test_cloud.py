@@ -1,4 +1,4 @@
-"""Nodes that come and go: the worked example of examples/cloud, with real daemons. Source: Slurm's Power Saving Guide."""
+"""Nodes that come and go: the example of examples/cloud, with real daemons. Source: Slurm's Power Saving Guide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from spritz.model.job import Job
 from spritz.model.queries import NodeView
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
-from tests.e2e.cluster import BIN, Cluster, free_port, is_alive, until
+from tests.e2e.cluster import BIN, Cluster, is_alive, until
+from tests.e2e.controller_process import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cloud"
 NAMES = [f"cloud{number}" for number in range(1, 5)]
@@ -138,7 +139,7 @@ def test_a_job_is_configuring_until_its_nodes_are_up(make_cloud: Make) -> None:
 
 
 def test_a_node_that_does_not_come_up_is_down_and_its_job_queues_again(make_cloud: Make) -> None:
-    cloud = make_cloud(resume='case $1 in cloud1) exit 1;; esac; exec ${0%/*}/resume.sh "$@"', ResumeTimeout=3)
+    cloud = make_cloud(resume='case $1 in cloud1) exit 1;; esac; exec ${0%/*}/resume.sh "$@"', ResumeTimeout=1)
     number = cloud.submit("echo $SLURMD_NODENAME")
 
     def again() -> Job | None:
@@ -149,7 +150,7 @@ def test_a_node_that_does_not_come_up_is_down_and_its_job_queues_again(make_clou
     node = cloud.node("cloud1").node
     assert (node.state, node.reason) == (NodeState.DOWN, "ResumeTimeout reached")
     until(lambda: cloud.noted("fails") == ["cloud1"], "ResumeFailProgram has been called")
-    cloud.call_again = None  # type: ignore[attr-defined]
+    assert cloud.shown("sinfo", "-h", "-o", "%t", "-n", "cloud1").split() == ["down~"]
 
 
 def test_a_controller_that_is_killed_calls_no_program_twice(make_cloud: Make) -> None:

@@ -9,21 +9,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.holdings import is_shared, usable_memory_mib
+from spritz.core.power import node_deadline, wakes
 from spritz.core.state import State
-from spritz.core.timers import job_deadline
+from spritz.core.timers import NEVER, job_deadline
 from spritz.model.ids import STEP_MAX
 from spritz.model.job import Hold
+from spritz.model.power import AWAY
 from spritz.model.resources import mask_of
 from spritz.model.sharing import jobs_per_cpu
-from spritz.model.states import JOB_TRANSITIONS, JobState
+from spritz.model.states import JOB_TRANSITIONS, JobState, NodeFlag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.model.job import Job
     from spritz.model.step import Step
+
+
+POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
+POWER_UP: int = NodeFlag.POWER_UP.value
 
 
 def breaches(state: State) -> list[str]:
@@ -65,6 +71,10 @@ def _job_breaches(state: State, job: Job) -> Iterator[str]:
             yield f"{who}: runs and completes"
         if job.dependencies:
             yield f"{who}: runs with open dependencies"
+    if job.flags & POWER_UP_NODE and (
+        not job.flags & CONFIGURING or job.allocation is None or not wakes(state, job.allocation)
+    ):
+        yield f"{who}: waits for nodes that are all up"
     if job.flags & CONFIGURING and job.state is not JobState.RUNNING:
         yield f"{who}: CONFIGURING without running"
     if job.prolog_nodes is not None:
@@ -91,6 +101,7 @@ def _job_breaches(state: State, job: Job) -> Iterator[str]:
 
 def _node_breaches(state: State, name: str) -> Iterator[str]:
     use = state.uses[name]
+    yield from _power_breaches(state, name)
     capacity = state.nodes[name].config.capacity
     seen = 0
     devices: dict[str, int] = {}
@@ -117,6 +128,22 @@ def _node_breaches(state: State, name: str) -> Iterator[str]:
         yield f"node {name}: memory in use is {memory}, not {use.memory_mib}"
     if memory > usable_memory_mib(capacity) and any(share.memory_mib for share in use.jobs.values()):
         yield f"node {name}: {memory} MiB given of {usable_memory_mib(capacity)}"
+
+
+def _power_breaches(state: State, name: str) -> Iterator[str]:
+    node, use = state.nodes[name], state.uses[name]
+    who = f"node {name} (flags {node.flags})"
+    for job_id in use.jobs:
+        job = state.jobs.get(job_id)
+        if job is not None and node.flags & AWAY and not job.flags & POWER_UP_NODE:
+            yield f"{who} is not up, and job {job_id} does not wait for it"
+        if job is not None and job.state.active and node.flags & POWERED_DOWN and not node.flags & POWER_UP:
+            yield f"{who} is powered down with job {job_id}, and not called up"
+    if node.flags & NodeFlag.POWERING_DOWN and use.jobs:
+        yield f"{who} is being powered down with jobs {list(use.jobs)}"
+    due = dict(state.node_deadlines.items()).get(name, NEVER)
+    if due != node_deadline(state, node):
+        yield f"{who} is due at {due}, its record says {node_deadline(state, node)}"
 
 
 def _array_breaches(state: State) -> Iterator[str]:

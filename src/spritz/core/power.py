@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 #: Rates are of nodes in so many seconds.
 RATE_SECONDS = 60.0
 
+POWER_DOWN: int = NodeFlag.POWER_DOWN.value
 _POWERING_UP: int = NodeFlag.POWERING_UP.value
 _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
 #: on its way, or away: SuspendTime says nothing of it
@@ -44,15 +45,15 @@ def _partitions(state: State, name: str) -> list[Partition]:
 
 
 def resume_timeout(state: State, name: str) -> float:
-    """Seconds that the node may take to come up."""
+    """Seconds that the node may take to come up; at least one."""
     said = [one.resume_timeout_seconds for one in _partitions(state, name) if one.resume_timeout_seconds is not None]
-    return float(max(said, default=state.settings.power.resume_timeout_seconds))
+    return float(max(*said, 1) if said else max(state.settings.power.resume_timeout_seconds, 1))
 
 
 def suspend_timeout(state: State, name: str) -> float:
-    """Seconds after which a node that goes down may be called up again."""
+    """Seconds after which a node that goes down may be called up again; at least one."""
     said = [one.suspend_timeout_seconds for one in _partitions(state, name) if one.suspend_timeout_seconds is not None]
-    return float(max(said, default=state.settings.power.suspend_timeout_seconds))
+    return float(max(*said, 1) if said else max(state.settings.power.suspend_timeout_seconds, 1))
 
 
 def suspend_seconds(state: State, node: Node) -> float:

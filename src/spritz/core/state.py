@@ -18,7 +18,7 @@ from msgspec import Struct, msgpack, structs
 from spritz.core.charges import Charge, add_charge, charge_of
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
-from spritz.core.power import node_deadline
+from spritz.core.power import POWER_DOWN, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job, JobSpec
@@ -343,8 +343,11 @@ class State:
     def left_node(self, name: str, at: float) -> None:
         """A job has left the node."""
         use = self.uses.get(name)
-        if use is not None and not use.jobs:
-            self.put_node(structs.replace(self.nodes[name], last_busy_at=at))
+        if use is None or use.jobs:
+            return
+        self.put_node(structs.replace(self.nodes[name], last_busy_at=at))
+        if self.nodes[name].flags & POWER_DOWN:
+            self.next_power_at = at  # it waited for just that
 
     def _nodes_changed(self) -> None:
         self.shapes.clear()

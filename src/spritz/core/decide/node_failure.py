@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide.ending import end_job, may_requeue, node_gone, requeue_job
 from spritz.core.decide.prolog import go_on
+from spritz.core.decide.wake import begin_if_up
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate_step
 from spritz.model.events.job import JobNodeFailed
@@ -43,6 +44,7 @@ def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> N
                 lose_step_on(turn, step, name)
         turn.record(JobNodeFailed(at=turn.now, job_id=job.id, node=name))
         go_on(turn, turn.state.jobs[job.id])
+        begin_if_up(turn, turn.state.jobs[job.id])
         return
     left = (name,) if gone else ()
     if may_requeue(turn.state, job):

@@ -14,22 +14,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide import prolog
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.powering import dispatch, set_node
-from spritz.core.flags import POWER_UP_NODE
-from spritz.core.power import suspend_seconds, wakes
+from spritz.core.power import suspend_seconds
 from spritz.core.turn import Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
-from spritz.model.events.job import JobNodesUp
-from spritz.model.ids import INFINITE
 from spritz.model.power import AWAY
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from spritz.core.turn import Turn
-    from spritz.model.job import Job
     from spritz.model.node import Node
     from spritz.model.reports import PowerProgramStarted
 
@@ -46,26 +41,6 @@ _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
 _NOT_RESPONDING: int = NodeFlag.NOT_RESPONDING.value
 #: what idle_on_node_suspend lifts
 _TROUBLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG).value
-
-
-# -- jobs
-
-
-def nodes_came_up(turn: Turn, name: str) -> None:
-    """A node has registered: jobs that wait for no other go on."""
-    for job_id in list(turn.state.uses[name].jobs):
-        go_on(turn, turn.state.jobs[job_id])
-
-
-def go_on(turn: Turn, job: Job) -> None:
-    """The job's time begins if all its nodes are up."""
-    if not job.flags & POWER_UP_NODE or job.allocation is None or wakes(turn.state, job.allocation):
-        return
-    minutes = INFINITE if job.time_limit_minutes is None else job.time_limit_minutes
-    ends_at = 0.0 if minutes >= INFINITE else turn.now + minutes * 60.0
-    turn.record(JobNodesUp(at=turn.now, job_id=job.id, ends_at=ends_at))
-    if not turn.state.settings.prolog_slurmctld:
-        prolog.prepare(turn, turn.state.jobs[job.id])
 
 
 # -- time
@@ -122,10 +97,7 @@ def _fail(turn: Turn, names: list[str]) -> None:
         flags = node.flags & ~(_POWERING_UP | _UP) | _POWERED_DOWN
         set_node(turn, node, flags, NodeState.DOWN, RESUME_TIMEOUT_REASON)
     for name in names:
-        waiting = list(turn.state.uses[name].jobs)
         fail_jobs_on_node(turn, name)
-        for job_id in waiting:
-            go_on(turn, turn.state.jobs[job_id])
     turn.record(NodesNotResumed(at=turn.now, names=tuple(names)))
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide import power
 from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, lose_step_on
+from spritz.core.decide.wake import nodes_came_up
 from spritz.core.effects import TerminateStepOn
 from spritz.core.flags import COMPLETING, POWER_UP_NODE
 from spritz.core.pending import pending_effects
@@ -129,7 +129,7 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
     """
     name = report.name
     alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
-    power.nodes_came_up(turn, name)
+    nodes_came_up(turn, name)
     for job_id in list(turn.state.uses[name].jobs):
         job = turn.state.jobs[job_id]
         if job.flags & POWER_UP_NODE and not lost:

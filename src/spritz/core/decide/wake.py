@@ -1,0 +1,35 @@
+"""Jobs that wait for nodes to come up go on when all of them are.
+
+Source: slurm.conf(5) ResumeProgram; squeue(1) CONFIGURING.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide import prolog
+from spritz.core.flags import POWER_UP_NODE
+from spritz.core.power import wakes
+from spritz.model.events.job import JobNodesUp
+from spritz.model.ids import INFINITE
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+
+
+def nodes_came_up(turn: Turn, name: str) -> None:
+    """A node has registered: jobs that wait for no other go on."""
+    for job_id in list(turn.state.uses[name].jobs):
+        begin_if_up(turn, turn.state.jobs[job_id])
+
+
+def begin_if_up(turn: Turn, job: Job) -> None:
+    """The job's time begins if all its nodes are up."""
+    if not job.flags & POWER_UP_NODE or job.allocation is None or wakes(turn.state, job.allocation):
+        return
+    minutes = INFINITE if job.time_limit_minutes is None else job.time_limit_minutes
+    ends_at = 0.0 if minutes >= INFINITE else turn.now + minutes * 60.0
+    turn.record(JobNodesUp(at=turn.now, job_id=job.id, ends_at=ends_at))
+    if not turn.state.settings.prolog_slurmctld:
+        prolog.prepare(turn, turn.state.jobs[job.id])
