@@ -81,6 +81,7 @@ def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> C
         memory_consumable=memory,
         one_task_per_core="CR_ONE_TASK_PER_CORE" in select,
         least_loaded="CR_LLN" in select,
+        block_cores="CR_CORE_DEFAULT_DIST_BLOCK" in select,
         select_linear=text("SelectType") == "select/linear",
         scheduler_parameters=_pairs(words("SchedulerParameters")),
         scheduler_builtin=text("SchedulerType") == "sched/builtin",

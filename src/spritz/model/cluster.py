@@ -80,6 +80,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     memory_consumable: bool = True
     one_task_per_core: bool = False
     least_loaded: bool = False
+    #: CR_CORE_DEFAULT_DIST_BLOCK: cores of one socket after the other, unless --distribution says otherwise
+    block_cores: bool = False
     select_linear: bool = False
     scheduler_parameters: tuple[tuple[str, str], ...] = ()
     #: sched/builtin: strict order within a partition

@@ -220,7 +220,7 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         user_exclusive=user_exclusive,
         uid=spec.uid if user_exclusive else -1,
         grain=Grain(settings.consumable) if settings.consumable in _GRAINS else Grain.CORE,
-        block_cores=_block_cores(spec.distribution),
+        block_cores=_block_cores(spec.distribution, settings),
         least_loaded=settings.least_loaded or partition.lln,
         max_cpus_per_node=partition.max_cpus_per_node,
         max_cpus_per_socket=partition.max_cpus_per_socket,
@@ -383,7 +383,11 @@ def _is_flat(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> 
     return spec.spread or spec.contiguous or named or loaded or settings.topology_optional
 
 
-def _block_cores(distribution: str) -> bool:
-    """`-m node:socket[:core]`: the second word says how CPUs are spread over sockets; cyclic unless it says block."""
+def _block_cores(distribution: str, settings: ClusterSettings) -> bool:
+    """`-m node:socket[:core]`: the second word says how CPUs are spread over sockets; cyclic unless it says block, or
+    the cluster does.
+    """
     parts = distribution.lower().split(",")[0].split(":")
-    return len(parts) > 1 and parts[1] == "block"
+    if len(parts) > 1 and parts[1] not in ("", "*"):
+        return parts[1] == "block"
+    return settings.block_cores

@@ -258,3 +258,12 @@ def test_arbitrary_distribution_puts_each_task_where_it_is_named() -> None:
     """22.05, with a SLURM_HOSTFILE"""
     allocation = only(two_nodes(), tasks=4, nodes=2, distribution="arbitrary", node_list=("n4", "n3", "n4", "n4"))
     assert (cpus(allocation), allocation.tasks) == ({"n3": 1, "n4": 3}, (1, 3))
+
+
+def test_the_cluster_may_fill_sockets_one_after_the_other() -> None:
+    """slurm.conf(5) CR_CORE_DEFAULT_DIST_BLOCK; a --distribution of the job goes before it."""
+    site = Site([node("n1", 8, sockets=2)], settings=structs.replace(SETTINGS, block_cores=True))
+    plain, cyclic = site.submit(spec(2)), site.submit(spec(2, distribution="block:cyclic"))
+    started = site.cycle()
+    assert cpu_ids(started[plain]) == [0, 1]
+    assert cpu_ids(started[cyclic]) == [2, 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from spritz.model.topology import Block, Switch, Topology
@@ -151,3 +152,36 @@ def test_segments_lie_in_one_block_each() -> None:
     assert nodes_for(site_of(BLOCKS), "n2 n4 n5", nodes=4, segment=2) == ""
     assert nodes_for(site_of(BLOCKS), "n2 n4 n5", nodes=4, segment=1) != ""
     assert nodes_for(site_of(BLOCKS), "n1", nodes=2, segment=2, node_list=("n4",)) == "n3 n4"
+
+
+#: (nodes taken by others, what a job asks for, nodes it got) of a real 22.05 on the same tree. Of two switches that are
+#: equally good 22.05 may take the second (`-N5` with n4 taken: n[1-2,6-8]); that case is not here.
+RECORDED: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("", {"nodes": 2}, "n4 n5"),
+    ("", {"nodes": 3}, "n1 n2 n3"),
+    ("", {"nodes": 4}, "n1 n2 n3 n4"),
+    ("", {"nodes": 1}, "n4"),
+    ("n1", {"nodes": 2}, "n2 n3"),
+    ("n1 n4", {"nodes": 2}, "n2 n3"),
+    ("n1 n4", {"nodes": 1}, "n5"),
+    ("n2 n4 n7", {"nodes": 2}, "n1 n3"),
+    ("n1 n6", {"nodes": 3}, "n2 n3 n4"),
+    ("", {"nodes": 6}, "n1 n2 n3 n6 n7 n8"),
+    ("", {"nodes": (2, 4)}, "n1 n2 n3 n4"),
+    ("", {"nodes": 5}, "n1 n2 n3 n4 n5"),
+    ("n4", {"nodes": 4}, "n1 n2 n3 n5"),
+    ("", {"tasks": 12}, "n4 n5"),
+    ("", {"tasks": 40}, "n1 n2 n3 n4 n5"),
+    ("n1 n4 n6", {"nodes": 3}, "n2 n3 n5"),
+    ("n2 n5 n7", {"nodes": 2, "switches": 1}, "n1 n3"),
+    ("n2 n3 n5 n7 n8", {"nodes": 2, "switches": 1}, ""),
+    ("", {"nodes": 3, "node_list": ("n5",)}, "n1 n4 n5"),
+    ("", {"nodes": 3, "node_list": ("n5", "n7")}, "n4 n5 n7"),
+    ("", {"nodes": 2, "contiguous": True}, "n1 n2"),
+    ("", {"nodes": (1, 6), "tasks": 20}, "n1 n2 n3 n6 n7 n8"),
+)
+
+
+@pytest.mark.parametrize(("busy", "asked", "nodes"), RECORDED)
+def test_the_nodes_that_slurm_takes(busy: str, asked: dict[str, Any], nodes: str) -> None:
+    assert nodes_for(site_of(), busy, **asked) == nodes

@@ -66,6 +66,7 @@ SlurmdParameters.config_overrides SlurmdParameters.private_hosts
 
 _SELECT = """
 CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_ONE_TASK_PER_CORE CR_LLN
+CR_CORE_DEFAULT_DIST_BLOCK
 """
 
 
