@@ -19,7 +19,8 @@ Map: `request` (JobSpec -> Request) · `hardware`, `nodes` (what there is, what 
 `projection`, `follow` (events) · `snapshot` · `priority` (order) · `policy` (SchedulerParameters) · `placement/` (one
 request on a table) · `profile` (tables to come: `hold` subtracts) · `backfill` (earliest start, ledger of promises) ·
 `promises` (those of one cycle) · `forecast`, `lanes` (expected starts of all) · `cycle` · `preemption`, `victims` (who
-makes room) · `notes`, `verdicts` (reasons) · `licenses` · `feasible` (before a job waits).
+makes room) · `notes`, `verdicts` (reasons) · `licenses` · `feasible` (before a job waits) ·
+`explain/` (what a plan means for one job).
 
 Invariants: a plan never gives a CPU, device, MiB or license twice; every job gets all it asked for or nothing; a later
 job never delays a promise; equal snapshots (promises included) give equal plans. Tests: tests/unit/scheduling,

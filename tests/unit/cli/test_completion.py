@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import subprocess
 from argparse import Namespace
+from pathlib import Path
+
+import pytest
 
 from spritz.cli.context import Context
 from spritz.cli.local import completion
@@ -39,6 +42,16 @@ def test_scontrol_offers_keywords() -> None:
     assert set(completed("_spritz_scontrol", "scontrol", "re")) == {
         "release", "requeue", "requeuehold", "resume", "reconfigure", "reservation",
     }  # fmt: skip
+
+
+def test_ids_of_jobs_are_offered_where_a_job_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = tmp_path / "squeue"
+    listing.write_text("#!/bin/sh\necho 71; echo 72; echo 8\n")
+    listing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert completed("_spritz_scontrol", "scontrol", "explain", "7") == ["71", "72"]
+    assert completed("_spritz_spritz", "spritz", "why", "") == ["71", "72", "8"]
+    assert completed("_spritz_spritz", "spritz", "wh") == ["why"]
 
 
 def test_zsh_gets_bashs_completion() -> None:

@@ -91,3 +91,19 @@ def test_prints_the_time_left() -> None:
     assert duration.format_left(1, 61) == "INVALID"
     assert duration.format_left(INFINITE, 5) == "UNLIMITED"
     assert duration.format_left(None, 5) == "NOT_SET"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3_700, "1 h 1 min"),
+        (86_400, "1 d"),
+        (90_061, "1 d 1 h"),
+        (86_459, "1 d"),
+    ],
+)
+def test_spans_are_told_in_their_two_largest_units(seconds: float, text: str) -> None:
+    assert duration.format_span(seconds) == text

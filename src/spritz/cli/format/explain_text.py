@@ -166,8 +166,8 @@ def _blockers(page: _Page, told: Explanation) -> None:
     if not told.blockers:
         return
     some = told.blockers
-    last = some[-1].ends_at
-    ahead = ", and those ahead must be served" if told.ahead.count else ""
+    last = max(item.ends_at for item in some)
+    ahead = ", once those ahead are served" if told.ahead.count else ""
     number = "1 job" if len(some) == 1 else f"{len(some)} jobs"
     page.block("Must end", f"{number}, the last by {page.until(last)}{ahead}")
     rows = [

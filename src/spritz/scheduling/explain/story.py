@@ -70,6 +70,8 @@ def explain(view: View, job: Job) -> Explanation:
 def past(job: Job) -> Explanation:
     """A job that does not wait: it runs, or it has ended."""
     active = job.state.active
+    # A job that is cancelled while it waits has a time of start, but never had a node.
+    ran = active or job.allocation is not None
     return Explanation(
         job=job_label(job),
         job_id=job.id,
@@ -77,11 +79,11 @@ def past(job: Job) -> Explanation:
         user=job.spec.user,
         state=job.state.value,
         verdict="runs" if active else "ended",
-        summary=_past_text(job),
+        summary=_past_text(job) if ran else "",
         reason=job.reason.value if job.reason is not Reason.NONE else "",
         reason_detail=job.reason_detail,
         partition=job.partition,
-        started_at=job.started_at,
+        started_at=job.started_at if ran else 0.0,
         ends_at=job.ends_at if active else job.ended_at,
         nodes=compress(job.allocation.names) if job.allocation is not None else "",
     )
