@@ -58,6 +58,11 @@ RETRY_SECONDS = 5.0
 #: Seconds between full passes that quick ones ask for, at least; as long as a pass takes, if that is longer.
 FULL_PAUSE_SECONDS = 1.0
 
+#: Nodes whose times to come are worked out at a stroke; and so many left over are worked on in the pauses.
+SETTLED_AT_ONCE = 64
+MANY_STALE = 256
+SETTLE_PAUSE_SECONDS = 0.02
+
 #: Events after which something may be able to start that was not before.
 _STIRRING: frozenset[type[Event]] = frozenset(
     {
@@ -255,13 +260,22 @@ class SchedulerDriver:
         self._full_due_at = now + self._policy.full_interval_seconds
         self.counts["cycle.full_count"] += 1
         at = context.clock.now()
-        # Before the fork, so that it need not be done again in every child.
-        self._projection.profile.settle()
+        # Before the fork, so that it need not be done again in every child; what is left the child does for itself.
+        self._settle_some()
 
         def work() -> bytes:
             return _encode_plan(cycle.run(self._projection.snapshot(at)))
 
         self._child = Child("cycle", work, self._full_pass_done, context.log, nice=0)
+
+    def _settle_some(self) -> None:
+        """Work out what a few nodes will have free; of many, after a start or a change of all of them, some at a time,
+        so that no request waits for it.
+        """
+        profile = self._projection.profile
+        profile.settle(sorted(profile.stale)[:SETTLED_AT_ONCE])
+        if len(profile.stale) > MANY_STALE and not self._stopped:
+            self._loop.call_later(SETTLE_PAUSE_SECONDS, self._settle_some)
 
     def _full_pass_done(self, result: bytes | None) -> None:
         self._child = None

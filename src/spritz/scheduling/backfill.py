@@ -10,7 +10,7 @@ Source: Lifka 1995 (EASY: one promise); Mu'alem and Feitelson 2001 (conservative
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -278,7 +278,9 @@ class Ledger:
 
     def keep(self, profile: Profile, promise: Promise) -> None:
         """From now on nobody may take what it needs."""
-        self.promises[promise.request] = tuple(sorted((*self.of(promise.request), promise), key=_order))
+        items = self.of(promise.request)
+        place = bisect_right(items, promise.start_at, key=_order)
+        self.promises[promise.request] = (*items[:place], promise, *items[place:])
         insort(self.starts, promise.start_at)
         profile.hold(promise)
 

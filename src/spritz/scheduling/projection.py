@@ -172,14 +172,19 @@ class Projection:
                 if shape.request.line == (item.allocation.partition, item.allocation.reservation):
                     wanted.setdefault(shape.request, []).append(item)
         for request, items in list(self.ledger.promises.items()):
-            new = wanted.get(request, [])
-            for promise in list(items):
-                same = next((item for item in new if is_same(promise, item)), None)
+            left: dict[float, list[PlannedPromise]] = {}
+            for item in wanted.get(request, ()):
+                left.setdefault(item.start_at, []).append(item)
+            for promise in items:
+                alike = left.get(promise.start_at, [])
+                same = next((item for item in alike if is_same(promise, item)), None)
                 if same is None:
                     self.ledger.drop(self.profile, promise)
                 else:
                     promise.freed = same.freed
-                    new.remove(same)
+                    alike.remove(same)
+            if request in wanted:
+                wanted[request] = [item for alike in left.values() for item in alike]
         self.queue.shrunk.update(wanted)
         for request, new in wanted.items():
             for item in new:

@@ -231,10 +231,7 @@ class Shape:
     def could_use_any(self, rooms: list[tuple[int, int]]) -> bool:
         """The same for nodes with so many free CPUs and GPUs."""
         cpus, gpus = self._cpus_floor, self._gpus_floor
-        for free_cpus, free_gpus in rooms:
-            if free_cpus >= cpus and free_gpus >= gpus:
-                return True
-        return False
+        return any(free_cpus >= cpus and free_gpus >= gpus for free_cpus, free_gpus in rooms)
 
     def add(self, key: SortKey, record: JobRecord) -> None:
         """One more job."""
