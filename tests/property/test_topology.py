@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.unit.scheduling.checker import check_cluster
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 from spritz.model.topology import Switch, Topology
@@ -104,3 +105,32 @@ def test_a_job_gets_the_fewest_leaves_below_the_lowest_switch(
     level = min(level for members, level in level_of.items() if members >= used)
     assert best == (level, len(used))
     assert place(projection.table, request, projection.eligibility) == found
+
+
+@settings(max_examples=100, deadline=None)
+@given(trees(), st.lists(sizes_asked(), min_size=1, max_size=8))
+def test_nothing_is_given_twice_and_the_same_queue_is_planned_alike(
+    tree: Topology, queue: list[dict[str, Any]]
+) -> None:
+    """`Site.cycle` asserts that the core accepts every start."""
+    names = [name for switch in tree.switches if not switch.switches for name in hostlist.expand(switch.nodes)]
+    configs = {name: node(name, 2, gres=[gpus(2)]) for name in names}
+    plans = []
+    for _ in range(2):
+        site = Site(configs.values(), settings=replace(SETTINGS, topologies=(tree,)))
+        for asked in queue:
+            site.submit(spec(**asked))
+        plans.append(site.cycle())
+        running = [job for job in site.jobs.values() if job.allocation is not None]
+        check_cluster(configs, running, {home.name: home for home in site.partitions})
+        leaf_of = {
+            name: switch.name
+            for switch in tree.switches
+            if not switch.switches
+            for name in hostlist.expand(switch.nodes)
+        }
+        for job in running:
+            assert job.allocation is not None
+            leaves = {leaf_of[name] for name in job.allocation.names}
+            assert job.spec.switches is None or len(leaves) <= job.spec.switches
+    assert plans[0] == plans[1]
