@@ -54,7 +54,20 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
             spec = replace(spec, qos=only)
     if "qos" in enforce and (spec.qos not in rules.qos or own is None or spec.qos not in own.qos):
         raise Refused("ESLURM_INVALID_QOS")
+    if spec.time_limit_minutes is None and "limits" in enforce and names:
+        spec = _with_longest_time(state, spec, names[0])
     return spec
+
+
+def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
+    """A job that names no time limit gets the longest that its QOS or association allows, as in Slurm."""
+    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
+    bounds = [one.record.max_wall for one in party.qos] + [one.max_wall for one in party.chain[:1]]
+    longest = next((minutes for minutes in bounds if minutes is not None), None)
+    home = state.partitions.get(partition)
+    if longest is None or home is None:
+        return spec
+    return replace(spec, time_limit_minutes=min(longest, home.max_time_minutes))
 
 
 def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int) -> None:

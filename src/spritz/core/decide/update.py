@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spritz.core.decide.access import need_control
+from spritz.core.decide.accounts import with_account
 from spritz.core.decide.arrays import select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
 from spritz.core.decide.hold import let_go
@@ -199,6 +200,8 @@ def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
 
 def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
     """All that follows from a pending job's new spec, as if it were submitted now."""
+    if changes.keys() & {"account", "qos", "wckey", "partitions"}:
+        spec = with_account(turn.state, spec)
     partitions, waits = check_submission(turn, spec)
     spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
     dependencies = job.dependencies

@@ -1,0 +1,100 @@
+"""Accounts, QOS and limits at submission and at the start. Source: slurm.conf(5) AccountingStorageEnforce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from spritz.core.machine import Machine
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.commands.job import Done, JobTarget, UpdateJob
+from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
+from spritz.model.plan import Plan, PlannedStart
+from spritz.model.resources import Allocation
+from spritz.testing.builders import ALICE, BOB, World, capacity, expect
+
+ROOT_ACCOUNT = Association(id=1, cluster="cluster", account="root", qos="normal")
+CHEM = Association(id=2, cluster="cluster", account="chem", parent="root")
+ALICE_IN_CHEM = Association(id=3, cluster="cluster", account="chem", user="alice", is_default=True)
+NORMAL = Qos(name="normal", id=1)
+FAST = Qos(name="fast", id=2)
+
+
+def world(
+    *, chem: Association = CHEM, alice: Association = ALICE_IN_CHEM, qos: tuple[Qos, ...] = (NORMAL, FAST), **more: Any
+) -> World:
+    """One account with one user, all of it enforced."""
+    settings = ClusterSettings(enforce=("associations", "limits", "qos"), **more)
+    made = World(settings=settings, hardware=capacity(cpus=8))
+    made.ok(SetPolicy(policy=Policy(version=1, associations=(ROOT_ACCOUNT, chem, alice), qos=qos)))
+    return made
+
+
+def start_messages(made: World, job_id: int, cpus: int = 1) -> tuple[str, ...]:
+    """What the core says of a start that a scheduler proposes."""
+    allocation = Allocation(partition="debug", nodes=(made.free_share("n1", cpus),))
+    outcome = made.do(ApplyPlan(plan=Plan(starts=(PlannedStart(job_id=job_id, allocation=allocation),))))
+    return expect(outcome.reply, Done).messages
+
+
+def test_defaults_are_filled_in_and_strangers_are_refused() -> None:
+    made = world()
+    spec = made.job(made.submit()).spec
+    assert (spec.account, spec.qos) == ("chem", "normal")
+    assert made.submit_refused(BOB) == "ESLURM_INVALID_ACCOUNT"
+    assert made.submit_refused(account="phys") == "ESLURM_INVALID_ACCOUNT"
+    assert made.submit_refused(qos="fast") == "ESLURM_INVALID_QOS"
+    made.check()
+
+
+def test_nobody_moves_a_job_to_an_account_or_qos_that_is_not_his() -> None:
+    made = world()
+    job = made.submit()
+    for field, value, code in (("account", "phys", "ESLURM_INVALID_ACCOUNT"), ("qos", "fast", "ESLURM_INVALID_QOS")):
+        assert made.refused(UpdateJob(target=JobTarget(job), changes={field: value}), ALICE) == code
+
+
+def test_submit_limits_count_every_task_of_an_array() -> None:
+    made = world(alice=replace(ALICE_IN_CHEM, max_submit=3))
+    assert made.submit_refused(array="0-3") == "ESLURM_ACCOUNTING_POLICY"
+    array = made.submit(array="0-2")
+    refusal = made.submit_outcome().rejection
+    assert refusal is not None
+    assert refusal.details == ("AssocMaxSubmitJobLimit",)
+    made.cancel(array)
+    made.submit()
+    made.check()
+
+
+def test_the_core_drops_a_start_beyond_a_limit_of_the_account() -> None:
+    made = world(chem=replace(CHEM, grp_tres="cpu=3"))
+    first, second = made.submit(), made.submit()
+    assert start_messages(made, first, 2) == ()
+    assert start_messages(made, second, 2) == (f"job {second}: limit AssocGrpCpuLimit",)
+    assert start_messages(made, second, 1) == ()
+    made.check()
+
+
+def test_deny_on_limit_refuses_what_could_never_start() -> None:
+    strict = replace(NORMAL, flags="DenyOnLimit", max_tres_pj="cpu=2", max_wall=10)
+    made = world(qos=(strict,))
+    refusal = made.submit_outcome(tasks=3, tasks_given=True).rejection
+    assert refusal is not None
+    assert refusal.details == ("QOSMaxCpuPerJobLimit",)
+    refusal = made.submit_outcome(time_limit_minutes=11).rejection
+    assert refusal is not None
+    assert refusal.details == ("QOSMaxWallDurationPerJobLimit",)
+    assert made.job(made.submit(tasks=2, tasks_given=True)).time_limit_minutes == 10, "the longest that it may have"
+
+
+def test_use_is_kept_by_an_image_and_is_nothing_when_all_is_over() -> None:
+    made = world()
+    job = made.submit()
+    made.start(job, cpus=2)
+    made.submit(array="0-4")
+    again = Machine.from_image(made.machine.image())
+    assert again.state.ledger.uses == made.state.ledger.uses != {}
+    made.cancel(*made.state.jobs)
+    assert made.state.ledger.uses == {}
