@@ -28,6 +28,9 @@ RESERVED = -(1 << 52)
 #: Occurrences of a recurring reservation that promised starts avoid.
 OCCURRENCES = 5
 
+#: stands for reservations that there are not, or that the job may not use; no reservation has this name
+NONE = "-"
+
 MAINTENANCE = "Reserved for maintenance"
 OTHERS = "May be reserved for other job"
 
@@ -96,9 +99,13 @@ class Reserved:
 
     def names_for(self, spec: JobSpec) -> list[str]:
         """Reservations in which the job may run, and "" if it may run outside of them; in order of preference."""
-        if spec.reservation:
-            return [name for name in dict.fromkeys(spec.reservation.split(",")) if name]
         gids = (spec.gid, *spec.groups)
+        if spec.reservation:
+            # Users may have been taken off a reservation for which their jobs wait.
+            named = [name for name in dict.fromkeys(spec.reservation.split(",")) if name in self.by_name]
+            return [
+                name for name in named if self.by_name[name].admits(user=spec.user, gids=gids, account=spec.account)
+            ] or [NONE]
         drawn = [
             name
             for name, item in self.by_name.items()

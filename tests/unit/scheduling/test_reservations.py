@@ -46,7 +46,7 @@ def test_others_take_what_is_not_reserved_and_wait_for_the_rest() -> None:
     reserve(site, seconds=3600)
     first, second = site.submit(spec(8)), site.submit(spec(8))
     assert {job: got.names for job, got in site.cycle().items()} == {first: ("n2",)}
-    assert site.reason(second) == "Resources"
+    assert site.reason(second) == "ReqNodeNotAvail, May be reserved for other job"
     named = site.submit(spec(1, 1, node_list=("n1",)))
     assert site.cycle() == {}
     assert site.reason(named) == "ReqNodeNotAvail, May be reserved for other job"

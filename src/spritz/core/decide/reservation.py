@@ -59,8 +59,8 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
     name = asked.name or _invented_name(asked, number)
     if name in state.reservations:
         raise Refused("ESLURM_RESERVATION_NAME_DUP")
-    if "," in name or not name.isprintable() or " " in name or len(name) > 255:
-        raise Refused("ESLURM_RESERVATION_INVALID", hint="a name has neither commas nor blanks")
+    if "," in name or not name.isprintable() or " " in name or len(name) > 255 or name[0] == "-":
+        raise Refused("ESLURM_RESERVATION_INVALID", hint="a name has neither commas nor blanks, nor a dash in front")
     if not (asked.users or asked.accounts or asked.groups):
         raise Refused("ESLURM_RESERVATION_EMPTY")
     flags = _ordered(asked.flags or ())

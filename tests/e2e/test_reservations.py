@@ -1,0 +1,74 @@
+"""Reservations with real daemons and commands: who runs where, and what a killed controller still knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.e2e.cluster import Cluster, until
+from tests.e2e.commands import run
+
+MakeCluster = Callable[..., Cluster]
+
+
+def say(cluster: Cluster, *argv: str) -> str:
+    """Standard output of a command that must succeed."""
+    done = run(cluster, *argv)
+    assert done.returncode == 0, (argv, done.stdout, done.stderr)
+    return done.stdout.decode()
+
+
+def reserve(cluster: Cluster, *words: str) -> None:
+    say(cluster, "scontrol", "create", "reservation", "Accounts=physics", *words)
+
+
+def test_a_reservation_from_its_beginning_to_its_end(make_cluster: MakeCluster) -> None:
+    """Nodes are kept over a kill -9 of the controller; its job knows it, and is ended by a shortened reservation."""
+    cluster = make_cluster(nodes=2, cpus=2).start()
+    reserve(cluster, "ReservationName=lab", "StartTime=now", "Duration=60", "Nodes=n1")
+    assert "resv n1\n" in say(cluster, "sinfo", "-h", "-o", "%t %N")
+    outside = cluster.submit("true", node_list=("n1",), time_limit_minutes=5)
+    script = "echo $SLURM_JOB_RESERVATION > inside; exec sleep 1000"
+    inside = cluster.submit(script, reservation="lab", account="physics", time_limit_minutes=600)
+    cluster.wait_state(inside, "RUNNING")
+    until(lambda: (cluster.work / "inside").exists() and (cluster.work / "inside").read_text() == "lab\n", "it knows")
+    assert say(cluster, "squeue", "-h", "-R", "lab", "-o", "%i %v %N") == f"{inside} lab n1\n"
+    assert "Reservation=lab" in say(cluster, "scontrol", "show", "job", str(inside))
+    reason = "(ReqNodeNotAvail, May be reserved for other job)"
+    until(lambda: say(cluster, "squeue", "-h", "-j", str(outside), "-o", "%R") == reason + "\n", "the other is told")
+
+    cluster.kill_controller()
+    cluster.start_controller()
+    say(cluster, "scontrol", "reconfigure")
+    assert "ReservationName=lab " in say(cluster, "scontrol", "-o", "show", "reservation")
+    busy = run(cluster, "scontrol", "delete", "ReservationName=lab")
+    assert busy.stderr == b"delete_reservation ReservationName=lab: Requested reservation is in use\n"
+    assert cluster.job(outside).state.value == "PENDING"
+
+    say(cluster, "scontrol", "update", "ReservationName=lab", "EndTime=now+2")
+    cluster.wait_state(inside, "TIMEOUT")
+    cluster.wait_state(outside, "COMPLETED")
+    assert say(cluster, "sinfo", "-T") == "No reservations in the system\n"
+
+
+def test_maintenance_keeps_long_jobs_away_and_lets_short_ones_by(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(nodes=2, cpus=2).start()
+    reserve(cluster, "ReservationName=maint", "StartTime=now+10minutes", "Duration=60", "Nodes=ALL", "Flags=MAINT")
+    short = cluster.submit("true", time_limit_minutes=1)
+    long = cluster.submit("true", time_limit_minutes=60)
+    cluster.wait_state(short, "COMPLETED")
+    until(lambda: cluster.job(long).reason_detail == "Reserved for maintenance", "the longer one is told why it waits")
+    say(cluster, "scontrol", "delete", "ReservationName=maint")
+    cluster.wait_state(long, "COMPLETED")
+
+
+def test_users_without_access_are_refused_in_slurms_words(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(nodes=1, cpus=2).start()
+    reserve(cluster, "ReservationName=lab", "StartTime=now", "Duration=60", "NodeCnt=1")
+    refused = "sbatch: error: Batch job submission failed: "
+    wrong = run(cluster, "sbatch", "--reservation=lab", "--wrap", "true")
+    assert (wrong.returncode, wrong.stderr.decode()) == (1, refused + "Access denied to requested reservation\n")
+    none = run(cluster, "sbatch", "--reservation=nosuch", "--wrap", "true")
+    assert (none.returncode, none.stderr.decode()) == (1, refused + "Requested reservation is invalid\n")
+    busy = run(cluster, "scontrol", "create", "reservation", "Accounts=a", "StartTime=now", "Duration=1", "Nodes=n1")
+    words = "Error creating the reservation: Requested reservation overlaps with another reservation\n"
+    assert (busy.returncode, busy.stderr.decode()) == (1, words)
