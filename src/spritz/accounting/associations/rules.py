@@ -115,7 +115,10 @@ def check_right(book: Book, name: str, changes: Sequence[Record], *, admin: bool
             return
     mine = _under(book, {one.account for one in book.coordinators if one.user == name})
     known = {one.name for one in book.users}
-    if changes and all(_coordinated(one, mine, known) for one in changes):
+    there = {one.id: one for one in book.associations}
+    # What stands under a number now must be theirs as well: an edit may not take another account's record over.
+    before = [there[one.id] for one in changes if isinstance(one, Association) and one.id in there]
+    if changes and all(_coordinated(one, mine, known) for one in (*changes, *before)):
         return
     raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 

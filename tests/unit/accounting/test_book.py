@@ -1,0 +1,120 @@
+"""The book of accounts: one transaction or nothing, who may change what, what must hold. Source: sacctmgr(1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import Engine
+
+from spritz.accounting.associations.book import edit_book, ensure, policy_of, read_book
+from spritz.accounting.engine import open_engine, parse_url
+from spritz.accounting.store import Store
+from spritz.model.errors import SpritzError
+from spritz.model.limits.records import Account, Association, Coordinator, EditBook, Qos, Record, User
+
+CHEM = Account(name="chem", description="d", organization="o")
+CHEM_ON_C = Association(id=-1, cluster="c", account="chem", parent="root")
+ALICE = User(name="alice")
+ALICE_IN_CHEM = Association(id=-2, cluster="c", account="chem", user="alice", is_default=True)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = open_engine(parse_url(f"sqlite:///{tmp_path}/book.db"))
+    Store(made).migrate()
+    assert ensure(made, "c", 1.0)
+    assert not ensure(made, "c", 2.0), "once is enough"
+    yield made
+    made.dispose()
+
+
+def put(engine: Engine, *records: Record, drops: tuple[Record, ...] = (), actor: str = "", admin: bool = True) -> None:
+    version = read_book(engine).version
+    assert not edit_book(engine, EditBook(version=version, puts=records, drops=drops), actor, 3.0, admin=admin).stale
+
+
+def test_a_cluster_begins_with_root_and_normal(engine: Engine) -> None:
+    book = read_book(engine, transactions=True)
+    assert [(one.account, one.user, one.is_default) for one in book.associations] == [
+        ("root", "", False),
+        ("root", "root", True),
+    ]
+    assert [(one.name, one.admin) for one in book.users] == [("root", "Administrator")]
+    assert [one.name for one in book.qos] == ["normal"]
+    assert {one.action for one in book.transactions} == {"Add Accounts", "Add Users", "Add QOS", "Add Associations"}
+
+
+def test_an_edit_for_an_older_version_does_nothing(engine: Engine) -> None:
+    version = read_book(engine).version
+    put(engine, CHEM)
+    done = edit_book(engine, EditBook(version=version, puts=(Account(name="phys"),)), "x", 4.0, admin=True)
+    assert done.stale
+    assert "phys" not in {one.name for one in read_book(engine).accounts}
+
+
+def test_what_was_put_is_read_again_and_told_to_its_cluster_alone(engine: Engine) -> None:
+    qos = Qos(name="few", flags="DenyOnLimit", max_tres_pu="cpu=4", max_jobs_pu=3)
+    put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM, qos)
+    policy = policy_of(read_book(engine), "c")
+    (mine,) = (one for one in policy.associations if one.user == "alice")
+    assert replace(mine, id=-2) == ALICE_IN_CHEM
+    assert replace(policy.qos[-1], id=0) == qos
+    assert policy_of(read_book(engine), "other").associations == ()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(CHEM_ON_C, parent="nowhere"),
+        replace(CHEM_ON_C, parent="chem"),
+        replace(CHEM_ON_C, shares=-1),
+        replace(CHEM_ON_C, shares=1 << 31),
+        replace(CHEM_ON_C, grp_tres="cpu=many"),
+        replace(CHEM_ON_C, qos="unheard"),
+        replace(CHEM_ON_C, account="physics"),
+        replace(ALICE_IN_CHEM, user="nobody-known"),
+        Account(name="x'); DROP TABLE users; --"),
+        Account(name="n" * 200),
+        Account(name=""),
+        Account(name="two\nlines"),
+    ],
+)
+def test_what_must_not_be_is_refused_and_nothing_of_the_edit_is_done(engine: Engine, record: Record) -> None:
+    before = read_book(engine)
+    with pytest.raises(SpritzError):
+        put(engine, CHEM, record)
+    assert read_book(engine) == before
+
+
+def test_who_may_change_what(engine: Engine) -> None:
+    put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM, User(name="op", admin="Operator"), User(name="bob"))
+    put(engine, Coordinator(account="chem", user="alice"))
+    bob_in_chem = replace(ALICE_IN_CHEM, user="bob")
+
+    def denied(actor: str, *records: Record) -> None:
+        with pytest.raises(SpritzError, match="Access/permission denied"):
+            put(engine, *records, actor=actor, admin=False)
+
+    denied("bob", bob_in_chem)
+    denied("stranger", Account(name="mine"))
+    denied("alice", Account(name="mine"))
+    denied("alice", replace(ALICE, admin="Administrator"))
+    denied("alice", replace(bob_in_chem, account="root"))
+    denied(
+        "alice", replace(bob_in_chem, id=next(one.id for one in read_book(engine).associations if one.user == "root"))
+    )
+    denied("op", User(name="op", admin="Administrator"))
+    put(engine, bob_in_chem, actor="alice", admin=False)
+    put(engine, Account(name="by-op"), actor="op", admin=False)
+
+
+def test_accounts_with_something_below_them_do_not_go_alone(engine: Engine) -> None:
+    put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM)
+    book = read_book(engine)
+    (tree,) = (one for one in book.associations if one.account == "chem" and not one.user)
+    with pytest.raises(SpritzError, match="chem"):
+        put(engine, drops=(tree,))
+    assert read_book(engine) == book
