@@ -14,9 +14,9 @@ from msgspec import Struct
 class NodeTest(Struct, frozen=True, kw_only=True, gc=False):
     """So many nodes fail this test (or pass all: `able`), which is the first in this order that they fail.
 
-    `test`: partition, excluded, features, too_small, state, not_named, busy, reserved, kept, able. `what`: the
-    resources that are short (cpus, memory, gres/gpu …); `needed` and `most` of the first of them: what each node must
-    give, and the most that one of these has.
+    `test`: partition, excluded, reservation, features, too_small, state, not_named, busy, reserved, kept, able.
+    `what`: the resources that are short (cpus, memory, gres/gpu …); `needed` and `most` of the first of them: what each
+    node must give, and the most that one of these has.
     """
 
     test: str
@@ -29,7 +29,7 @@ class NodeTest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PartitionView(Struct, frozen=True, kw_only=True):
-    """The nodes of one partition in which the job waits; the counts of `tests` add up to `total`.
+    """The nodes of one partition (and reservation) in which the job waits; the counts of `tests` add up to `total`.
 
     `total`: nodes of the cluster; `able`: nodes that could take a part of the job this moment.
     """
@@ -39,6 +39,7 @@ class PartitionView(Struct, frozen=True, kw_only=True):
     nodes_needed: int
     able: int
     tests: tuple[NodeTest, ...] = ()
+    reservation: str = ""
 
 
 class Limit(Struct, frozen=True, kw_only=True):
@@ -56,6 +57,8 @@ class Limit(Struct, frozen=True, kw_only=True):
     used: int = 0
     limit: int = 0
     users: tuple[tuple[str, int], ...] = ()
+    #: when it changes at the latest
+    at: float = 0.0
 
 
 class Blocker(Struct, frozen=True, kw_only=True):

@@ -39,10 +39,7 @@ def explanation_text(told: Explanation, now: float, width: int, colour: bool) ->
     _starts(page, told)
     for view in told.partitions:
         _nodes(page, view, several=len(told.partitions) > 1)
-    for place, limit in enumerate(told.limits):
-        subject = f" {limit.subject}" if limit.subject and limit.kind in ("Licenses", "Dependency") else ""
-        mark = page.paint("holds it: ", _YELLOW) if limit.holds else ""
-        page.block("" if place else "Limits", f"{mark}{limit.kind}{subject}: {limit.text}")
+    _limits(page, told)
     _blockers(page, told)
     _ahead(page, told)
     _sooner(page, told)
@@ -150,6 +147,7 @@ def _when(page: _Page, when: Expected) -> str:
 
 def _nodes(page: _Page, view: PartitionView, several: bool) -> None:
     where = f" of partition {view.partition}" if several else ""
+    where += f" in reservation {view.reservation}" if view.reservation else ""
     needed = "1 is needed" if view.nodes_needed == 1 else f"{view.nodes_needed} are needed"
     page.block("Nodes", f"{view.able} of {view.total}{where} can serve now, {needed}")
     wide = max((len(str(test.count)) for test in view.tests), default=1)
@@ -158,6 +156,17 @@ def _nodes(page: _Page, view: PartitionView, several: bool) -> None:
         page.block("", line, indent=2)
         if page.colour and test.test == "able":
             page.lines[-1] = page.paint(page.lines[-1], _GREEN)
+
+
+def _limits(page: _Page, told: Explanation) -> None:
+    for place, limit in enumerate(told.limits):
+        subject = f" {limit.subject}" if limit.kind in ("Licenses", "Dependency", "Reservation") else ""
+        when = f", until {page.until(limit.at)}" if limit.at > page.now else ""
+        when += " at the latest" if when and limit.kind == "Dependency" else ""
+        mark = "holds it: " if limit.holds else ""
+        line = len(page.lines)
+        page.block("" if place else "Limits", f"{mark}{limit.kind}{subject}: {limit.text}{when}")
+        page.lines[line] = page.lines[line].replace("holds it:", page.paint("holds it:", _YELLOW), 1)
 
 
 def _blockers(page: _Page, told: Explanation) -> None:

@@ -34,15 +34,16 @@ def ahead(view: View, record: JobRecord) -> Ahead:
     found: dict[int, tuple[SortKey, JobRecord, Shape, Shape]] = {}
     for own_key, own in record.entries:
         nodes = snapshot.eligibility.nodes(own.request)
-        meets: dict[tuple[object, ...], bool] = {}
+        meets: dict[int, bool] = {}
         for shape in snapshot.queue.shapes.values():
             place = bisect_left(shape.keys, own_key)
             if not place:
                 continue
-            request = shape.request
-            kind = (request.partition, request.features, request.prefer, request.exclude)
+            others = snapshot.eligibility.nodes(shape.request)
+            # Equal questions are answered with the very same array.
+            kind = id(others)
             if kind not in meets:
-                meets[kind] = bool(np.isin(nodes, snapshot.eligibility.nodes(request)).any())
+                meets[kind] = bool(np.isin(nodes, others).any())
             if not meets[kind] or not _could_start(view, shape):
                 continue
             for key in shape.keys[:place]:
@@ -66,7 +67,10 @@ def ahead(view: View, record: JobRecord) -> Ahead:
 
 def _could_start(view: View, shape: Shape) -> bool:
     """Nothing but room keeps jobs of this shape back."""
-    if partition_verdict(view.snapshot, shape.request) is not None or stuck_verdict(view.snapshot, shape) is not None:
+    snapshot = view.snapshot
+    if partition_verdict(snapshot, shape.request) is not None or stuck_verdict(snapshot, shape) is not None:
+        return False
+    if snapshot.reserved.verdict(shape.request, view.now) is not None:
         return False
     return not shape.request.licenses or view.licenses.choose(shape.request.licenses) is not None
 

@@ -55,8 +55,19 @@ def _begin(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
             subject="",
             text="not to begin before the time that was asked for (--begin)",
             holds=True,
-            limit=int(job.spec.begin_at),
+            at=job.spec.begin_at,
         )
+
+
+def _reservation(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    for name in filter(None, job.spec.reservation.split(",")):
+        found = view.snapshot.reserved.by_name.get(name)
+        if found is None:
+            yield Limit(kind="Reservation", subject=name, text=f"there is no reservation {name}", holds=True)
+        elif found.active(view.now) or found.flexible:
+            yield Limit(kind="Reservation", subject=name, text="the job runs inside it", at=found.end_at)
+        else:
+            yield Limit(kind="Reservation", subject=name, text="it has not begun", holds=True, at=found.start_at)
 
 
 _WAITS_FOR = {
@@ -201,4 +212,4 @@ def _array(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
 
 
 #: Every kind of rule. A source yields nothing where its rule says nothing about the job.
-SOURCES: list[Source] = [_hold, _begin, _dependencies, _partition, account_limits, _licenses, _array]
+SOURCES: list[Source] = [_hold, _begin, _dependencies, _reservation, _partition, account_limits, _licenses, _array]

@@ -15,7 +15,6 @@ from msgspec import Struct
 from spritz.model.explain import NodeTest, PartitionView
 from spritz.model.states import NodeFlag, NodeState
 from spritz.notation.hostlist import compress
-from spritz.scheduling.backfill import Promise
 from spritz.scheduling.explain.words import amount, listed, resource
 from spritz.scheduling.placement.capacity import capacity, fits_hardware, memory_free, open_to, usable_cpus
 from spritz.scheduling.placement.select import target_of
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 TESTS = (
     "partition",
     "excluded",
+    "reservation",
     "features",
     "too_small",
     "state",
@@ -95,6 +95,7 @@ def partition_view(view: View, request: Request, own: Kept | None = None) -> Par
     tests = tuple(_told(members) for _key, members in sorted(groups.items(), key=lambda item: item[0]))
     return PartitionView(
         partition=request.partition,
+        reservation=request.reservation,
         total=len(view.table.rows),
         nodes_needed=request.nodes_min,
         able=sum(test.count for test in tests if test.test == "able"),
@@ -145,6 +146,9 @@ def _test(
     if row.name in request.exclude:
         return Finding("excluded", "excluded by the job (--exclude)")
     if not serves:
+        apart = _not_reserved(view, row, request)
+        if apart:
+            return Finding("reservation", apart)
         return Finding("features", f"without the features {request.features}")
     bare = row
     if row.holders or not row.up:
@@ -189,18 +193,27 @@ def _build(row: NodeRow, request: Request) -> str:
     return "its CPUs, memory and devices do not go together as asked for"
 
 
+def _not_reserved(view: View, row: NodeRow, request: Request) -> str:
+    """The node is not one of the job's reservation, or one floats before the job for ever."""
+    reserved = view.snapshot.reserved
+    mine = reserved.by_name.get(request.reservation)
+    if mine is not None and not mine.flexible and row.name not in mine.nodes:
+        return f"not in reservation {mine.name}"
+    floating = [name for name in reserved.too_long(request) if row.name in reserved.by_name[name].nodes]
+    return f"reserved: {listed(floating)}, which always begins before the job could end" if floating else ""
+
+
 def _reserved(view: View, row: NodeRow, request: Request) -> tuple[str, list[Holder]] | None:
-    """What else keeps free resources of the node for later, before this job would be over, and the words for it."""
-    ends_at = view.now + request.seconds
-    names, holders = [], []
-    for hold, holder in view.snapshot.profile.holds.get(row.index, ()):
-        reservation = getattr(hold, "reservation", None)
-        if isinstance(hold, Promise) or reservation is None or hold.start_at >= ends_at or hold.end_at <= view.now:
-            continue
-        if reservation.name != getattr(request, "reservation", ""):
-            names.append(reservation.name + (" (maintenance)" if reservation.maintenance else ""))
-            holders.append(holder)
-    return (f"reserved: {listed(sorted(set(names)))}", holders) if holders else None
+    """Reservations that begin before the job would be over, and what they take of the node."""
+    names: dict[str, None] = {}
+    holders = []
+    for booking in view.snapshot.reserved.met(request, view.now):
+        for index, holder in booking.parts:
+            if index == row.index:
+                kind = " (maintenance)" if booking.reservation.maintenance else ""
+                names[booking.reservation.name + kind] = None
+                holders.append(holder)
+    return (f"reserved: {listed(sorted(names))}", holders) if holders else None
 
 
 def _busy(row: NodeRow, request: Request, least: tuple[int, int]) -> Finding:

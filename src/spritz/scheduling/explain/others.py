@@ -131,7 +131,7 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
     minutes = time_limit_minutes(spec, home) if home is not None else INFINITE
     most = home.max_time_minutes if home is not None else INFINITE
     return [
-        list(_shorter(spec, minutes, most, told, now)),
+        list(_shorter(spec, minutes, most, _starts_of_others(told, projection, now), now)),
         list(_elsewhere(spec, projection)),
         list(_fewer_nodes(spec)),
         list(_fewer_gpus(spec)) if any(what.startswith("gres/") for what in short) else [],
@@ -142,13 +142,19 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
     ]
 
 
-def _shorter(spec: JobSpec, minutes: int, most: int, told: Explanation, now: float) -> Iterator[Change]:
+def _starts_of_others(told: Explanation, projection: Projection, now: float) -> list[float]:
+    """Until when what is free now may be used: the next promised starts and reservations."""
+    starts = {other.start_at for other in told.ahead.first} | set(projection.reserved.starts())
+    return sorted(at for at in starts if at > now)[:4]
+
+
+def _shorter(spec: JobSpec, minutes: int, most: int, until: Iterable[float], now: float) -> Iterator[Change]:
     wanted = {1440, 240, 60} if minutes >= INFINITE else {minutes // 2, minutes // 4, 60, 15}
     if minutes > most:
         wanted.add(most)
     # As long as what is kept for others is not needed by them.
-    wanted |= {int((other.start_at - now) // 60) for other in told.ahead.first if other.start_at > now}
-    for choice in sorted(wanted, reverse=True)[:6]:
+    wanted |= {int((at - now) // 60) for at in until}
+    for choice in sorted(wanted, reverse=True):
         if 0 < choice < minutes:
             changed = replace(spec, time_limit_minutes=choice, time_min_minutes=None)
             text = limit_text(choice)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.node import Node
     from spritz.model.plan import PendingNote, Plan, PlannedPreemption, PlannedStart
+    from spritz.model.resources import Allocation
     from spritz.scheduling.nodes import Holder
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
@@ -77,7 +78,7 @@ class View:
     def _take_starts(self) -> None:
         for number, start in enumerate(self.plan.starts):
             record = self.snapshot.records[start.job_id]
-            request = self.request_in(record, start.allocation.partition)
+            request = self.request_in(record, start.allocation)
             if request is None:
                 continue
             alias = STARTING - number
@@ -104,7 +105,7 @@ class View:
         found = []
         for number, item in enumerate(self.plan.promises):
             record = self.snapshot.records[item.job_id]
-            request = self.request_in(record, item.allocation.partition)
+            request = self.request_in(record, item.allocation)
             if request is None:
                 continue
             parts = holders_of(
@@ -114,10 +115,10 @@ class View:
         return found
 
     @staticmethod
-    def request_in(record: JobRecord, partition: str) -> Request | None:
-        """What the waiting job asks of this partition."""
+    def request_in(record: JobRecord, allocation: Allocation) -> Request | None:
+        """What the waiting job asks of this partition, and in this reservation."""
         for _key, shape in record.entries:
-            if shape.request.partition == partition:
+            if shape.request.line == (allocation.partition, allocation.reservation):
                 return shape.request
         return None
 

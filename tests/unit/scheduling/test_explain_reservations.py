@@ -1,0 +1,48 @@
+"""What is said of jobs that reservations keep back, and of those that wait for one of their own."""
+
+from __future__ import annotations
+
+from spritz.scheduling.explain.others import try_others
+from tests.unit.scheduling.site import spec
+from tests.unit.scheduling.test_explain import counts, others, texts, told
+from tests.unit.scheduling.test_reservations import ALICE, reserve, site_of
+
+
+def test_a_job_that_would_cross_maintenance_is_told_which_and_what_time_limit_would_do() -> None:
+    site = site_of()
+    reserve(site, 600, name="window", nodes=("n1", "n2"), flags=("MAINT",))
+    long = site.submit(spec(1, time_limit_minutes=60))
+    one = told(site, long)
+    assert texts(one) == ["2 reserved: window (maintenance): n[1-2]"]
+    assert one.reason == "ReqNodeNotAvail"
+    assert one.summary == (
+        "It would not be over before a reservation of nodes that it needs begins, or that one holds already."
+    )
+    assert one.blockers == ()
+    assert ("a time limit of 00:10:00 (--time=00:10:00)", site.now) in others(site, long)
+
+
+def test_nodes_outside_a_jobs_reservation_are_told_apart_from_those_that_lack_features() -> None:
+    site = site_of(3)
+    reserve(site, nodes=("n1",))
+    site.submit(spec(8, reservation="r", **ALICE))
+    site.cycle()
+    one = told(site, site.submit(spec(8, reservation="r", **ALICE)))
+    assert counts(one) == {"reservation": 2, "busy": 1}
+    assert texts(one)[0] == "2 not in reservation r: n[2-3]"
+    assert one.partitions[0].reservation == "r"
+    (limit,) = [item for item in one.limits if item.kind == "Reservation"]
+    assert (limit.holds, limit.at) == (False, site.now + 3600)
+    assert [item.job for item in one.blockers] == ["1"]
+
+
+def test_a_reservation_that_has_not_begun_holds_its_job() -> None:
+    site = site_of()
+    reserve(site, 600)
+    waiting = site.submit(spec(1, reservation="r", **ALICE))
+    one = told(site, waiting)
+    (limit,) = [item for item in one.limits if item.holds]
+    assert (limit.kind, limit.at) == ("Reservation", site.now + 600)
+    assert one.reason == "Reservation"
+    found, _tried = try_others(site.projection, site.jobs[waiting], one, site.now, lambda request: True)
+    assert all(item.start_at >= site.now for item in found)
