@@ -161,7 +161,7 @@ def variables_of(job: Job, script_context: str, cluster_name: str) -> dict[str, 
         "SLURM_JOB_EXTRA": spec.extra,
         "SLURM_JOB_LICENSES": spec.licenses,
         "SLURM_JOB_QOS": spec.qos,
-        "SLURM_JOB_RESERVATION": spec.reservation,
+        "SLURM_JOB_RESERVATION": job.reservation,
         "SLURM_WCKEY": spec.wckey,
     }
     variables |= {name: value for name, value in optional.items() if value}

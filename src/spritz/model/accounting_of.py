@@ -67,7 +67,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     # While it waits, sacct shows all that it may run in.
     waiting = job.allocation is None and len(spec.partitions) > 1
     record.partition = text(",".join(spec.partitions) if waiting else job.partition, NAME_LENGTH)
-    record.reservation = text(spec.reservation, NAME_LENGTH)
+    record.reservation = text(job.reservation, NAME_LENGTH)
     record.name = text(spec.name, NAME_LENGTH)
     record.state = job.state.value
     record.flags = job.flags & ~_AT_END

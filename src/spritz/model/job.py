@@ -280,3 +280,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_by_at: float = 0.0
     #: PrologFlags=Alloc: nodes on which the Prolog of this life has not ended yet; None: it runs before the first step
     prolog_nodes: tuple[str, ...] | None = None
+
+    @property
+    def reservation(self) -> str:
+        """The reservation in which it runs, or ran; else those that it names, or ""."""
+        return (self.allocation.reservation if self.allocation is not None else "") or self.spec.reservation

@@ -9,6 +9,7 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.commands.job import CancelJobs, JobFilter
 from spritz.model.commands.reservation import (
     CreateReservation,
     DeleteReservation,
@@ -269,3 +270,12 @@ def test_a_magnetic_one_draws_jobs_that_name_none(world: World) -> None:
     make(world, flags=("MAGNETIC",))
     assert start(world, world.submit(), reservation="r") == ""
     assert start(world, world.submit(), "n2") == ""
+
+
+def test_jobs_are_cancelled_by_their_reservation(world: World) -> None:
+    make(world, flags=("MAGNETIC",))
+    make(world, name="s", nodes=("n2",))
+    drawn, named, other = world.submit(), world.submit(reservation="r,s"), world.submit(reservation="s")
+    assert start(world, drawn, reservation="r") == ""
+    world.ok(CancelJobs(filter=JobFilter(reservation="r")), ALICE)
+    assert [world.job(job).state.ended for job in (drawn, named, other)] == [True, True, False]

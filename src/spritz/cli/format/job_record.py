@@ -204,9 +204,8 @@ def _request(job: Job) -> list[str]:
     ]
     if spec.prefer:
         lines.append(f"Prefer={spec.prefer}")
-    reservation = (job.allocation.reservation if job.allocation is not None else "") or spec.reservation
-    if reservation:
-        lines.append(f"Reservation={reservation}")
+    if job.reservation:
+        lines.append(f"Reservation={job.reservation}")
     held = spec.licenses if job.state.active else ""
     lines.append(
         f"OverSubscribe={job_text.SHARING[spec.sharing.value]} Contiguous={one_or_zero(spec.contiguous)} "

@@ -299,7 +299,7 @@ def _request(job: Job) -> Json:
         "minimum_tmp_disk_per_node": number(spec.tmp_mib),
         "prefer": spec.prefer,
         "required_nodes": compress(spec.node_list),
-        "resv_name": spec.reservation,
+        "resv_name": job.reservation,
         "scheduled_nodes": compress(job.expected_nodes) if job.state == "PENDING" else "",
         "shared": _SHARED.get(spec.sharing.value, ()),
         "sockets_per_node": number(spec.sockets_per_node),

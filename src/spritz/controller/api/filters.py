@@ -149,7 +149,7 @@ class _Predicate:
             or (self.accounts and spec.account not in self.accounts)
             or (self.qos and spec.qos not in self.qos)
             or (self.wckeys and spec.wckey not in self.wckeys)
-            or (self.reservation and spec.reservation != self.reservation)
+            or (self.reservation and self.reservation not in job.reservation.split(","))
             or (self.licenses and self.licenses.isdisjoint(_license_names(spec.licenses)))
         )
 

@@ -96,7 +96,7 @@ def matches(state: State, job: Job, wanted: JobFilter) -> bool:
         return False
     if wanted.qos and spec.qos not in wanted.qos:
         return False
-    if wanted.reservation and spec.reservation != wanted.reservation:
+    if wanted.reservation and wanted.reservation not in job.reservation.split(","):
         return False
     if wanted.wckeys and spec.wckey not in wanted.wckeys:
         return False

@@ -43,7 +43,7 @@ def hook_variables(job: Job, context: str, facts: NodeFacts) -> dict[str, str]:
         "SLURM_JOB_CONSTRAINTS": spec.features,
         "SLURM_JOB_EXTRA": spec.extra,
         "SLURM_JOB_QOS": spec.qos,
-        "SLURM_JOB_RESERVATION": spec.reservation,
+        "SLURM_JOB_RESERVATION": job.reservation,
         "SLURM_WCKEY": spec.wckey,
     }
     variables |= {name: value for name, value in optional.items() if value}
