@@ -182,3 +182,22 @@ def test_a_limit_that_holds_the_job_is_marked() -> None:
 def test_the_first_line_of_other_jobs(changes: dict[str, Any], line: str) -> None:
     told = {"summary": "", "reason": "", **changes}
     assert text(140, **told).splitlines()[0] == f"Job 12 (train) of alice {line}"
+
+
+@pytest.mark.parametrize(
+    ("limit", "line"),
+    [
+        (Limit(kind="Held", subject="user", text="held: ask", holds=True), "Limits    holds it: held: ask\n"),
+        (
+            Limit(kind="Dependency", subject="7", text="job 7 has to end; it is RUNNING", holds=True, at=NOW + 60),
+            "Limits    holds it: job 7 has to end; it is RUNNING, until 12:01:00 (in 1 min)\n          at the latest\n",
+        ),
+        (
+            Limit(kind="MaxNodes", subject="gpu", text="2 nodes asked for, partition gpu allows 4 a job"),
+            "Limits    MaxNodes: 2 nodes asked for, partition gpu allows 4 a job\n",
+        ),
+    ],
+)
+def test_limits_are_told_in_words(limit: Limit, line: str) -> None:
+    assert line in text(limits=(limit,))
+    assert "\033[33mholds it:\033[0m" in text(limits=(structs.replace(limit, holds=True),), colour=True)

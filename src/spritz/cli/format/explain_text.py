@@ -25,6 +25,9 @@ ROWS_MAX = 10
 #: Letters of a node list.
 NODES_MAX = 60
 
+#: Kinds of limits whose text says it all.
+_PLAIN = ("Held", "BeginTime", "Dependency", "PartitionState", "NotSupported")
+
 _BOLD, _DIM, _GREEN, _YELLOW, _OFF = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[0m"
 
 
@@ -160,18 +163,20 @@ def _nodes(page: _Page, view: PartitionView, several: bool) -> None:
 
 def _limits(page: _Page, told: Explanation) -> None:
     for place, limit in enumerate(told.limits):
-        subject = f" {limit.subject}" if limit.kind in ("Licenses", "Dependency", "Reservation") else ""
+        subject = f" {limit.subject}" if limit.kind in ("Licenses", "Reservation") else ""
         when = f", until {page.until(limit.at)}" if limit.at > page.now else ""
         when += " at the latest" if when and limit.kind == "Dependency" else ""
         mark = "holds it: " if limit.holds else ""
         line = len(page.lines)
-        page.block("" if place else "Limits", f"{mark}{limit.kind}{subject}: {limit.text}{when}")
+        kind = "" if limit.kind in _PLAIN else f"{limit.kind}{subject}: "
+        page.block("" if place else "Limits", f"{mark}{kind}{limit.text}{when}")
         page.lines[line] = page.lines[line].replace("holds it:", page.paint("holds it:", _YELLOW), 1)
 
 
 def _blockers(page: _Page, told: Explanation) -> None:
     if told.room_is_kept:
-        page.block("Must end", "no job: what it needs is free, but kept for others")
+        reserved = any(test.test == "reserved" for view in told.partitions for test in view.tests)
+        page.block("Must end", f"no job: what it needs is free, but {'reserved' if reserved else 'kept for others'}")
     if not told.blockers:
         return
     some = told.blockers

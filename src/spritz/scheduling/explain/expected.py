@@ -83,10 +83,7 @@ def expected(view: View, record: JobRecord) -> Expected:
         text = "at once" if record.id in view.starts else "as soon as the jobs that make room for it have left"
         return Expected(sure="now", text=text, start_at=view.now, nodes=nodes)
     if start.partition:
-        text = (
-            "at the latest, if no job of higher priority comes: running jobs are taken to last to their limits, and "
-            "it starts earlier if they end earlier"
-        )
+        text = "at the latest, unless a job of higher priority comes; earlier if running jobs end before their limits"
         return Expected(sure="promise", text=text, start_at=start.at, nodes=nodes)
     return Expected(sure="forecast", text=_why_coarse(view, start.at), start_at=start.at, nodes=nodes)
 

@@ -135,7 +135,7 @@ def _summary(
     kept: bool,
 ) -> str:
     if when.sure == "now":
-        return "It starts at once."
+        return f"It starts {when.text}."
     holding = [rule.text for rule in rules if rule.holds]
     if holding:
         return _sentence(holding[0]) + _and_more(len(holding) - 1)
