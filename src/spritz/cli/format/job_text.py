@@ -54,7 +54,7 @@ def reason_text(reason: str, detail: str) -> str:
         return reason
     if reason.startswith("JobHeld"):
         return detail.replace("_", " ")
-    if reason.endswith(":%d") or reason == "Resources":
+    if reason.endswith(":%d") or reason in ("Resources", "ReservationDeleted"):
         return detail
     return f"{reason}, {detail}"
 
