@@ -64,7 +64,8 @@ class Limit(Struct, frozen=True, kw_only=True):
 class Blocker(Struct, frozen=True, kw_only=True):
     """A job that must end before this one can start. It ends at `ends_at` at the latest.
 
-    `state`: running, completing, preempted, starting (in this very plan). `why`: nodes, licenses, limit, array.
+    `state`: running, suspended, completing, preempted, starting (in this very plan). `why`: nodes, licenses, limit,
+    array, preemption.
     """
 
     job: str

@@ -19,6 +19,8 @@ from spritz.scheduling.explain.others import once_free, try_others
 from spritz.scheduling.explain.story import explain, past
 from spritz.scheduling.explain.view import View
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
+from tests.unit.scheduling.test_preemption import high, low
+from tests.unit.scheduling.test_preemption import site as preemption_site
 
 
 def told(site: Site, job_id: int) -> Explanation:
@@ -377,6 +379,15 @@ def test_running_and_ended_jobs_are_told_simply() -> None:
     one = past(site.jobs[job_id])
     assert (one.verdict, one.state, one.ends_at) == ("ended", JobState.COMPLETED.value, 1060.0)
     assert one.summary == "Its exit code was 0."
+
+
+def test_a_job_that_preempts_is_told_whom() -> None:
+    here = preemption_site(nodes=1, low={"grace_seconds": 60})
+    victim = here.submit(low(tasks=4))
+    here.cycle()
+    one = told(here, here.submit(high(tasks=4)))
+    assert (one.verdict, one.summary) == ("starts", "It starts as soon as the jobs that make room for it have left.")
+    assert [(item.job, item.state) for item in one.blockers] == [(str(victim), "preempted")]
 
 
 def test_the_order_of_tests_is_the_order_in_which_they_are_told() -> None:

@@ -74,7 +74,9 @@ class ExplainQueries:
 
         def done(result: bytes | None) -> None:
             self._running.discard(child)
-            self._reply(call, _decode(result) if result else Rejection(code="SLURM_ERROR"))
+            self._reply(
+                call, _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="its log says more")
+            )
 
         child = Child("explain", work, done, context.log, nice=0)
         self._running.add(child)

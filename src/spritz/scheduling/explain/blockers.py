@@ -160,6 +160,12 @@ def blockers(view: View, record: JobRecord, room: Room | None) -> tuple[Blocker,
     return tuple(sorted(found.values(), key=lambda item: (item.ends_at, item.job)))
 
 
+def victims(view: View, record: JobRecord) -> tuple[Blocker, ...]:
+    """Those whom the plan has make room for the job."""
+    room = view.preemptions.get(record.id)
+    return tuple(_blocker(view, victim.job_id, "preemption") for victim in (room.victims if room is not None else ()))
+
+
 def _blocker(view: View, number: int, why: str = "nodes") -> Blocker:
     label, user = view.who(number)
     names, held, ends_at = [], _Held(), 0.0
@@ -176,7 +182,7 @@ def _blocker(view: View, number: int, why: str = "nodes") -> Blocker:
         state = "running"
         if record.completing:
             state = "completing"
-        elif record.preempting:
+        elif record.preempting or why == "preemption":
             state = "preempted"
         elif record.suspended or record.stopped:
             state = "suspended"

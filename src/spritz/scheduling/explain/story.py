@@ -14,7 +14,7 @@ from spritz.model.states import JobState
 from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.accounts import over_own
 from spritz.scheduling.explain.ahead import ahead
-from spritz.scheduling.explain.blockers import Room, blockers
+from spritz.scheduling.explain.blockers import Room, blockers, victims
 from spritz.scheduling.explain.expected import NEVER_REASONS, expected
 from spritz.scheduling.explain.limits import limits
 from spritz.scheduling.explain.nodes import partition_view
@@ -44,7 +44,7 @@ def explain(view: View, job: Job) -> Explanation:
     reserved = any(test.test == "reserved" for part in views for test in part.tests)
     room = _room(view, record, requests, own if who.count or reserved else None)
     verdict = _verdict(reason, when, over=reason in LIMIT_REASONS and over_own(view, record))
-    whom = blockers(view, record, room) if verdict == "waits" else ()
+    whom = blockers(view, record, room) if verdict == "waits" else victims(view, record)
     limited = any(rule.holds for rule in rules)
     kept = room is not None and not (room.numbers or whom or limited) and verdict == "waits"
     return Explanation(
