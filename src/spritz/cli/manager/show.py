@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from spritz.cli.manager.change import selected
 from spritz.cli.manager.columns import DEFAULTS, Field
-from spritz.cli.manager.words import MODIFIERS, Conditions, Word, conditions, match
+from spritz.cli.manager.words import MODIFIERS, MODIFIERS_NOT_BUILT, Conditions, Word, conditions, match
 from spritz.cli.silent import Silent
+from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules
 
@@ -49,6 +50,8 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
     rest = []
     for word in words:
         text = word.key or word.value.lower()
+        if not word.key and text not in MODIFIERS and match(text, MODIFIERS_NOT_BUILT, 5) is not None:
+            raise SpritzError(f"{word.text} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
         known = match(text, MODIFIERS, 5) if text not in ("name", "names") else None
         if known == "format":
             asked_format += ("," if asked_format else "") + word.value

@@ -85,7 +85,10 @@ CONDITIONS = {
 }
 
 #: what `show` takes besides conditions
-MODIFIERS = ("format", "withassoc", "withcoord", "tree", "wopinfo", "wopparents", "wolimits", "withrawqoslevel")
+MODIFIERS = ("format", "withassoc", "withcoord", "tree")
+
+#: Slurm's other ones, refused by name
+MODIFIERS_NOT_BUILT = ("withdeleted", "withrawqoslevel", "withsubaccounts", "wolimits", "wopinfo", "wopparents")
 
 
 class Conditions(Struct, kw_only=True):
