@@ -86,7 +86,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Result of one cycle. `examined` counts jobs tested; `complete` says that none was left out for want of budget.
+    """Result of one cycle. `examined` counts placements tried, `visited` looks at single requests; `complete` says that
+    none was left out for want of budget.
 
     `promises` are all that hold after it (None: as before); `forecast` comes with a full cycle.
     """
@@ -97,4 +98,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     promises: tuple[PlannedPromise, ...] | None = None
     forecast: Forecast | None = None
     examined: int = 0
+    visited: int = 0
     complete: bool = True

@@ -117,18 +117,16 @@ class _Cycle:
     # -- many shapes at once
 
     def may_skip(self) -> bool:
-        """A quick cycle has found the first blocked jobs and promises no more starts: shapes that failed and that
-        nothing freed since could help need not be looked at one by one.
+        """A quick cycle has found the first blocked job of a partition: shapes that failed, and that nothing freed
+        since could help, need not be looked at one by one.
         """
-        if self.full or len(self._headed) == self._skipped_at or self.preemptor.enabled:
-            return False
-        return self.promises.passed_over
+        return not self.full and len(self._headed) != self._skipped_at and not self.preemptor.enabled
 
     def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
         """Those that may start, or of which something else must be said than before."""
         self._skipped_at = len(self._headed)
         up_version, rooms = self.snapshot.memo.up_version, self.snapshot.partition_freed
-        kept = []
+        kept, left_out = [], 0
         for entry in waiting:
             shape = entry[3]
             failure, line = shape.failure, shape.request.line
@@ -147,8 +145,10 @@ class _Cycle:
             if failure.freed != freed:
                 if shape.could_use_any(self._rooms(failure.freed)):
                     kept.append(entry)
-                else:
-                    shape.failure = Failure(freed)
+                    continue
+                shape.failure = Failure(freed)
+            left_out += len(shape.keys)
+        self.promises.pass_over(left_out)
         return kept
 
     def _rooms(self, since: int) -> list[tuple[int, int]]:
@@ -450,6 +450,7 @@ class _Cycle:
             promises=self.promises.list(),
             forecast=self.promises.forecast(self.started) if self.full and complete else None,
             examined=self.examined,
+            visited=self.visited,
             complete=complete,
         )
 

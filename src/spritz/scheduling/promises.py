@@ -209,6 +209,10 @@ class Promises:
             self.passed_over = position + tasks < len(shape.keys) if head else promised < len(shape.keys)
         return False
 
+    def pass_over(self, count: int) -> None:
+        """So many jobs wait and are not looked at."""
+        self.passed_over = self.passed_over or count > len(self._ledger)
+
     def _make_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
         for record, shape, places, head in deferred:

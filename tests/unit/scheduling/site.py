@@ -141,7 +141,16 @@ class Site:
 
         Returns allocations by the numbers of the jobs (or array tasks) that started.
         """
+        return self.follow(self.plan(budget))
+
+    def cycle_plan(self, budget: int | None = None) -> Plan:
+        """The same; returns the plan."""
         plan = self.plan(budget)
+        self.follow(plan)
+        return plan
+
+    def follow(self, plan: Plan) -> dict[int, Allocation]:
+        """Apply a plan, of which the core must accept every start."""
         outcome = self.machine.handle(ApplyPlan(plan=plan), self.now)
         assert isinstance(outcome.reply, Done), outcome.reply
         assert outcome.reply.messages == (), "the core dropped starts"

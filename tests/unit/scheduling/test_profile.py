@@ -1,0 +1,88 @@
+"""What nodes will have free: holds need so many CPUs and devices; nothing is worked out that nobody asks for."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spritz.model.resources import lowest_bits
+from spritz.scheduling.nodes import Holder
+from spritz.scheduling.profile import NEVER, Hold, Profile
+from tests.unit.scheduling.site import Site, node, spec
+
+CPUS = 6
+
+
+def profile_of(threads: int = 1) -> Profile:
+    return Profile(Site([node("n1", CPUS * threads, threads=threads)]).projection.table)
+
+
+def hold(profile: Profile, number: int, cpus: int, start_at: float, end_at: float, *, flexible: bool = True) -> Hold:
+    holder = Holder(-(1 << 51) - number, uid=0, partition="p", cpus=cpus, memory_mib=0, ends_at=end_at)
+    made = Hold(start_at, end_at, [(0, holder)])
+    made.flexible = flexible
+    profile.hold(made)
+    return made
+
+
+def test_holds_on_different_cpus_at_different_times_leave_as_many_to_a_long_job() -> None:
+    profile = profile_of()
+    hold(profile, 1, 0b000111, 100.0, 200.0)
+    hold(profile, 2, 0b111000, 300.0, 400.0)
+    assert profile.row_at(0, None, 1000.0).free_cpus.bit_count() == 3
+
+
+def test_holds_that_need_their_very_cpus_leave_only_what_nobody_takes() -> None:
+    profile = profile_of()
+    hold(profile, 1, 0b000111, 100.0, 200.0, flexible=False)
+    hold(profile, 2, 0b111000, 300.0, 400.0, flexible=False)
+    assert profile.row_at(0, None, 1000.0).free_cpus == 0
+
+
+def test_a_hold_moves_to_other_cpus_if_a_job_has_its_own() -> None:
+    profile = profile_of()
+    hold(profile, 1, 0b000111, 100.0, 200.0)
+    profile.table.charge(0, Holder(7, uid=0, partition="p", cpus=0b000111, memory_mib=0, ends_at=500.0))
+    assert profile.row_at(0, 100.0, 200.0).free_cpus == 0
+    assert profile.row_at(0, 200.0, 300.0).free_cpus == 0b111000
+
+
+def test_nothing_is_worked_out_that_nobody_asks_for() -> None:
+    site = Site([node(f"n{number}", 4) for number in range(4)])
+    profile = site.projection.profile
+    site.submit(spec(16))
+    site.cycle()
+    fork = profile.fork(site.projection.table.fork())
+    fork.settle([2])
+    assert (profile.worked_out, fork.worked_out) == (2, 0)
+    assert 2 not in profile.stale
+
+
+asks = st.tuples(st.integers(1, CPUS), st.integers(0, 12), st.integers(1, 8))
+
+
+@given(st.lists(asks, max_size=14), st.sampled_from([1, 2]), st.integers(0, CPUS))
+@settings(max_examples=120, deadline=None)
+def test_there_is_room_exactly_if_at_no_moment_more_is_asked_for_than_there_is(
+    wanted: list[tuple[int, int, int]], threads: int, busy: int
+) -> None:
+    """Holds come in any order and take the lowest free cores they see; the oracle only counts."""
+    profile = profile_of(threads)
+    used = [0] * 32
+    if busy:
+        cpus = (1 << busy * threads) - 1
+        profile.table.charge(0, Holder(7, uid=0, partition="p", cpus=cpus, memory_mib=0, ends_at=4.0))
+        used[:4] = [busy] * 4
+    for number, (cores, start, length) in enumerate(wanted):
+        end = start + length
+        row = profile.row_at(0, float(start), float(end))
+        room = max(used[start:end]) + cores <= CPUS
+        assert (row.hardware.whole_cores(row.free_cpus).bit_count() >= cores) == room
+        if room:
+            mask = row.hardware.core_cpus(lowest_bits(row.hardware.whole_cores(row.free_cpus), cores))
+            hold(profile, number, mask, float(start), float(end))
+            used[start:end] = [count + cores for count in used[start:end]]
+    cells = profile.cells()
+    for begins, ends, place in zip(cells.begins, cells.ends, cells.place, strict=True):
+        if begins >= 0.0 and ends != NEVER:
+            assert profile.counts[0].reshape(-1)[place] == (CPUS - used[int(begins)]) * threads
