@@ -45,6 +45,7 @@ class Cloud(Cluster):
             "ResumeTimeout": 100,
             "SuspendRate": 0,
             "SlurmctldParameters": "cloud_reg_addrs",
+            "PrivateData": "cloud",
         }
         self.extra = "\n".join(f"{key}={value}" for key, value in {**words, **keys}.items())
         ports = ",".join(str(free_port()) for _ in NAMES)
@@ -134,6 +135,8 @@ def test_a_job_is_configuring_until_its_nodes_are_up(make_cloud: Make) -> None:
     assert job.flags & JobFlag.CONFIGURING
     assert cloud.shown("squeue", "-h", "-o", "%t").split() == ["CF"]
     assert cloud.shown("sinfo", "-h", "-o", "%t", "-n", "cloud1").split() == ["mix#"]
+    # As 22.05 has it.
+    assert "State=MIXED+CLOUD+NOT_RESPONDING+POWERING_UP" in cloud.shown("scontrol", "show", "node", "cloud1")
     (cloud.work / "go").touch()
     cloud.wait_state(number, "COMPLETED")
 
@@ -183,3 +186,14 @@ def test_administrators_power_nodes_up_and_down(make_cloud: Make) -> None:
     cloud.wait_state(number, "COMPLETED")
     until(lambda: cloud.flags(name) & NodeFlag.POWERED_DOWN, "it goes down when the job has gone")
     assert cloud.noted("suspends") == [name]
+
+
+def test_without_private_data_cloud_nodes_that_are_down_are_not_shown(make_cloud: Make) -> None:
+    cloud = make_cloud(PrivateData="jobs,nodes", SuspendTime=-1)
+    assert cloud.shown("sinfo", "-h", "-N") == ""
+    number = cloud.submit("true")
+    cloud.wait_state(number, "COMPLETED")
+    assert cloud.shown("sinfo", "-h", "-N", "-o", "%N").split() == ["cloud1"]
+    assert cloud.shown("scontrol", "show", "node", "cloud2") == "Node cloud2 not found\n"
+    assert cloud.shown("scontrol", "update", "nodename=cloud1", "nodeaddr=10.1.2.3", "nodehostname=vm-17") == ""
+    assert "NodeAddr=10.1.2.3 NodeHostName=vm-17" in cloud.shown("scontrol", "show", "node", "cloud1")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from spritz.config.diagnostics import PRINTED_MAX
 from spritz.config.geometry import geometry
 from spritz.config.gres import SHARED, GresFile, GresSpec, parse_spec
+from spritz.config.power import check_power
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.errors import shown
@@ -73,6 +74,7 @@ def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
         place, message = settings.places.get("PrologFlags"), "PrologFlags=NoHold cannot go with Contain or X11"
         diagnostics.error(place, message, key="PrologFlags")
     _preemption(parsed, diagnostics)
+    check_power(parsed, diagnostics)
     _ports(parsed, diagnostics)
 
 

@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.model.power import PowerPolicy
+from spritz.model.states import NodeFlag
 from spritz.notation import hostlist
+from spritz.notation.errors import shown
 
 if TYPE_CHECKING:
+    from spritz.config.diagnostics import Diagnostics
     from spritz.config.settings import Settings
+    from spritz.config.typed import Parsed
+
+
+#: SuspendExcStates that nodes can be in
+_STATES = frozenset({"DOWN", *NodeFlag.__members__})
 
 
 def power_policy(have: Settings) -> PowerPolicy:
@@ -25,8 +33,9 @@ def power_policy(have: Settings) -> PowerPolicy:
         suspend_seconds=None if suspend >= INFINITE else suspend,
         kept=kept_nodes(have.text("SuspendExcNodes")),
         kept_partitions=have.words("SuspendExcParts"),
-        kept_states=have.words("SuspendExcStates"),
+        kept_states=tuple(word for word in have.words("SuspendExcStates") if word in _STATES),
         idle_on_suspend=have.has_option("SlurmctldParameters", "idle_on_node_suspend"),
+        hides="cloud" not in have.words("PrivateData"),
         registered_addresses=have.has_option("SlurmctldParameters", "cloud_reg_addrs"),
     )
 
@@ -61,3 +70,26 @@ def _items(text: str) -> list[str]:
         else:
             found[-1] += letter
     return [item for item in found if item]
+
+
+def check_power(parsed: Parsed, diagnostics: Diagnostics) -> None:
+    """Add what is wrong with the keys of power saving taken together."""
+    settings = parsed.settings
+    text = settings.text("SuspendExcNodes")
+    try:
+        names = {name for nodes, _count in kept_nodes(text) for name in nodes}
+    except ValueError as error:
+        message = f"SuspendExcNodes={shown(text)}: expected nodes[:count],…"
+        diagnostics.error(settings.places.get("SuspendExcNodes"), message, key="SuspendExcNodes", hint=str(error))
+        names = set()
+    unknown = sorted(names - {name for line in parsed.nodes for name in line.names})
+    if unknown:
+        diagnostics.warning(
+            settings.places.get("SuspendExcNodes"), f"SuspendExcNodes names no node {unknown[0]}", key="SuspendExcNodes"
+        )
+    given = [key for key in ("ResumeProgram", "SuspendProgram") if settings.text(key)]
+    if len(given) == 1:
+        missing = "SuspendProgram" if given == ["ResumeProgram"] else "ResumeProgram"
+        diagnostics.warning(
+            settings.places.get(given[0]), f"{given[0]} without {missing}: no node is powered down", key=given[0]
+        )

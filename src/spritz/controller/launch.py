@@ -58,7 +58,7 @@ class Letters:
     def _addresses(self, job: Job) -> tuple[str, ...]:
         nodes = self._state().nodes
         names = job.allocation.names if job.allocation is not None else ()
-        return tuple(nodes[name].config.address or name if name in nodes else name for name in names)
+        return tuple(nodes[name].address if name in nodes else name for name in names)
 
     def _launch_prolog(self, effect: core_effects.LaunchPrologOn) -> Struct | None:
         job = self._running(effect.job_id, effect.restart_count)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
 from spritz.controller.journal import JournalCorrupt
@@ -92,6 +92,7 @@ class NodeLinks:
                 # What the node should be doing comes with the registration's own effects, released after this.
                 self._link(report.name, channel)
 
+        report = structs.replace(report, address=_origin(channel.pipe.peer_name) or report.address)
         if report.sample is not None:
             self.samples[report.name] = report.sample
         context.writer.handle(report, SYSTEM, registered)
@@ -274,3 +275,9 @@ class NodeLinks:
         for channel in stuck:
             # A daemon that was only stopped must register again before its nodes are used: it connects anew.
             channel.pipe.abort()
+
+
+def _origin(peer_name: str) -> str:
+    """Address of a peer by TCP; "" for one on this machine that the kernel names."""
+    host, colon, _port = peer_name.rpartition(":")
+    return host.strip("[]").removeprefix("::ffff:") if colon else ""

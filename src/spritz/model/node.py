@@ -74,7 +74,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     architecture: str = ""
     #: of the spool that remembers what was launched; "" until one was reported
     spool_id: str = ""
-    #: not journaled, kept by the controller's shell: load, free memory, last answer
+    #: when the last job left it, or else when it came up
     last_busy_at: float = 0.0
     #: when its last way up, and its last way down, began (power saving)
     resumed_at: float = 0.0
@@ -83,7 +83,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     power_called: bool = False
     #: SuspendExcNodes keeps it up until then
     kept_until: float = 0.0
-    #: where it registered from, while that is to be used instead of the configuration
+    #: where it registered from, or `scontrol update` said it is; used instead of the configuration
     registered_address: str = ""
     registered_hostname: str = ""
 
@@ -96,6 +96,11 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def address(self) -> str:
         """Where it is reached: NodeAddr, its name if there is none, or what a cloud node registered with."""
         return self.registered_address or self.config.address or self.config.name
+
+    @property
+    def hostname(self) -> str:
+        """What its host is called."""
+        return self.registered_hostname or self.config.hostname or self.config.name
 
 
 class NodeSample(Struct, frozen=True, kw_only=True, gc=False):

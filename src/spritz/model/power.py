@@ -39,3 +39,5 @@ class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     idle_on_suspend: bool = False
     #: SlurmctldParameters=cloud_reg_addrs: a cloud node's address is where it registers from
     registered_addresses: bool = False
+    #: no PrivateData=cloud: nobody is shown cloud nodes that are powered down
+    hides: bool = False

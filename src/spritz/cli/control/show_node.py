@@ -65,10 +65,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     ]
     if details:
         lines += ["GresDrain=N/A", f"GresUsed={or_null(gres_used_text(view, indexes=True))}"]
-    lines.append(
-        f"NodeAddr={config.address or config.name} NodeHostName={config.hostname or config.name} Port={config.port}"
-        f"{version}"
-    )
+    lines.append(f"NodeAddr={node.address} NodeHostName={node.hostname} Port={config.port}{version}")
     if node.operating_system:
         lines.append(f"OS={node.operating_system} ")
     lines += [
@@ -105,7 +102,7 @@ def aliases(session: Session, words: list[str]) -> int:
 
     answer = session.call(ListNodes(all=True), Nodes)
     host = words[0] if words else _this_host()
-    names = [v.node.name for v in answer.nodes if host in (v.node.config.hostname, v.node.config.address)]
+    names = [v.node.name for v in answer.nodes if host in (v.node.hostname, v.node.address)]
     if names:
         session.out(" ".join(names) + "\n")
     return 0
@@ -124,6 +121,5 @@ def addresses(session: Session, words: list[str]) -> int:
 
     answer = session.call(ListNodes(names=tuple(expand(words[0])), all=True), Nodes)
     for view in answer.nodes:
-        config = view.node.config
-        session.out(f"{config.name}: {config.address or config.name}:{config.port}\n")
+        session.out(f"{view.node.name}: {view.node.address}:{view.node.config.port}\n")
     return 0

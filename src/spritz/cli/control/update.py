@@ -19,9 +19,9 @@ _ENTITIES: tuple[tuple[str, int, str, str], ...] = (
     ("stepid", 4, "update_step", ""),
     ("reservationname", 3, "reservation", ""),
     ("slurmctlddebug", 10, "", "use `scontrol setdebug LEVEL`"),
-    ("suspendexcnodes", 15, "", "power saving is not built"),
-    ("suspendexcparts", 15, "", "power saving is not built"),
-    ("suspendexcstates", 16, "", "power saving is not built"),
+    ("suspendexcnodes", 15, "", "set it in slurm.conf and reconfigure"),
+    ("suspendexcparts", 15, "", "set it in slurm.conf and reconfigure"),
+    ("suspendexcstates", 16, "", "set it in slurm.conf and reconfigure"),
     ("frontendname", 5, "", "front ends were removed from Slurm"),
     ("hostname", 4, "", "topology.yaml is not built"),
 )

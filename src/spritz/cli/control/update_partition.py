@@ -42,13 +42,17 @@ FIELDS = {
     "Nodes": "nodes",
     "OverSubscribe": "oversubscribe",
     "OverTimeLimit": "over_time_minutes",
+    "PowerDownOnIdle": "power_down_on_idle",
     "PreemptMode": "preempt_mode",
     "PriorityJobFactor": "priority_job_factor",
     "PriorityTier": "priority_tier",
     "QOS": "qos",
     "ReqResv": "require_reservation",
+    "ResumeTimeout": "resume_timeout_seconds",
     "RootOnly": "root_only",
     "State": "state",
+    "SuspendTime": "suspend_seconds",
+    "SuspendTimeout": "suspend_timeout_seconds",
 }
 
 #: other keys that Slurm takes
@@ -58,11 +62,7 @@ REFUSED = {
     "Exclusive": "use OverSubscribe or ExclusiveUser",
     "ExclusiveTopo": "a job never has a segment of the network to itself",
     "JobDefaults": "use DefCpuPerGPU and DefMemPerGPU",
-    "PowerDownOnIdle": "power saving is not built",
-    "ResumeTimeout": "power saving is not built",
     "SelectTypeParameters": "resources are counted alike in all partitions",
-    "SuspendTime": "power saving is not built",
-    "SuspendTimeout": "power saving is not built",
     "Topology": "there is one topology for all partitions",
     "TRESBillingWeights": "billing is not built",
 }

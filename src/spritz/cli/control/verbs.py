@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.errors import SpritzError
 
-_PROGRAM = "the program that it would run is not configured: power saving is not built"
+_PROGRAM = "PowerAction is not built; use `scontrol update nodename=… state=power_up`"
 
 
 class Verb:

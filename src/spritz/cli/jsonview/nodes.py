@@ -30,7 +30,7 @@ def node_json(view: NodeView) -> Json:
     reserved = int(capacity.cpus_reserved, 16)
     body = {
         "active_features": list(node.features_active or config.features),
-        "address": config.address or config.name,
+        "address": node.address,
         "alloc_cpus": view.cpus_allocated,
         "alloc_idle_cpus": max(0, capacity.cpus - view.cpus_allocated),
         "alloc_memory": view.memory_allocated_mib,
@@ -55,7 +55,7 @@ def node_json(view: NodeView) -> Json:
         "gres": gres_text(view),
         "gres_drained": "N/A",
         "gres_used": gres_used_text(view, indexes=True),
-        "hostname": config.hostname or config.name,
+        "hostname": node.hostname,
         "instance_id": "",
         "instance_type": "",
         "last_busy": moment(node.last_busy_at),

@@ -52,8 +52,8 @@ def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
         "node": {"state": list(first.state_names) if first is not None else []},
         "nodes": {
             **dict(zip(names, node_counts(group), strict=True)),
-            "hostnames": [view.node.config.hostname or view.node.name for view in group.views],
-            "addresses": [view.node.config.address or view.node.name for view in group.views],
+            "hostnames": [view.node.hostname for view in group.views],
+            "addresses": [view.node.address for view in group.views],
             "nodes": [view.node.name for view in group.views],
         },
         "cpus": {

@@ -134,7 +134,9 @@ HONOURED: dict[str, frozenset[str]] = {
     "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "CLOUD"}),
     "SuspendExcStates": frozenset(
         {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING"}
+        | {"PLANNED", "RESERVED"}
     ),
+    "PrivateData": frozenset({"cloud"}),
     "slurmdbd.conf.PrivateData": frozenset({"jobs"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
     "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),

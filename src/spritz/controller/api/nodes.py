@@ -59,13 +59,18 @@ class NodeQueries:
                 raise SpritzError(Rejection(code="ESLURM_INVALID_NODE_NAME").text, code="ESLURM_INVALID_NODE_NAME")
         wanted = set(request.names)
         now = context.clock.now()
-        views = [self._view(state, node, now) for name, node in state.nodes.items() if not wanted or name in wanted]
+        shown = [node for name, node in state.nodes.items() if not wanted or name in wanted]
+        if state.settings.power.hides:
+            shown = [node for node in shown if not _is_hidden(node)]
+        views = [self._view(state, node, now) for node in shown]
         await context.writer.durable()
         return Nodes(now=now, nodes=views)
 
     def _view(self, state: State, node: Node, now: float) -> NodeView:
         use = state.uses[node.name]
         flags = node.flags
+        if flags & NodeFlag.POWERING_UP:
+            flags |= NodeFlag.NOT_RESPONDING
         if use.completing:
             flags |= NodeFlag.COMPLETING
         active = [state.reservations[name] for name in state.reserved.get(node.name, ())]
@@ -84,6 +89,11 @@ class NodeQueries:
             jobs=tuple(use.jobs),
             sample=self._context.nodes.samples.get(node.name),
         )
+
+
+def _is_hidden(node: Node) -> bool:
+    """Without PrivateData=cloud nobody sees cloud nodes that are powered down. Source: slurm.conf(5) PrivateData."""
+    return bool(node.flags & NodeFlag.CLOUD and node.flags & NodeFlag.POWERED_DOWN)
 
 
 def base_state(node: Node, use: NodeUse) -> NodeState:

@@ -123,7 +123,7 @@ class Waiting:
             call.fail(Rejection(code="ESLURM_INVALID_JOB_ID"))
             return
         names = job.allocation.names if job.allocation is not None else ()
-        addresses = tuple(state.nodes[name].config.address or name if name in state.nodes else name for name in names)
+        addresses = tuple(state.nodes[name].address if name in state.nodes else name for name in names)
         if call.abandoned:
             if job.spec.interactive and job.state.active:
                 self._cancel(job_id, "its client went away before it was told of the grant")

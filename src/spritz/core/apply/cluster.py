@@ -53,6 +53,8 @@ def _configure_node(state: State, config: NodeConfig, at: float) -> None:
         )
     elif node.config != config:
         features = config.features if node.config.features != config.features else node.features_active
+        if (config.address, config.hostname) != (node.config.address, node.config.hostname):
+            node = replace(node, registered_address="", registered_hostname="")
         state.put_node(replace(node, config=config, features_active=features))
 
 

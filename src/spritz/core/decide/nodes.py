@@ -150,7 +150,14 @@ def _set(turn: Turn, node: Node, state: NodeState, flags: int, reason: str) -> N
     )
 
 
-_CONFIG_FIELDS = {"weight": int, "address": str, "hostname": str, "gres_text": str}
+_CONFIG_FIELDS = {"weight": int, "gres_text": str}
+#: of the record, beside its configuration
+_OWN_FIELDS = {
+    "comment": "comment",
+    "extra": "extra",
+    "address": "registered_address",
+    "hostname": "registered_hostname",
+}
 
 
 def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
@@ -167,8 +174,8 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
                 if not set(active) <= set(config.features):
                     raise Refused("ESLURM_ACTIVE_FEATURE_NOT_SUBSET")
                 node = replace(node, features_active=active)
-            elif name in ("comment", "extra"):
-                node = replace(node, **{name: msgspec.convert(value, str)})
+            elif name in _OWN_FIELDS:
+                node = replace(node, **{_OWN_FIELDS[name]: msgspec.convert(value, str)})
             elif name in _CONFIG_FIELDS:
                 config = replace(config, **{name: msgspec.convert(value, _CONFIG_FIELDS[name])})
             else:

@@ -1,0 +1,60 @@
+"""Keys of power saving. Source: slurm.conf(5) SuspendExcNodes, ResumeProgram, SuspendProgram."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spritz.config.power import kept_nodes
+from tests.unit.config.configs import errors, loaded, warnings
+
+
+def test_policy(tmp_path: Path) -> None:
+    text = (
+        "ResumeProgram=/r\nSuspendProgram=/s\nSuspendTime=60\nSuspendTimeout=5\nResumeTimeout=90\nResumeRate=0\n"
+        "SuspendRate=7\nSuspendExcNodes=n[1-2]:1,n4\nSuspendExcParts=p\nSuspendExcStates=DOWN,DRAIN,PERFCTRS\n"
+        "SlurmctldParameters=cloud_reg_addrs,idle_on_node_suspend\nPrivateData=cloud\n"
+    )
+    nodes = "NodeName=n[1-4] State=CLOUD SuspendTime=9\nPartitionName=p Nodes=ALL SuspendTime=-1 PowerDownOnIdle=YES\n"
+    config = loaded(tmp_path, text, nodes=nodes)
+    power = config.cluster.power
+    assert (power.resumes, power.suspends, power.suspend_seconds, power.suspend_timeout_seconds) == (True, True, 60, 5)
+    assert (power.resume_timeout_seconds, power.resume_rate, power.suspend_rate) == (90, 0, 7)
+    assert power.kept == ((("n1", "n2"), 1), (("n4",), 0))
+    assert (power.kept_partitions, power.kept_states) == (("p",), ("DOWN", "DRAIN"))
+    assert (power.idle_on_suspend, power.registered_addresses, power.hides) == (True, True, False)
+    assert (config.nodes[0].initial_state, config.nodes[0].suspend_seconds) == ("CLOUD", 9)
+    assert (config.partitions[0].suspend_seconds, config.partitions[0].power_down_on_idle) == (0xFFFFFFFF, True)
+
+
+def test_nobody_is_suspended_by_default(tmp_path: Path) -> None:
+    power = loaded(tmp_path).cluster.power
+    assert (power.resumes, power.suspends, power.suspend_seconds, power.hides) == (False, False, None, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", ()),
+        ("a[1-2],b", ((("a1", "a2", "b"), 0),)),
+        # The manual: a count is of all nodes since the last one.
+        ("a[1-2],b[1,3]:2", ((("a1", "a2", "b1", "b3"), 2),)),
+        ("a[1-2]:1,b[1-2]:2", ((("a1", "a2"), 1), (("b1", "b2"), 2))),
+    ],
+)
+def test_kept_nodes(text: str, kept: object) -> None:
+    assert kept_nodes(text) == kept
+
+
+@pytest.mark.parametrize("text", ["n[1-2", "n1:x", "n1:0", "n1:"])
+def test_nodes_that_are_none_are_an_error(tmp_path: Path, text: str) -> None:
+    (said,) = errors(tmp_path, f"SuspendExcNodes={text}\n")
+    assert f"SuspendExcNodes={text}" in said
+
+
+def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
+    (said,) = warnings(tmp_path, "SuspendExcNodes=x9\n")
+    assert "names no node x9" in said
+    (said,) = warnings(tmp_path, "ResumeProgram=/r\n")
+    assert "ResumeProgram without SuspendProgram" in said
