@@ -130,11 +130,12 @@ class Promises:
         """
         self._make_deferred()
         clashing: list[Promise] = []
-        own = next(iter(self._ledger.of(request)), None)
+        # What it was promised in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
+        own = [promise for _key, shape in record.entries for promise in self._ledger.of(shape.request)[:1]]
         holds = self._view(request).holds
         for part in allocation.nodes:
             for hold, holder in holds.get(self._table.index_of[part.node], ()):
-                if hold is own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
+                if hold in own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
                     continue
                 if not isinstance(hold, Promise) or not self._yields(hold, record, key, any_age=any_age):
                     return None

@@ -393,3 +393,17 @@ def test_a_job_that_preempts_is_told_whom() -> None:
 def test_the_order_of_tests_is_the_order_in_which_they_are_told() -> None:
     assert TESTS[-1] == "able"
     assert len(set(TESTS)) == len(TESTS)
+
+
+def test_a_job_of_several_partitions_is_not_kept_back_by_what_it_is_promised_in_another() -> None:
+    """In `shared` two jobs may lie on a CPU, but not beside those of `own`; so it is promised a later start there."""
+    configs = [node("n1", 1), node("n2", 1)]
+    homes = [partition("own", configs, default=True), partition("shared", configs, oversubscribe="FORCE:2")]
+    site = Site(configs, homes)
+    first = [site.submit(spec(1, time_limit_minutes=1)) for _ in range(2)]
+    site.cycle()
+    waiting = site.submit(spec(nodes=2, partitions=("shared", "own"), time_limit_minutes=5))
+    assert {item.job for item in told(site, waiting).blockers} == {str(job_id) for job_id in first}
+    for job_id in first:
+        site.end(job_id)
+    assert waiting in site.cycle()
