@@ -344,3 +344,11 @@ def test_a_longer_time_limit_is_no_way_out_of_the_grace_time() -> None:
     here.now += 20
     tick(here)
     assert states(here, first) == ["PENDING"]
+
+
+def test_nobody_is_alone_on_a_node_where_a_stopped_job_keeps_a_gpu() -> None:
+    here = site("SUSPEND,GANG", nodes=1, gpus=2)
+    here.submit(low(tasks=1, gpus_per_node=1))
+    run(here)
+    here.submit(high(tasks=1, sharing=Sharing.EXCLUSIVE))
+    assert run(here).starts == ()

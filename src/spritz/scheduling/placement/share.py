@@ -60,6 +60,9 @@ def _assign_from(
         return None
     if request.whole:
         gres = _all_gres(row, gres)
+        if any(mask_of(one.indexes or "0") & ~row.gres_free.get(one.name, -1) for one in gres):
+            # A job that was stopped for others keeps its devices.
+            return None
         cpus = usable
     else:
         if near and request.enforce_binding:
