@@ -38,6 +38,8 @@ class Outlook:
         self._ends = np.zeros(0, np.int64)
         self._nodes = np.zeros(0, np.int32)
         self._names: list[str] = []
+        #: grows with whatever it says of jobs whose records are as they were
+        self.version = 0
 
     @property
     def weights(self) -> PriorityWeights:
@@ -51,6 +53,8 @@ class Outlook:
 
     def adopt(self, forecast: Forecast) -> None:
         """A full cycle has reckoned anew."""
+        if forecast.start_at != self._start_at.tobytes() or forecast.nodes != self._nodes.tobytes():
+            self.version += 1
         self._job_ids = np.frombuffer(forecast.job_ids, np.int64)
         self._start_at = np.frombuffer(forecast.start_at, np.float64)
         self._ends = np.frombuffer(forecast.ends, np.int64)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: Rows made and encoded in one turn of the loop: about 2 ms.
 ROWS_PER_SLICE = 1000
 
+#: Low bits of a listing's version that count news of expected starts; the others count events.
+VERSION_BITS = 16
+
 #: Whole records in one turn: each is some fifty values.
 RECORDS_PER_SLICE = 100
 
@@ -46,7 +49,11 @@ class JobQueries:
         # Fields are checked before anything is sent, so that a bad one is a plain failure.
         row = row_of(Job, request.fields) if request.fields else None
         state = context.machine.state
-        now, version = context.clock.now(), state.version
+        outlook = context.outlook if not request.fields or FIELDS.intersection(request.fields) else None
+        now, version = context.clock.now(), state.version << VERSION_BITS
+        if outlook is not None:
+            # What is said of their future changes without an event.
+            version |= outlook.version % (1 << VERSION_BITS)
         if request.unless_version == version and version:
             jobs: list[Job] | Rejection = []
         else:
@@ -55,7 +62,6 @@ class JobQueries:
             raise SpritzError(jobs.text, code=jobs.code)
         if not request.all and not caller.admin:
             jobs = visible_jobs(state, jobs, caller)
-        outlook = context.outlook if not request.fields or FIELDS.intersection(request.fields) else None
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
         for start in range(0, len(jobs) or 1, size):
