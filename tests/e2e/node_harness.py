@@ -97,8 +97,8 @@ class ListeningController:
             await self._stop.wait()
 
     def _register(self, request: RegisterNode, call: Call) -> Registered:
+        self._channels[request.name] = call.channel  # before anybody is told: orders go to the daemon that is there
         self.registrations.append(request)
-        self._channels[request.name] = call.channel
         return Registered(term=self.term)
 
     def _report(self, report: Any, call: Call) -> Done | None:
