@@ -17,6 +17,7 @@ from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.resources import GresCapacity
 from spritz.model.states import JobState
+from spritz.scheduling.placement.place import place
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 
@@ -348,7 +349,14 @@ def test_a_longer_time_limit_is_no_way_out_of_the_grace_time() -> None:
 
 def test_nobody_is_alone_on_a_node_where_a_stopped_job_keeps_a_gpu() -> None:
     here = site("SUSPEND,GANG", nodes=1, gpus=2)
-    here.submit(low(tasks=1, gpus_per_node=1))
+    first = here.submit(low(tasks=1, gpus_per_node=1))
     run(here)
-    here.submit(high(tasks=1, sharing=Sharing.EXCLUSIVE))
-    assert run(here).starts == ()
+    waiting = here.submit(high(tasks=1, sharing=Sharing.EXCLUSIVE))
+    snapshot = here.projection.snapshot(here.now)
+    table = snapshot.table.fork()
+    stopped = table.rows[0].holders[first].aside()
+    table.release(0, first)
+    [(_key, shape)] = snapshot.records[waiting].entries
+    assert place(table, shape.request, snapshot.eligibility) is not None
+    table.charge(0, stopped)
+    assert place(table, shape.request, snapshot.eligibility) is None
