@@ -396,14 +396,12 @@ def test_the_order_of_tests_is_the_order_in_which_they_are_told() -> None:
 
 
 def test_a_job_of_several_partitions_is_not_kept_back_by_what_it_is_promised_in_another() -> None:
-    """In `shared` two jobs may lie on a CPU, but not beside those of `own`; so it is promised a later start there."""
-    configs = [node("n1", 1), node("n2", 1)]
-    homes = [partition("own", configs, default=True), partition("shared", configs, oversubscribe="FORCE:2")]
+    """In `whole` it must wait until its node is empty; in `part` there is room beside the job that runs."""
+    configs = [node("n1", 2)]
+    homes = [partition("part", configs, default=True), partition("whole", configs, oversubscribe="EXCLUSIVE")]
     site = Site(configs, homes)
-    first = [site.submit(spec(1, time_limit_minutes=1)) for _ in range(2)]
+    site.submit(spec(1, time_limit_minutes=10))
     site.cycle()
-    waiting = site.submit(spec(nodes=2, partitions=("shared", "own"), time_limit_minutes=5))
-    assert {item.job for item in told(site, waiting).blockers} == {str(job_id) for job_id in first}
-    for job_id in first:
-        site.end(job_id)
-    assert waiting in site.cycle()
+    job = site.submit(spec(1, partitions=("whole", "part"), time_limit_minutes=20))
+    assert told(site, job).verdict == "starts"
+    assert site.cycle()[job].partition == "part"
