@@ -19,6 +19,7 @@ from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
 from spritz.controller.journal import JournalCorrupt
 from spritz.controller.launch import Letters
 from spritz.core import effects as core_effects
+from spritz.core.power import is_away
 from spritz.model.cluster import SYSTEM
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.ids import STEP_BATCH
@@ -225,7 +226,8 @@ class NodeLinks:
     async def _notice_silence(self, names: tuple[str, ...]) -> None:
         """Unless they are back soon, have nothing new started on nodes whose daemon has gone."""
         await self._context.clock.sleep(SILENT_SECONDS)
-        away = tuple(name for name in names if name not in self._links)
+        nodes = self._context.machine.state.nodes
+        away = tuple(name for name in names if name not in self._links and name in nodes and not is_away(nodes[name]))
         if away:
             self._context.log.info("node.silent", nodes=len(away), first=away[0])
             self._context.writer.handle_own(NodeSilent(names=away))
@@ -256,8 +258,8 @@ class NodeLinks:
         now = self._context.clock.monotonic()
         lost = []
         stuck: dict[Channel, None] = {}
-        for name in self._context.machine.state.nodes:
-            if name in self._declared:
+        for name, node in self._context.machine.state.nodes.items():
+            if name in self._declared or is_away(node):
                 continue
             channel = self._links.get(name)
             if channel is not None:
