@@ -234,7 +234,7 @@ class Agent:
         self._open.clear()
         self._links.clear()
         self._zygote.close()
-        for directory in {here.setup.cgroup_memory for here in self._nodes.values()}:
+        for directory in {group for here in self._nodes.values() for group in here.setup.cgroups}:
             cgroup.remove(directory)
 
     # -- actions
@@ -357,11 +357,11 @@ class Agent:
         self._sweep_soon(self._nodes[link.node])
 
     def _sweep_soon(self, here: _NodeHere) -> None:
-        """Remove the cgroup that an ending supervisor leaves; once for all that end about now."""
-        directory = here.setup.cgroup_memory
-        if directory and directory not in self._sweeps:
-            self._sweeps.add(directory)
-            asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep, directory)
+        """Remove the cgroups that an ending supervisor leaves; once for all that end about now."""
+        for directory in here.setup.cgroups:
+            if directory not in self._sweeps:
+                self._sweeps.add(directory)
+                asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep, directory)
 
     def _sweep(self, directory: str) -> None:
         self._sweeps.discard(directory)

@@ -1,4 +1,4 @@
-"""A place for the memory cgroups of steps, where this daemon may make one. Supervisors make one each in it.
+"""Places for the cgroups of steps, where this daemon may make them. Supervisors make one each in them.
 
 Sources: cgroup.conf(5), slurm.conf(5) ProctrackType; cgroups(7) for both versions.
 """
@@ -11,18 +11,12 @@ import os
 import time
 
 from spritz.stepd.account import group_name
+from spritz.stepd.confine import inherit_cpuset
 
 
 def prepare_memory(name: str, *, root: str = "") -> str:
     """Directory for memory cgroups, made if need be; "" where none may be made. `root` is put before /proc (tests)."""
-    try:
-        with open(f"{root}/proc/self/mountinfo") as file:
-            mounts = file.read().splitlines()
-        with open(f"{root}/proc/self/cgroup") as file:
-            places = dict(line.split(":", 2)[1:] for line in file.read().splitlines())
-    except (OSError, ValueError):
-        return ""
-    parent = _parent(mounts, places)
+    parent = _parent("memory", root)
     if not parent:
         return ""
     directory = f"{parent}/{name}"
@@ -39,26 +33,73 @@ def prepare_memory(name: str, *, root: str = "") -> str:
     return directory if usable else ""
 
 
-def _parent(mounts: list[str], places: dict[str, str]) -> str:
+def prepare_devices(name: str, *, root: str = "") -> str:
+    """As `prepare_memory`, of the controller `devices`. Version 2 has none: it wants a program in the kernel (eBPF).
+
+    A group that has a list of what it may open, and not of what it may not, cannot be kept from more: that is "" too.
+    """
+    parent = _parent("devices", root)
+    directory = f"{parent}/{name}"
+    try:
+        with open(f"{parent}/devices.list") as file:
+            if not parent or file.read().split() != ["a", "*:*", "rwm"]:
+                return ""
+        os.makedirs(directory, exist_ok=True)
+        probe = f"{directory}/probe_{os.getpid()}"
+        os.mkdir(probe)
+        os.rmdir(probe)
+    except OSError:
+        return ""
+    return directory
+
+
+def prepare_cores(name: str, *, root: str = "") -> str:
+    """As `prepare_memory`, of the controller `cpuset`."""
+    parent = _parent("cpuset", root)
+    if not parent:
+        return ""
+    directory = f"{parent}/{name}"
+    try:
+        os.makedirs(directory, exist_ok=True)
+        inherit_cpuset(directory)
+        if os.path.exists(f"{directory}/cgroup.controllers"):
+            _write(f"{directory}/cgroup.subtree_control", "+cpuset")
+        probe = f"{directory}/probe_{os.getpid()}"
+        os.mkdir(probe)
+    except OSError:
+        return ""
+    usable = os.access(f"{probe}/cpuset.cpus", os.W_OK)
+    os.rmdir(probe)
+    return directory if usable else ""
+
+
+def _parent(controller: str, root: str) -> str:
     """Where groups of ours may go: beside our own processes in version 1, which allows that; else below the root."""
+    try:
+        with open(f"{root}/proc/self/mountinfo") as file:
+            mounts = file.read().splitlines()
+        with open(f"{root}/proc/self/cgroup") as file:
+            places = dict(line.split(":", 2)[1:] for line in file.read().splitlines())
+    except (OSError, ValueError):
+        return ""
     for line in mounts:
         fields, _, kind = line.partition(" - ")
         type_name, _, options = kind.partition(" ")
         where = fields.split()[4]
-        if type_name == "cgroup" and "memory" in options.split()[-1].split(","):
-            return where + places.get("memory", "/").rstrip("/")
-        if type_name == "cgroup2" and _has_memory(where):
+        if type_name == "cgroup" and controller in options.split()[-1].split(","):
+            return where + places.get(controller, "/").rstrip("/")
+        if type_name == "cgroup2" and _has(controller, where):
             # A group with processes cannot have groups with controllers below it; only the root is exempt.
             with contextlib.suppress(OSError):
-                _write(f"{where}/cgroup.subtree_control", "+memory")
+                _write(f"{where}/cgroup.subtree_control", f"+{controller}")
             return where
     return ""
 
 
-def _has_memory(where: str) -> bool:
+def _has(controller: str, where: str) -> bool:
     try:
         with open(f"{where}/cgroup.controllers") as file:
-            return "memory" in file.read().split()
+            return controller in file.read().split()
     except OSError:
         return False
 

@@ -105,6 +105,8 @@ class Daemon:
                         self._log.warning(
                             "cgroup.unavailable", key="ConstrainRAMSpace", detail="memory limits are held by sampling"
                         )
+                    for key, detail in self._settings.unheld:
+                        self._log.warning("cgroup.unavailable", key=key, detail=detail)
                     adopted = self._agent.adopt()
                     self._watch_signals()
                     async with PersistentChannel(

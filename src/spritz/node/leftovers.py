@@ -19,7 +19,9 @@ def leftover_pids(directory: str) -> list[int]:
     sessions = set(record.pids[1:]) if record is not None else set()
     found = {*processes.marked(spec.marker(directory)), *processes.in_sessions(sessions)}
     if record is not None and record.pids:
-        found.update(cgroup.left_in(record.spec.cgroup_memory, record.pids[0]))
+        known = record.spec
+        for group in {known.cgroup_memory, known.cgroup_devices, known.cgroup_cores}:
+            found.update(cgroup.left_in(group, record.pids[0]))
     return sorted(found - {os.getpid()})
 
 

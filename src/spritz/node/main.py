@@ -111,14 +111,20 @@ def _read(path: str, options: Options, hardware: Hardware, *, again: bool = Fals
     import socket
 
     from spritz.config.load import load
-    from spritz.node.cgroup import prepare_memory, sweep
-    from spritz.node.settings import daemon_settings, own_nodes
+    from spritz.node.cgroup import prepare_cores, prepare_devices, prepare_memory, sweep
+    from spritz.node.settings import daemon_settings, holds, own_nodes
 
     config = load(path)
     nodes = own_nodes(config, options.nodes, socket.gethostname(), some=again)
-    memory = prepare_memory(f"spritz_{os.geteuid()}")
-    sweep(memory)
-    return daemon_settings(config, nodes, hardware.topology, memory)
+    name = f"spritz_{os.geteuid()}"
+    groups = (
+        prepare_memory(name),
+        prepare_devices(name) if holds(config, "ConstrainDevices") else "",
+        prepare_cores(name) if holds(config, "ConstrainCores") else "",
+    )
+    for group in groups:
+        sweep(group)
+    return daemon_settings(config, nodes, hardware.topology, *groups)
 
 
 def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import socket
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -70,6 +71,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     private_hosts: bool
     #: cgroup.conf asks for memory limits by cgroups, and none can be made here
     unconfined: bool
+    #: likewise for devices and cores: keys of cgroup.conf, and what becomes of them
+    unheld: tuple[tuple[str, str], ...]
     #: address of every node of the cluster
     addresses: dict[str, str]
 
@@ -103,9 +106,14 @@ def own_nodes(config: LoadedConfig, wanted: str, hostname: str, *, some: bool = 
 
 
 def daemon_settings(
-    config: LoadedConfig, nodes: list[NodeConfig], topology: Topology | None, cgroup_memory: str = ""
+    config: LoadedConfig,
+    nodes: list[NodeConfig],
+    topology: Topology | None,
+    cgroup_memory: str = "",
+    cgroup_devices: str = "",
+    cgroup_cores: str = "",
 ) -> DaemonSettings:
-    """Everything for these nodes."""
+    """Everything for these nodes; the directories are those of `node.cgroup`, "" where no group may be made."""
     have = config.settings
     hostname = socket.gethostname().partition(".")[0]
     first = nodes[0].name
@@ -119,6 +127,8 @@ def daemon_settings(
     plugins = have["TaskPlugin"]
     cgroup = config.cgroup
     bind = "affinity" in str(plugins) or ("cgroup" in str(plugins) and cgroup.flag("ConstrainCores"))
+    devices = cgroup_devices if holds(config, "ConstrainDevices") else ""
+    cores = cgroup_cores if holds(config, "ConstrainCores") else ""
     constrained = cgroup.flag("ConstrainRAMSpace") or not config.cgroup_given
     private_hosts = have.has_option("SlurmdParameters", "private_hosts")
     setups = {}
@@ -138,6 +148,8 @@ def daemon_settings(
                     cluster_name=config.cluster.cluster_name,
                     slurm_conf=config.path,
                     gpu_kinds=gpu_kinds(node.capacity.gres),
+                    # GPUs without a File= stay in sight.
+                    local_gpus=bool(devices) and all(line.files for line in node.capacity.gres if line.name == "gpu"),
                     address=address,
                     address_pattern=pattern,
                 ),
@@ -151,6 +163,9 @@ def daemon_settings(
                 task_prolog=have.text("TaskProlog"),
                 task_epilog=have.text("TaskEpilog"),
                 cgroup_memory=cgroup_memory if constrained else "",
+                cgroup_devices=devices,
+                cgroup_cores=cores,
+                gres=node.capacity.gres,
                 memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
                 sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
                 hosts_file=f"{spool}/{hosts.FILE}" if private_hosts else "",
@@ -184,8 +199,27 @@ def daemon_settings(
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,
         unconfined=config.cgroup_given and constrained and not cgroup_memory,
+        unheld=tuple(_unheld(config, nodes, devices, cores)),
         addresses={node.name: node.address or node.hostname or node.name for node in config.nodes},
     )
+
+
+def holds(config: LoadedConfig, key: str) -> bool:
+    """Whether a group is to hold tasks to their devices or cores. Source: slurm.conf(5) TaskPlugin=task/cgroup."""
+    return config.cgroup.flag(key) and "cgroup" in str(config.settings["TaskPlugin"])
+
+
+def _unheld(config: LoadedConfig, nodes: list[NodeConfig], devices: str, cores: str) -> Iterator[tuple[str, str]]:
+    if config.cgroup.flag("ConstrainDevices") and not devices:
+        takes = "it takes TaskPlugin=task/cgroup and a devices hierarchy (cgroup v1) to write to"
+        yield "ConstrainDevices", f"devices are not confined: {takes}"
+    open_to_all = [node.name for node in nodes if any(g.name == "gpu" and not g.files for g in node.capacity.gres)]
+    if devices and open_to_all:
+        listed = hostlist.compress(open_to_all)
+        yield "ConstrainDevices", f"gres.conf has no File= for GPUs of {listed}: these are open to every job"
+    if config.cgroup.flag("ConstrainCores") and not cores:
+        takes = "it takes TaskPlugin=task/cgroup and a cpuset hierarchy to write to"
+        yield "ConstrainCores", f"tasks may leave their cores: {takes}"
 
 
 def _memory_rule(config: LoadedConfig, node: NodeConfig) -> MemoryRule:

@@ -86,6 +86,14 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     swap_limit_mib: int = 0
     #: directory of the memory controller in which the step's own cgroup may be made; "" where none may
     cgroup_memory: str = ""
+    #: as that, of the controllers of devices and of cores; "" where the step is not confined to its own
+    cgroup_devices: str = ""
+    cgroup_cores: str = ""
+    #: device files that gres.conf names and the step does not have, and those that it has
+    devices_denied: tuple[str, ...] = ()
+    devices_given: tuple[str, ...] = ()
+    #: real CPU numbers of the step; empty: all
+    cores: tuple[int, ...] = ()
     #: programs run as the user before and after each task; what the first print as `export N=v` joins its environment
     task_prologs: tuple[str, ...] = ()
     task_epilogs: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from spritz.stepd import control, processes, protocol, record
 from spritz.stepd.account import Account, MemoryGroup
 from spritz.stepd.audience import Audience
 from spritz.stepd.clients import ClientUnreachable
+from spritz.stepd.confine import Confinement
 from spritz.stepd.daemonlink import DaemonLink
 from spritz.stepd.files import StreamError
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
@@ -51,11 +52,17 @@ class Supervisor:
     """Owns the tasks of one step on this node until nothing of them is left."""
 
     def __init__(
-        self, spec: SupervisorSpec, record_file: int, daemon: socket.socket, memory: MemoryGroup | None = None
+        self,
+        spec: SupervisorSpec,
+        record_file: int,
+        daemon: socket.socket,
+        memory: MemoryGroup | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
         """In the step's spool directory; `record_file` is its record, open for appending.
 
         `memory` is the cgroup to hold a memory limit in; without one living processes are sampled.
+        `confinement` keeps tasks to the devices and cores of the step.
         """
         self.spec = spec
         self._record = record_file
@@ -72,6 +79,7 @@ class Supervisor:
         )
         self._daemon = DaemonLink(self._reactor, daemon, on_order=self._order, on_gone=self._maybe_leave)
         self._memory = memory
+        self._confinement = confinement
         self._epilogs: set[int] = set()
         self._kill_timer: Timer | None = None
         self._stop_timer: Timer | None = None
@@ -112,6 +120,8 @@ class Supervisor:
     # -- start
 
     def _prepare(self) -> None:
+        if self._confinement is not None:
+            self._confinement.begin(self.spec)
         if self.spec.batch:
             self._write_script()
         if self.spec.io_address:

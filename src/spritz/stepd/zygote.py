@@ -15,6 +15,7 @@ import sys
 
 from spritz.stepd import control, processes, record, spec
 from spritz.stepd.account import MemoryGroup
+from spritz.stepd.confine import Confinement
 from spritz.stepd.supervisor import Supervisor
 
 #: A supervisor ends after so many steps: what it has leaked by then, if anything, ends with it.
@@ -72,6 +73,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
     """One step, and further ones that the daemon sends while we are idle: a fork is paid once for them all."""
     connection: socket.socket | None = daemon
     groups: dict[str, MemoryGroup] = {}
+    confinement = Confinement()
     for left in reversed(range(STEPS_MAX)):
         os.chdir(directory)
         descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -79,7 +81,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
         if known is None or connection is None:
             raise ValueError(f"{directory} holds no step")
         memory = _memory_group(known.spec, groups)
-        connection = Supervisor(known.spec, descriptor, connection, memory).run()
+        connection = Supervisor(known.spec, descriptor, connection, memory, confinement).run()
         os.chdir("/")
         # Who says that it is idle must take what it is given: the last step ends without that word.
         directory = _next_directory(connection) if connection is not None and left else ""

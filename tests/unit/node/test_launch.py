@@ -11,7 +11,7 @@ from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.build import MemoryRule, NodeSetup, batch_spec, step_spec
 from spritz.node.launch.environment import NodeFacts
-from spritz.node.launch.gpus import bound_gpus, gpu_kinds, gpu_variables
+from spritz.node.launch.gpus import bound_gpus, device_files, gpu_kinds, gpu_variables, visible
 from spritz.node.launch.streams import appends, batch_streams, step_streams
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec
 
@@ -198,3 +198,26 @@ def test_memory_limits_follow_cgroup_conf() -> None:
     assert [rule.limits(asked) for asked in (0, 100, 800, 5000)] == [(0, 0), (300, 10), (400, 80), (1000, 500)]
     assert MemoryRule(swap_percent=None).limits(100) == (100, -1)
     assert MemoryRule().limits(100) == (100, 0)
+
+
+def test_files_of_devices_are_told_apart_by_the_allocation() -> None:
+    capacity = (
+        GresCapacity(name="gpu", type="a", count=2, files=("/dev/g0", "/dev/g1")),
+        GresCapacity(name="gpu", type="b", count=1, first_index=2, files=("/dev/g2a,/dev/g2b",)),
+        GresCapacity(name="shard", count=8, first_index=0, files=("/dev/g0", "/dev/g1"), per_device=4),
+        GresCapacity(name="nic", count=2, files=("/dev/n0", "/dev/n1")),
+        GresCapacity(name="license", count=3),
+    )
+    denied, given = device_files(capacity, (GresAllocation(name="gpu", type="b", count=1, indexes="4"),))
+    assert set(denied) == {"/dev/g0", "/dev/g1", "/dev/n0", "/dev/n1"}
+    assert set(given) == {"/dev/g2a", "/dev/g2b"}
+    shares = (GresAllocation(name="shard", count=2, indexes="2"), GresAllocation(name="nic", count=1, indexes="1"))
+    assert set(device_files(capacity, shares)[1]) == {"/dev/g1", "/dev/n0"}
+
+
+def test_gpus_count_from_zero_where_the_others_are_hidden() -> None:
+    kinds = frozenset({"nvidia"})
+    gpus = (GresAllocation(name="gpu", count=2, indexes="a"),)
+    assert gpu_variables(gpus, kinds)["CUDA_VISIBLE_DEVICES"] == "1,3"
+    assert gpu_variables(gpus, kinds, local=True)["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert visible(0b1000, kinds, 0b1010) == {"CUDA_VISIBLE_DEVICES": "1"}

@@ -32,3 +32,39 @@ def test_limits_that_were_asked_for_and_cannot_be_held_by_cgroups_are_noticed(
     settings = daemon_settings(config, list(config.nodes), None, directory)
     assert settings.unconfined is unconfined
     assert settings.nodes["n1"].setup.cgroup_memory == directory
+
+
+@pytest.mark.parametrize(
+    ("plugin", "directory", "devices", "unheld"),
+    [
+        ("task/cgroup", "/sys/fs/cgroup/x", "/sys/fs/cgroup/x", ()),
+        ("task/cgroup", "", "", ("ConstrainDevices", "ConstrainCores")),
+        ("task/affinity", "/sys/fs/cgroup/x", "", ("ConstrainDevices", "ConstrainCores")),
+    ],
+)
+def test_devices_and_cores_are_confined_by_task_cgroup(
+    tmp_path: Path, plugin: str, directory: str, devices: str, unheld: tuple[str, ...]
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"ClusterName=c\nSlurmctldHost=h\nTaskPlugin={plugin}\nNodeName=n1\nPartitionName=p Nodes=n1\n")
+    (tmp_path / "cgroup.conf").write_text("ConstrainDevices=yes\nConstrainCores=yes\n")
+    config = load(str(conf))
+    settings = daemon_settings(config, list(config.nodes), None, "", directory, directory)
+    setup = settings.nodes["n1"].setup
+    assert (setup.cgroup_devices, setup.cgroup_cores) == (devices, devices)
+    assert tuple(key for key, _ in settings.unheld) == unheld
+    assert setup.facts.local_gpus is bool(devices)
+
+
+def test_gpus_that_no_file_stands_for_are_said_to_be_open(tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(
+        "ClusterName=c\nSlurmctldHost=h\nTaskPlugin=task/cgroup\nGresTypes=gpu\n"
+        "NodeName=n1 Gres=gpu:2\nPartitionName=p Nodes=n1\n"
+    )
+    (tmp_path / "cgroup.conf").write_text("ConstrainDevices=yes\n")
+    (tmp_path / "gres.conf").write_text("Name=gpu Count=2\n")
+    config = load(str(conf))
+    settings = daemon_settings(config, list(config.nodes), None, "", "/sys/fs/cgroup/x")
+    assert [key for key, detail in settings.unheld if "open to every job" in detail] == ["ConstrainDevices"]
+    assert not settings.nodes["n1"].setup.facts.local_gpus, "its GPUs keep their own numbers"

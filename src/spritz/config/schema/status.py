@@ -89,7 +89,7 @@ DONE: frozenset[str] = (
     | _prefixed("NodeSet", "NodeSet Feature Nodes")
     | _prefixed("gres.conf", "Cores Count File Flags Links MultipleFiles Name NodeName Type")
     | _prefixed("topology.conf", "BlockName BlockSizes LinkSpeed Nodes SwitchName Switches")
-    | _prefixed("cgroup.conf", "ConstrainCores ConstrainRAMSpace ConstrainSwapSpace")
+    | _prefixed("cgroup.conf", "ConstrainCores ConstrainDevices ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
     | _prefixed("slurmdbd.conf", _DATABASE)
     | frozenset(_OPTIONS.split())

@@ -12,12 +12,12 @@ import msgspec
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, step_name
 from spritz.model.job import Job
 from spritz.model.launch import LaunchBatch, LaunchStep
-from spritz.model.resources import mask_ids, mask_of
+from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
 from spritz.model.step import Step
 from spritz.node.launch import environment, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
-from spritz.node.launch.gpus import bound_gpus, gpu_mask, visible
+from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
 from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 
 _encode_job = msgspec.msgpack.Encoder().encode
@@ -60,11 +60,21 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     task_prolog: str = ""
     task_epilog: str = ""
     cgroup_memory: str = ""
+    #: as that, for ConstrainDevices and ConstrainCores; "" where nothing is to be confined
+    cgroup_devices: str = ""
+    cgroup_cores: str = ""
+    #: what gres.conf says of the node
+    gres: tuple[GresCapacity, ...] = ()
     memory_rule: MemoryRule = MemoryRule()
     sample_seconds: float = 30.0
     #: names of limits that are taken over from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
+
+    @property
+    def cgroups(self) -> frozenset[str]:
+        """Directories in which supervisors make groups."""
+        return frozenset({self.cgroup_memory, self.cgroup_devices, self.cgroup_cores} - {""})
 
 
 def step_id_of(message: LaunchBatch | LaunchStep) -> int:
@@ -88,6 +98,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts)
     where = streams.batch_streams(job, message.node)
     memory, swap = setup.memory_rule.limits(share.memory_mib)
+    denied, given = _devices(share.gres, setup)
     task = TaskSpec(
         task_id=0,
         argv=(posixpath.join(directory, SCRIPT), *spec.arguments),
@@ -115,6 +126,11 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         memory_limit_mib=memory,
         swap_limit_mib=swap,
         cgroup_memory=setup.cgroup_memory,
+        cgroup_devices=setup.cgroup_devices,
+        cgroup_cores=setup.cgroup_cores,
+        devices_denied=denied,
+        devices_given=given,
+        cores=_cores(share.cpus, (task,), setup),
         task_prologs=(setup.task_prolog,) if setup.task_prolog else (),
         task_epilogs=(setup.task_epilog,) if setup.task_epilog else (),
         kill_wait_seconds=setup.kill_wait_seconds,
@@ -137,6 +153,10 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
     if setup.bind:
         variables |= cpu_bind_variables(share.cpus_by_task)
     memory, swap = setup.memory_rule.limits(share.allocation.memory_mib)
+    denied, given = _devices(share.allocation.gres, setup)
+    tasks = tuple(
+        _task(job, step, message.node, node_index, local_id, setup) for local_id in range(len(share.task_ids))
+    )
     contains = step.step_id == STEP_EXTERN  # the container of a job is no task of the user's
     shared = streams.shared_by_nodes(spec.stdout, len(step.nodes)) and node_index > 0
     return SupervisorSpec(
@@ -147,9 +167,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         node=message.node,
         node_index=node_index,
         identity=_identity(job),
-        tasks=tuple(
-            _task(job, step, message.node, node_index, local_id, setup) for local_id in range(len(share.task_ids))
-        ),
+        tasks=tasks,
         environment=(*environment.merge(spec.environment, variables), marker(directory)),
         work_dir=spec.work_dir or job.spec.work_dir,
         umask=spec.umask,
@@ -164,6 +182,11 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         memory_limit_mib=memory,
         swap_limit_mib=swap,
         cgroup_memory=setup.cgroup_memory,
+        cgroup_devices=setup.cgroup_devices,
+        cgroup_cores=setup.cgroup_cores,
+        devices_denied=denied,
+        devices_given=given,
+        cores=_cores(share.allocation.cpus, tasks, setup),
         task_prologs=() if contains else tuple(filter(None, (setup.task_prolog, spec.task_prolog))),
         task_epilogs=() if contains else tuple(filter(None, (spec.task_epilog, setup.task_epilog))),
         kill_wait_seconds=setup.kill_wait_seconds,
@@ -185,7 +208,7 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
             own["SLURM_STEP_GPUS"] = ",".join(map(str, mask_ids(mask)))
         else:
             mask = bound_gpus(_gpu_bind(job, step), gpus, local_id, len(share.task_ids))
-        own |= visible(mask, setup.facts.gpu_kinds)
+        own |= visible(mask, setup.facts.gpu_kinds, gpus if setup.facts.local_gpus else 0)
     where = streams.step_streams(job, step, node, node_index, local_id)
     cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
     return TaskSpec(
@@ -220,6 +243,16 @@ def _argv(step: Step, task_id: int) -> tuple[str, ...]:
 
 def _bound(mask: str, setup: NodeSetup) -> tuple[int, ...]:
     return real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.bind else ()
+
+
+def _cores(mask: str, tasks: tuple[TaskSpec, ...], setup: NodeSetup) -> tuple[int, ...]:
+    """CPUs that the step is confined to: its own, and those its tasks are bound to; empty: all."""
+    found = real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.cgroup_cores else ()
+    return tuple(sorted({*found, *(cpu for task in tasks for cpu in task.cpus)})) if found else ()
+
+
+def _devices(gres: tuple[GresAllocation, ...], setup: NodeSetup) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return device_files(setup.gres, gres) if setup.cgroup_devices else ((), ())
 
 
 def _identity(job: Job) -> Identity:

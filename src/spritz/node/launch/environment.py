@@ -28,6 +28,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     cluster_name: str
     slurm_conf: str
     gpu_kinds: frozenset[str] = frozenset(("nvidia", "amd", "intel", "opencl"))
+    #: the kernel hides all GPUs but those of the step
+    local_gpus: bool = False
     threads_per_core: int = 1
     #: its place in the network, and what the parts of that are ("": its name)
     address: str = ""
@@ -167,7 +169,7 @@ def batch_variables(job: Job, node_index: int, task_counts: tuple[int, ...], fac
     if spec.tasks_given or spec.tasks_per_node is not None or spec.gpus_per_task:
         tasks = str(spec.tasks if spec.tasks_given else sum(task_counts))
         variables |= {"SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks}
-    return variables | gpu_variables(here.gres, facts.gpu_kinds)
+    return variables | gpu_variables(here.gres, facts.gpu_kinds, local=facts.local_gpus)
 
 
 def step_variables(job: Job, step: Step, node_index: int, task_counts: tuple[int, ...], facts: NodeFacts) -> Variables:
@@ -198,7 +200,7 @@ def step_variables(job: Job, step: Step, node_index: int, task_counts: tuple[int
     listed = listed_gpus(share.allocation.gres)
     if listed:
         variables["SLURM_STEP_GPUS"] = listed
-    return variables | gpu_variables(share.allocation.gres, facts.gpu_kinds)
+    return variables | gpu_variables(share.allocation.gres, facts.gpu_kinds, local=facts.local_gpus)
 
 
 def _step_size_variables(step: Step, inherited: Variables) -> Variables:

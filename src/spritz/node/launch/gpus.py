@@ -1,6 +1,6 @@
 """Which GPUs a job, a step and a task see: CUDA_VISIBLE_DEVICES and its kin.
 
-Devices are not constrained by cgroup here, so indexes are the node's own. Pure.
+Indexes are the node's own, unless ConstrainDevices hides all other GPUs: then they count those of the step. Pure.
 Source: gres.conf(5) Flags, srun(1) --gpu-bind, sbatch(1) SLURM_JOB_GPUS, SLURM_GPUS_ON_NODE, SLURM_SHARDS_ON_NODE.
 """
 
@@ -17,6 +17,10 @@ _VARIABLES = {
 }
 
 
+#: resources that stand for GPUs: their indexes are those of GPUs
+_OF_GPUS = ("gpu", "shard", "mps")
+
+
 def gpu_kinds(capacity: tuple[GresCapacity, ...]) -> frozenset[str]:
     """Vendors whose variables are set on a node: as Flags= of its GPUs say, or all."""
     flags = {flag.lower() for line in capacity if line.name == "gpu" for flag in line.flags}
@@ -30,22 +34,28 @@ def gpu_mask(gres: tuple[GresAllocation, ...]) -> int:
     """All GPUs in an allocation, those that it has shards of included."""
     mask = 0
     for one in gres:
-        if one.name in ("gpu", "shard", "mps"):
+        if one.name in _OF_GPUS:
             mask |= mask_of(one.indexes)
     return mask
 
 
-def visible(mask: int, kinds: frozenset[str]) -> dict[str, str]:
-    """Variables that show the GPUs of `mask` and no others; none for none."""
+def visible(mask: int, kinds: frozenset[str], within: int = 0) -> dict[str, str]:
+    """Variables that show the GPUs of `mask` and no others; none for none.
+
+    `within`: the GPUs that can be opened at all, if the kernel hides the others; they count from 0 then.
+    """
     if not mask:
         return {}
-    listed = ",".join(map(str, mask_ids(mask)))
+    places = mask_ids(within) if within else ()
+    shown = [place for place, index in enumerate(places) if mask >> index & 1] if within else mask_ids(mask)
+    listed = ",".join(map(str, shown))
     return {name: listed for kind in sorted(kinds) for name in _VARIABLES[kind]}
 
 
-def gpu_variables(gres: tuple[GresAllocation, ...], kinds: frozenset[str]) -> dict[str, str]:
-    """What is visible on the node, and how much that is."""
-    variables = visible(gpu_mask(gres), kinds)
+def gpu_variables(gres: tuple[GresAllocation, ...], kinds: frozenset[str], *, local: bool = False) -> dict[str, str]:
+    """What is visible on the node, and how much that is. `local`: the kernel hides all other GPUs."""
+    mask = gpu_mask(gres)
+    variables = visible(mask, kinds, mask if local else 0)
     count = sum(mask_of(one.indexes).bit_count() for one in gres if one.name == "gpu")
     if count:
         variables["SLURM_GPUS_ON_NODE"] = str(count)
@@ -53,6 +63,22 @@ def gpu_variables(gres: tuple[GresAllocation, ...], kinds: frozenset[str]) -> di
     if shards:
         variables["SLURM_SHARDS_ON_NODE"] = str(shards)
     return variables
+
+
+def device_files(
+    capacity: tuple[GresCapacity, ...], gres: tuple[GresAllocation, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(files of devices that are not in an allocation, those that are), of all that gres.conf names on the node."""
+    denied: list[str] = []
+    given: list[str] = []
+    for line in capacity:
+        if line.name in _OF_GPUS:
+            mask = gpu_mask(gres)
+        else:
+            mask = sum({1 << bit for one in gres if one.name == line.name for bit in mask_ids(mask_of(one.indexes))})
+        for place, files in enumerate(line.files, line.first_index):
+            (given if mask >> place & 1 else denied).extend(files.split(","))
+    return tuple(denied), tuple(given)
 
 
 def listed_gpus(gres: tuple[GresAllocation, ...]) -> str:

@@ -1,0 +1,142 @@
+"""Devices and cores that the tasks of a step may use, held by the kernel. The node daemon removes the groups.
+
+The supervisor is in the groups itself, as in that of memory, so that tasks are born there; it opens none of the files
+that are denied. Only devices that gres.conf names are ever denied.
+Sources: cgroup.conf(5) ConstrainDevices, ConstrainCores; cgroups(7), cpuset(7), the kernel's v1 `devices` controller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable
+
+from spritz.stepd.account import group_name
+from spritz.stepd.spec import SupervisorSpec
+
+#: Times that a group is made anew.
+_TRIES = 5
+
+
+class Confinement:
+    """Groups of one supervisor, joined when a step first wants them and set anew for every further step."""
+
+    def __init__(self) -> None:
+        self._devices: dict[str, DeviceGroup] = {}
+        self._cores: dict[str, CoreGroup] = {}
+
+    def begin(self, spec: SupervisorSpec) -> None:
+        """A step begins. Raises OSError if devices cannot be kept from it; cores only lead to a line in the log."""
+        if spec.cgroup_devices and spec.cgroup_devices not in self._devices:
+            self._devices[spec.cgroup_devices] = DeviceGroup(spec.cgroup_devices)
+        for parent, devices in self._devices.items():
+            mine = parent == spec.cgroup_devices
+            devices.deny(device_numbers(spec.devices_denied) - device_numbers(spec.devices_given) if mine else set())
+        try:
+            if spec.cgroup_cores and spec.cgroup_cores not in self._cores:
+                self._cores[spec.cgroup_cores] = CoreGroup(spec.cgroup_cores)
+            for parent, cores in self._cores.items():
+                cores.hold(spec.cores if parent == spec.cgroup_cores else ())
+        except OSError as error:
+            # Standard error is the daemon's log.
+            sys.stderr.write(
+                f'slurmstepd: error: step.uncontained label={spec.label} error="{error}" '
+                'detail="it may leave its cores"\n'
+            )
+            sys.stderr.flush()
+
+
+class DeviceGroup:
+    """A group of the v1 controller `devices`. Raises OSError if it cannot be made."""
+
+    def __init__(self, parent: str) -> None:
+        self.path = _join(parent, prepare=_allow_all)
+        self._denied: set[str] = set()
+
+    def deny(self, wanted: set[str]) -> None:
+        """Keep exactly these devices (`c 195:0`) from its processes. Raises OSError."""
+        for device in sorted(wanted - self._denied):
+            _write(f"{self.path}/devices.deny", f"{device} rwm")
+            self._denied.add(device)
+        for device in sorted(self._denied - wanted):
+            _write(f"{self.path}/devices.allow", f"{device} rwm")
+            self._denied.discard(device)
+
+
+class CoreGroup:
+    """A group of the controller cpuset, of either version. Raises OSError if it cannot be made."""
+
+    def __init__(self, parent: str) -> None:
+        self._held: tuple[int, ...] = ()
+        self.path = _join(parent, prepare=inherit_cpuset)
+
+    def hold(self, cores: tuple[int, ...]) -> None:
+        """Let its processes run on these CPUs, or on all that its parent has. Raises OSError."""
+        if cores == self._held:
+            return
+        if cores:
+            _write(f"{self.path}/cpuset.cpus", ",".join(map(str, cores)))
+        else:
+            inherit_cpuset(self.path)
+        self._held = cores
+
+
+def inherit_cpuset(path: str) -> None:
+    """Have what the group above has: version 1 takes no process into a set that is empty, version 2 does this itself.
+
+    Raises OSError.
+    """
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if os.path.exists(f"{path}/cgroup.controllers"):
+            _write(f"{path}/{name}", "\n")
+            continue
+        with open(f"{os.path.dirname(path)}/{name}") as file:
+            _write(f"{path}/{name}", file.read().strip())
+
+
+def device_numbers(paths: tuple[str, ...]) -> set[str]:
+    """`c 195:0` of the paths that are devices, as the controller names them; others are not there to be opened."""
+    found = set()
+    for path in paths:
+        try:
+            seen = os.stat(path)
+        except (OSError, ValueError):
+            continue
+        kind = "c" if stat.S_ISCHR(seen.st_mode) else "b" if stat.S_ISBLK(seen.st_mode) else ""
+        if kind:
+            found.add(f"{kind} {os.major(seen.st_rdev)}:{os.minor(seen.st_rdev)}")
+    return found
+
+
+def _allow_all(path: str) -> None:
+    """What has not been denied above is allowed."""
+    _write(f"{path}/devices.allow", "a")
+
+
+def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
+    """Make a group of ours, and be in it. Daemons remove empty ones, which it is for a moment: then once more."""
+    path = f"{parent}/{group_name(os.getpid())}"
+    for left in reversed(range(_TRIES)):
+        try:
+            for directory in (parent, path):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(directory)
+                    prepare(directory)
+            prepare(path)  # it may be that of a process that had our number and was killed
+            _write(f"{path}/cgroup.procs", str(os.getpid()))
+            break
+        except OSError as error:
+            if not left or error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
+    return path
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
