@@ -94,7 +94,7 @@ def format_elapsed(seconds: int) -> str:
 
 
 def format_span(seconds: float) -> str:
-    """A time that passes, in its two largest units, for sentences: `2 d 3 h`, `1 h 5 min`, `40 s`; `0 s` if negative."""
+    """A time that passes in its two largest units, for sentences: `2 d 3 h`, `1 h 5 min`, `40 s`; `0 s` if negative."""
     left = max(0, round(seconds))
     if left < 60:
         return f"{left} s"

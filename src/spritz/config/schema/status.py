@@ -114,7 +114,9 @@ HONOURED: dict[str, frozenset[str]] = {
     "SchedulerType": frozenset({"sched/backfill", "sched/builtin"}),
     "SelectType": frozenset({"select/cons_tres", "select/cons_res", "select/linear"}),
     "TaskPlugin": frozenset({"task/none", "task/affinity", "task/cgroup"}),
-    "TopologyPlugin": frozenset({"topology/flat", "topology/default", "topology/none", "topology/tree", "topology/block"}),
+    "TopologyPlugin": frozenset(
+        {"topology/flat", "topology/default", "topology/none", "topology/tree", "topology/block"}
+    ),
     "TopologyParam": frozenset({"TopoOptional"}),
     "PrEpPlugins": frozenset({"prep/script"}),
     "LaunchType": frozenset({"launch/slurm"}),

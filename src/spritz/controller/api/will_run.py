@@ -90,9 +90,7 @@ def estimate(context: Context, command: SubmitJob, caller: Caller, now: float) -
     alone = freed(queued[0], now)
     projection = Projection()
     jobs = [*(state.jobs[number] for number in (*state.running, *state.completing)), alone]
-    projection.reset(
-        jobs, state.nodes.values(), state.partitions.values(), state.settings, state.reservations.values()
-    )
+    projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings, state.reservations.values())
     projection.put_policy(state.rules.policy)
     snapshot = projection.snapshot(now)
     view = View(snapshot, cycle.run(snapshot), {**state.jobs, alone.id: alone}, state.nodes)

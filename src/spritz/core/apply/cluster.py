@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.events import Event
 
+
 def _configured(state: State, event: events.ClusterConfigured) -> None:
     settings_changed = state.settings != event.settings
     if not state.jobs and state.next_job_id == state.settings.first_job_id:

@@ -213,9 +213,7 @@ def _configured(state: State, event: events.JobConfigured) -> None:
 
 def _nodes_up(state: State, event: events.JobNodesUp) -> None:
     job = state.jobs[event.job_id]
-    state.put_job(
-        replace(job, flags=job.flags & ~POWER_UP_NODE, started_at=event.at, ends_at=event.ends_at)
-    )
+    state.put_job(replace(job, flags=job.flags & ~POWER_UP_NODE, started_at=event.at, ends_at=event.ends_at))
 
 
 def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
