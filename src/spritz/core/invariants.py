@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.holdings import is_shared, usable_memory_mib
+from spritz.core.image import decoded, encoded
 from spritz.core.power import node_deadline, wakes
 from spritz.core.state import State
 from spritz.core.timers import NEVER, job_deadline
@@ -213,7 +214,7 @@ _USE_PARTS = ("cpus", "cpu_claims", "memory_mib", "uncounted", "shards", "jobs",
 
 def _index_breaches(state: State) -> Iterator[str]:
     """Every index is what the records say."""
-    fresh = State.from_image(state.image())
+    fresh = decoded(encoded(state))
     for name in _DERIVED:
         mine, derived = getattr(state, name), getattr(fresh, name)
         if mine != derived:

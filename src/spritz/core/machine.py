@@ -13,6 +13,7 @@ from spritz.core import pending
 from spritz.core.apply import apply_event
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.effects import Effect
+from spritz.core.image import decoded, encoded
 from spritz.core.power import power_due
 from spritz.core.reservations import next_due
 from spritz.core.state import State
@@ -78,9 +79,9 @@ class Machine:
 
     def image(self) -> bytes:
         """The durable form of the state."""
-        return self.state.image()
+        return encoded(self.state)
 
     @classmethod
     def from_image(cls, data: bytes) -> Machine:
         """Inverse of `image`."""
-        return cls(state=State.from_image(data))
+        return cls(state=decoded(data))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct, msgpack, structs
+from msgspec import structs
 
 from spritz.core.charges import Charge, add_charge, charge_of
 from spritz.core.flags import COMPLETING
@@ -21,7 +21,7 @@ from spritz.core.holdings import NodeUse
 from spritz.core.power import POWER_DOWN, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
-from spritz.model.job import Job, JobSpec
+from spritz.model.job import Job
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
@@ -40,25 +40,6 @@ K = TypeVar("K")
 
 #: Steps that are remembered after their end. Their clients ask again within seconds, if at all.
 ENDED_STEPS_MAX = 1000
-
-
-class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Durable form of a State: records only, indexes are built again."""
-
-    format: int = 1
-    version: int = 0
-    next_job_id: int = 0
-    next_slice_at: float = 0.0
-    next_power_at: float = 0.0
-    settings: ClusterSettings = ClusterSettings()
-    jobs: list[Job] = []
-    steps: list[Step] = []
-    ended_steps: list[Step] = []
-    nodes: list[Node] = []
-    partitions: list[Partition] = []
-    reservations: list[Reservation] = []
-    next_reservation_id: int = 1
-    policy: Policy = Policy()
 
 
 class State:
@@ -395,74 +376,6 @@ class State:
         for node in new.nodes if new is not None else ():
             assert new is not None
             self.reserved[node] = tuple(sorted((*self.reserved.get(node, ()), new.name)))
-
-    # -- image
-
-    def image(self) -> bytes:
-        """All records as bytes."""
-        return msgpack.encode(
-            Image(
-                version=self.version,
-                next_job_id=self.next_job_id,
-                next_slice_at=self.next_slice_at,
-                next_power_at=self.next_power_at,
-                settings=self.settings,
-                jobs=list(self.jobs.values()),
-                steps=[step for steps in self.steps.values() for step in steps.values()],
-                ended_steps=list(self.ended_steps.values()),
-                nodes=list(self.nodes.values()),
-                partitions=list(self.partitions.values()),
-                reservations=list(self.reservations.values()),
-                next_reservation_id=self.next_reservation_id,
-                policy=self.rules.policy,
-            )
-        )
-
-    @classmethod
-    def from_image(cls, data: bytes) -> State:
-        """Inverse of `image`. Raises msgspec.DecodeError (ValidationError) on anything else."""
-        image = msgpack.decode(data, type=Image)
-        state = cls(image.settings)
-        state.version = image.version
-        state.next_job_id = image.next_job_id
-        state.next_slice_at = image.next_slice_at
-        state.next_power_at = image.next_power_at
-        for node in image.nodes:
-            state.put_node(node)
-        state.put_partitions({partition.name: partition for partition in image.partitions})
-        state.put_policy(image.policy)
-        for reservation in image.reservations:
-            state.put_reservation(reservation)
-        state.next_reservation_id = image.next_reservation_id
-        for step in image.steps:
-            state.put_step(step)
-        state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}
-        specs: dict[int, JobSpec] = {}
-        for job in image.jobs:
-            state._restore_job(job, specs)
-        for job in image.jobs:
-            if job.array_job_id:
-                # When a task may be forgotten depends on the whole array, which is only known now.
-                state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
-        state.refresh_node_deadlines()
-        return state
-
-    def _restore_job(self, job: Job, specs: dict[int, JobSpec]) -> None:
-        if job.array_job_id:
-            # Tasks of an array share their spec again, as they did: ten thousand copies would cost memory.
-            spec = specs.setdefault(job.array_job_id, job.spec)
-            if spec is not job.spec and spec == job.spec:
-                job = structs.replace(job, spec=spec)
-        self.put_job(job)
-        for share in self.held_shares(job):
-            use = self.uses.get(share.node)
-            if use is None:
-                continue
-            use.take(job.id, share)
-            if job.flags & COMPLETING:
-                use.completing[job.id] = None
-            if job.suspended_at:
-                use.suspend(job.id)
 
     @staticmethod
     def held_shares(job: Job) -> list[NodeAllocation]:

@@ -13,11 +13,10 @@ free at any time; a **cycle** is one pass: full ones renew promises and expected
     projection.adopt(plan)                       # once its starts are applied: promises live on (else none are kept)
     projection.set_priority_inputs(inputs)       # what accounting knows: fair share, associations, QOS
     refusal = feasible.check_request(spec, snapshot)      # (ESLURM name, words) if it could never run, else None
-    expected = feasible.will_run(spec, snapshot)          # start and allocation, were nobody waiting before it
 
 Map: `request` (JobSpec -> Request) · `hardware`, `nodes` (what there is, what is free) · `records` (jobs and queue) ·
-`projection`, `follow` (events) · `snapshot` · `priority` (order) · `policy` (SchedulerParameters) · `placement/` (one
-request on a table) · `profile` (tables to come: `hold` subtracts) · `backfill` (earliest start, ledger of promises) ·
+`projection`, `follow` (events), `waiting`, `running`, `upkeep` (what they change) · `snapshot` · `priority` (order) ·
+`policy` (SchedulerParameters) · `placement/` (one request on a table) · `profile` (tables to come: `hold` subtracts) · `backfill` (earliest start, ledger of promises) ·
 `promises` (those of one cycle) · `forecast`, `lanes` (expected starts of all) · `cycle` · `preemption`, `victims` (who
 makes room) · `notes`, `verdicts` (reasons) · `licenses` · `feasible` (before a job waits) ·
 `explain/` (what a plan means for one job).

@@ -1,37 +1,26 @@
-"""Before a job waits: could it ever run, and if it were alone with the running jobs, when and where?
+"""Before a job waits: could it ever run?
 
 For submissions: the core refuses by simple sums; this asks placement itself, and so is exact.
 
-Source: sbatch(1) --test-only; wording as slurmctld's refusals.
+Source: wording as slurmctld's refusals.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.resources import Allocation
-from spritz.scheduling.backfill import earliest
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.profile import Profile
 from spritz.scheduling.request import resolve
-from spritz.scheduling.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.scheduling.request import Request
+    from spritz.scheduling.snapshot import Snapshot
 
 #: an ESLURM name, and what stands in the way ("": Slurm's own text says it)
 Refusal = tuple[str, str]
-
-
-class Expected(Struct, frozen=True):
-    """Earliest start (seconds since the epoch) and what would be given then."""
-
-    start_at: float
-    allocation: Allocation
 
 
 def check_request(spec: JobSpec, snapshot: Snapshot) -> Refusal | None:
@@ -43,19 +32,6 @@ def check_request(spec: JobSpec, snapshot: Snapshot) -> Refusal | None:
             return None
         refusal = refusal or found
     return refusal or ("ESLURM_INVALID_PARTITION_NAME", "")
-
-
-def will_run(spec: JobSpec, snapshot: Snapshot) -> Expected | None:
-    """When and where the job could start if nothing waited before it; None if no end of a running job lets it start.
-
-    Of several partitions the one with the earliest start; the first of equals.
-    """
-    best: Expected | None = None
-    for request in _requests(spec, snapshot):
-        found = _expected(request, snapshot)
-        if found is not None and (best is None or found.start_at < best.start_at):
-            best = found
-    return best
 
 
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
@@ -74,11 +50,3 @@ def _refusal(request: Request, snapshot: Snapshot) -> Refusal | None:
     if snapshot.memo.feasible[request]:
         return None
     return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")
-
-
-def _expected(request: Request, snapshot: Snapshot) -> Expected | None:
-    allocation = place(snapshot.table, request, snapshot.eligibility)
-    if allocation is not None:
-        return Expected(snapshot.now, allocation)
-    found = earliest(Profile(snapshot.table.fork()), request, snapshot.eligibility, snapshot.now)
-    return None if found is None else Expected(*found)

@@ -17,6 +17,7 @@ from spritz.model.job import Hold
 from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag
+from spritz.scheduling import running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ def _queued(projection: Projection, event: job_events.JobQueued | job_events.Job
 def _updated(projection: Projection, event: job_events.JobUpdated) -> None:
     record = projection.put_job(event.job)
     if record.allocation is not None and not record.completing and event.job.ends_at != record.ends_at:
-        projection.set_end(record, event.job.ends_at, event.job.started_at)
+        running.set_end(projection, record, event.job.ends_at, event.job.started_at)
 
 
 def _split(projection: Projection, event: job_events.ArrayTaskSplit) -> None:
@@ -102,13 +103,13 @@ def _started(projection: Projection, event: job_events.JobStarted) -> None:
     record = projection.records[event.job_id]
     record.expected_start_at = 0.0
     record.expected_nodes = ()
-    projection.start(record, event.allocation, event.ends_at, event.at)
+    running.start(projection, record, event.allocation, event.ends_at, event.at)
 
 
 def _nodes_up(projection: Projection, event: job_events.JobNodesUp) -> None:
     record = projection.records[event.job_id]
     record.started_at = event.at
-    projection.set_end(record, event.ends_at, event.at)
+    running.set_end(projection, record, event.ends_at, event.at)
 
 
 def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
@@ -116,13 +117,13 @@ def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
     if event.by:
         record.stopped = True
     else:
-        projection.suspend(record, True)
+        running.suspend(projection, record, True)
 
 
 def _preempted(projection: Projection, event: job_events.JobPreempted) -> None:
     record = projection.records[event.job_id]
     record.preempting = True
-    projection.set_end(record, event.ends_at, event.at)
+    running.set_end(projection, record, event.ends_at, event.at)
 
 
 def _resumed(projection: Projection, event: job_events.JobResumed) -> None:
@@ -131,20 +132,20 @@ def _resumed(projection: Projection, event: job_events.JobResumed) -> None:
     if record.stopped:
         record.stopped = False
     else:
-        projection.suspend(record, False)
-    projection.set_end(record, event.ends_at, event.at)
+        running.suspend(projection, record, False)
+    running.set_end(projection, record, event.ends_at, event.at)
 
 
 def _node_failed(projection: Projection, event: job_events.JobNodeFailed) -> None:
-    projection.let_go(projection.records[event.job_id], (event.node,))
+    running.let_go(projection, projection.records[event.job_id], (event.node,))
 
 
 def _ended(projection: Projection, event: job_events.JobEnded) -> None:
-    projection.end(projection.records[event.job_id], event.completing, event.at)
+    running.end(projection, projection.records[event.job_id], event.completing, event.at)
 
 
 def _node_gone(projection: Projection, event: job_events.JobNodeGone) -> None:
-    projection.let_go(projection.records[event.job_id], (event.node,))
+    running.let_go(projection, projection.records[event.job_id], (event.node,))
 
 
 def _requeued(projection: Projection, event: job_events.JobRequeued) -> None:

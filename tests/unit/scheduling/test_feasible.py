@@ -1,11 +1,10 @@
-"""Could a job ever run, and when would it?"""
+"""Could a job ever run?"""
 
 from __future__ import annotations
 
-from spritz.model.job import Sharing
 from spritz.model.states import NodeFlag, NodeState
-from spritz.scheduling.feasible import check_request, will_run
-from tests.unit.scheduling.site import Site, cpus, gpus, node, partition, spec
+from spritz.scheduling.feasible import check_request
+from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 
 def two_nodes() -> Site:
@@ -43,25 +42,3 @@ def test_options_that_are_not_built_are_refused_by_name() -> None:
         assert refusal is not None
         assert refusal[0] == "ESLURM_NOT_SUPPORTED"
         assert word in refusal[1]
-
-
-def test_a_free_cluster_starts_the_job_now() -> None:
-    site = two_nodes()
-    expected = will_run(spec(6), site.projection.snapshot(site.now))
-    assert expected is not None
-    assert expected.start_at == site.now
-    assert cpus(expected.allocation) == {"n1": 4, "n2": 2}
-
-
-def test_a_busy_one_when_enough_jobs_have_reached_their_limits() -> None:
-    site = two_nodes()
-    site.submit(spec(1, nodes=1, sharing=Sharing.EXCLUSIVE, time_limit_minutes=5))
-    site.submit(spec(1, nodes=1, sharing=Sharing.EXCLUSIVE, time_limit_minutes=20))
-    site.cycle()
-    snapshot = site.projection.snapshot(site.now)
-    one, both = will_run(spec(4, nodes=1), snapshot), will_run(spec(8), snapshot)
-    assert one is not None
-    assert both is not None
-    assert (one.start_at, one.allocation.names) == (site.now + 300, ("n1",))
-    assert (both.start_at, both.allocation.names) == (site.now + 1200, ("n1", "n2"))
-    assert will_run(spec(9), snapshot) is None

@@ -1,0 +1,106 @@
+"""The durable form of a State: its records as bytes, and the same state from them.
+
+Indexes are not written: they are built again.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, msgpack, structs
+
+from spritz.core.flags import COMPLETING
+from spritz.core.state import State
+from spritz.core.timers import job_deadline
+from spritz.model.cluster import ClusterSettings
+from spritz.model.job import Job, JobSpec
+from spritz.model.limits.records import Policy
+from spritz.model.node import Node
+from spritz.model.partition import Partition
+from spritz.model.reservation import Reservation
+from spritz.model.step import Step
+
+
+class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Durable form of a State: records only, indexes are built again."""
+
+    format: int = 1
+    version: int = 0
+    next_job_id: int = 0
+    next_slice_at: float = 0.0
+    next_power_at: float = 0.0
+    settings: ClusterSettings = ClusterSettings()
+    jobs: list[Job] = []
+    steps: list[Step] = []
+    ended_steps: list[Step] = []
+    nodes: list[Node] = []
+    partitions: list[Partition] = []
+    reservations: list[Reservation] = []
+    next_reservation_id: int = 1
+    policy: Policy = Policy()
+
+
+def encoded(state: State) -> bytes:
+    """All records as bytes."""
+    return msgpack.encode(
+        Image(
+            version=state.version,
+            next_job_id=state.next_job_id,
+            next_slice_at=state.next_slice_at,
+            next_power_at=state.next_power_at,
+            settings=state.settings,
+            jobs=list(state.jobs.values()),
+            steps=[step for steps in state.steps.values() for step in steps.values()],
+            ended_steps=list(state.ended_steps.values()),
+            nodes=list(state.nodes.values()),
+            partitions=list(state.partitions.values()),
+            reservations=list(state.reservations.values()),
+            next_reservation_id=state.next_reservation_id,
+            policy=state.rules.policy,
+        )
+    )
+
+
+def decoded(data: bytes) -> State:
+    """Inverse of `encoded`. Raises msgspec.DecodeError (ValidationError) on anything else."""
+    image = msgpack.decode(data, type=Image)
+    state = State(image.settings)
+    state.version = image.version
+    state.next_job_id = image.next_job_id
+    state.next_slice_at = image.next_slice_at
+    state.next_power_at = image.next_power_at
+    for node in image.nodes:
+        state.put_node(node)
+    state.put_partitions({partition.name: partition for partition in image.partitions})
+    state.put_policy(image.policy)
+    for reservation in image.reservations:
+        state.put_reservation(reservation)
+    state.next_reservation_id = image.next_reservation_id
+    for step in image.steps:
+        state.put_step(step)
+    state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}
+    specs: dict[int, JobSpec] = {}
+    for job in image.jobs:
+        _restore_job(state, job, specs)
+    for job in image.jobs:
+        if job.array_job_id:
+            # When a task may be forgotten depends on the whole array, which is only known now.
+            state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
+    state.refresh_node_deadlines()
+    return state
+
+
+def _restore_job(state: State, job: Job, specs: dict[int, JobSpec]) -> None:
+    if job.array_job_id:
+        # Tasks of an array share their spec again, as they did: ten thousand copies would cost memory.
+        spec = specs.setdefault(job.array_job_id, job.spec)
+        if spec is not job.spec and spec == job.spec:
+            job = structs.replace(job, spec=spec)
+    state.put_job(job)
+    for share in state.held_shares(job):
+        use = state.uses.get(share.node)
+        if use is None:
+            continue
+        use.take(job.id, share)
+        if job.flags & COMPLETING:
+            use.completing[job.id] = None
+        if job.suspended_at:
+            use.suspend(job.id)

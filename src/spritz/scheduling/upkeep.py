@@ -1,0 +1,108 @@
+"""What becomes of promised starts between cycles: a plan's are taken over, those of jobs that start are used up, and
+those that have become void are dropped.
+
+Decides nothing; who is promised what is `promises`.
+
+Source: docs/decisions/0030-promised-starts.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.scheduling import waiting
+from spritz.scheduling.backfill import is_same
+
+if TYPE_CHECKING:
+    from spritz.model.plan import Plan, PlannedPromise
+    from spritz.scheduling.projection import Projection
+    from spritz.scheduling.records import JobRecord
+    from spritz.scheduling.request import Request
+
+
+def adopt(projection: Projection, plan: Plan) -> None:
+    """Take over the promises of a plan, once its starts have been applied; those that have become void since are
+    left out.
+    """
+    if plan.promises is None:
+        return
+    wanted: dict[Request, list[PlannedPromise]] = {}
+    for item in plan.promises:
+        record = projection.records.get(item.job_id)
+        for _key, shape in record.entries if record is not None else ():
+            if shape.request.line == (item.allocation.partition, item.allocation.reservation):
+                wanted.setdefault(shape.request, []).append(item)
+    for request, items in list(projection.ledger.promises.items()):
+        left: dict[float, list[PlannedPromise]] = {}
+        for item in wanted.get(request, ()):
+            left.setdefault(item.start_at, []).append(item)
+        for promise in items:
+            alike = left.get(promise.start_at, [])
+            same = next((item for item in alike if is_same(promise, item)), None)
+            if same is None:
+                projection.ledger.drop(projection.profile, promise)
+            else:
+                promise.freed = same.freed
+                alike.remove(same)
+        if request in wanted:
+            wanted[request] = [item for alike in left.values() for item in alike]
+    projection.queue.shrunk.update(wanted)
+    for request, new in wanted.items():
+        for item in new:
+            uid = projection.records[item.job_id].spec.uid
+            promise = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
+            promise.provisional, promise.queued, promise.freed = item.provisional, item.queued, item.freed
+            projection.ledger.keep(projection.profile, promise)
+
+
+def redeem(projection: Projection, record: JobRecord, request: Request) -> None:
+    """A job of this request has started: the first promise to its kind is used up, in each of its partitions."""
+    placed = record.id not in projection.unplaced
+    others = [shape.request for _key, shape in record.entries] if placed and record.entries else None
+    if others is None:
+        others = [other for _tier, other in waiting.requests_of(projection, record)]
+    for one in dict.fromkeys((request, *others)):
+        for promise in projection.ledger.of(one)[:1]:
+            projection.ledger.drop(projection.profile, promise)
+
+
+def check_promises(projection: Projection) -> None:
+    """No more promises than jobs that wait, and none on nodes that are down."""
+    down = projection.ledger.up_version != projection.memo.up_version
+    projection.ledger.up_version = projection.memo.up_version
+    shrunk = projection.queue.shrunk
+    if not projection.ledger.promises or not (down or shrunk):
+        shrunk.clear()
+        return
+    for request in (
+        list(projection.ledger.promises) if down else [item for item in shrunk if projection.ledger.of(item)]
+    ):
+        promises = projection.ledger.of(request)
+        shape = projection.queue.shapes.get(request)
+        count = len(shape.keys) if shape is not None else 0
+        if shape is not None and len(promises) > count:
+            count = sum(record.tasks.bit_count() if record.tasks else 1 for record in shape.jobs.values())
+        void = list(promises[count:])
+        if down:
+            rows = projection.table.rows
+            void += [item for item in promises[:count] if not all(rows[index].up for index, _ in item.parts)]
+        for promise in void:
+            projection.ledger.drop(projection.profile, promise)
+    shrunk.clear()
+
+
+def drop_broken(projection: Projection) -> None:
+    """Promises that a reservation breaks are void."""
+    for request, promises in list(projection.ledger.promises.items()):
+        mine = projection.reserved.by_name.get(request.reservation)
+        for promise in list(promises):
+            parts = dict(promise.parts)
+            if any(
+                booking.start_at < promise.end_at
+                and booking.end_at > promise.start_at
+                and not booking.reservation.gives_way_to(mine)
+                and any(index in parts and holder.cpus & parts[index].cpus for index, holder in booking.parts)
+                for held in projection.reserved.holds.values()
+                for booking in held
+            ):
+                projection.ledger.drop(projection.profile, promise)

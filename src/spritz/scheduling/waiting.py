@@ -1,0 +1,124 @@
+"""Where waiting jobs stand in the queue: the requests that each makes, and its rank among others, as time goes on.
+
+Owns the moves in and out of `Queue`; what is decided about jobs there is `cycle`'s.
+
+Source: slurm.conf(5) PriorityTier, PriorityCalcPeriod; sbatch(1) --switches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.model.partition import Partition
+from spritz.scheduling.limits import billed
+from spritz.scheduling.policy import policy_of
+from spritz.scheduling.priority import NEVER
+from spritz.scheduling.request import resolve
+
+if TYPE_CHECKING:
+    from spritz.scheduling.projection import Projection
+    from spritz.scheduling.records import JobRecord
+    from spritz.scheduling.request import Request
+
+#: Above every PriorityTier (16 bits).
+EXPEDITED_TIER = 1 << 16
+#: Jobs in reservations come before others.
+RESERVED_TIER = 1 << 17
+
+
+def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
+    """Put jobs into the queue, take them out or move them, as their records and the time say.
+
+    `reorder_max`: of those whose priorities have changed by themselves, move no more than so many now.
+    """
+    if (
+        projection.pricing.per_second
+        and now - projection.priorities_at >= projection.settings.priority_policy.calc_period_seconds
+    ):
+        projection.priorities_at = now
+        projection.reorder.update(
+            (record.id, record)
+            for record in projection.records.values()
+            if record.entries and record.ranked_until <= now
+        )
+    _widen(projection, now)
+    moved = _take_some(projection, reorder_max)
+    for record in (
+        *projection.unplaced.values(),
+        *(moved[number] for number in moved if number not in projection.unplaced),
+    ):
+        queued = record.queued if record.id not in projection.unplaced else 0
+        if record.entries:
+            projection.queue.remove(record)
+        if record.waiting:
+            projection.queue.add(record, _entries(projection, record, now))
+            # One that only moves has not come later than the promises that there are.
+            record.queued = queued or record.queued
+    projection.unplaced.clear()
+
+
+def _widen(projection: Projection, now: float) -> None:
+    """Jobs that have waited long enough for few leaf switches take any number."""
+    longest = policy_of(projection.settings).switch_wait_seconds
+    for record in list(projection.switch_waits.values()):
+        asked = record.spec.switch_wait_seconds
+        wait = longest if asked is None else min(asked, longest)
+        if not record.pending:
+            del projection.switch_waits[record.id]
+        elif record.eligible_at and now >= record.eligible_at + wait:
+            del projection.switch_waits[record.id]
+            record.any_switches = True
+            projection.place(record)
+
+
+def _take_some(projection: Projection, reorder_max: int | None) -> dict[int, JobRecord]:
+    if reorder_max is None or len(projection.reorder) <= reorder_max:
+        some, projection.reorder = projection.reorder, {}
+        return some
+    return dict(projection.reorder.popitem() for _ in range(reorder_max))
+
+
+def _entries(projection: Projection, record: JobRecord, now: float) -> list[tuple[int, float, Request]]:
+    """(PriorityTier, rank, request) for each partition in which the job waits."""
+    found = []
+    record.ranked_until = NEVER
+    for tier, request in requests_of(projection, record):
+        rank, until = projection.pricing.rank(record, request.partition, now)
+        record.ranked_until = min(record.ranked_until, until)
+        found.append((tier, rank, request))
+    return found
+
+
+def requests_of(projection: Projection, record: JobRecord) -> list[tuple[int, Request]]:
+    """(PriorityTier, request) for each partition that the job names and that exists."""
+    names = record.spec.partitions
+    if not names:
+        names = tuple(name for name, partition in projection.partitions.items() if partition.default)
+    first = EXPEDITED_TIER if record.expediting else 0
+    return [
+        (projection.partitions[name].priority_tier + first + bool(reservation) * RESERVED_TIER, request)
+        for name in dict.fromkeys(names)
+        if name in projection.partitions
+        for reservation, request in _in_reservations(projection, record, request_of(projection, record, name))
+    ]
+
+
+def _in_reservations(projection: Projection, record: JobRecord, request: Request) -> list[tuple[str, Request]]:
+    """The request once for each reservation in which the job may run, and "" outside of all."""
+    if not projection.reserved.by_name and not record.spec.reservation:
+        return [("", request)]
+    return [
+        (name, replace(request, reservation=name) if name else request)
+        for name in projection.reserved.names_for(record.spec)
+    ]
+
+
+def request_of(projection: Projection, record: JobRecord, partition: str) -> Request:
+    """What the job asks for in this partition."""
+    found = resolve(record.spec, projection.partitions.get(partition) or Partition(name=partition), projection.settings)
+    owner = billed(projection.rules, record.spec, partition, projection.settings.enforce)
+    if owner is not None:
+        found = replace(found, billed=owner)
+    return replace(found, switches=0) if record.any_switches else found
