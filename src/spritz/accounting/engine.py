@@ -63,7 +63,7 @@ def open_engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         # Connections go from thread to thread, one at a time.
         options["connect_args"] = {"check_same_thread": False, "timeout": 30.0}
-        if url.database:
+        if url.database and not url.database.startswith("file:"):  # a SQLite URI names a database that is there
             os.makedirs(os.path.dirname(os.path.abspath(url.database)), mode=0o700, exist_ok=True)
     else:
         options |= {"pool_pre_ping": True, "pool_recycle": 3600}

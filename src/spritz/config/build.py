@@ -97,6 +97,7 @@ def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> C
         max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),
         licenses=_licenses(words("Licenses")),
         enforce=enforced(words("AccountingStorageEnforce")),
+        track_wckey=flag("TrackWCKey") or "wckeys" in enforced(words("AccountingStorageEnforce")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
         prolog_flags=_prolog_flags(words("PrologFlags")),
         preemption=preemption_policy(have),

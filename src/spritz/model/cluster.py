@@ -99,6 +99,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: AccountingStorageEnforce, with what each value implies
     enforce: tuple[str, ...] = ()
+    #: TrackWCKey: a job without a wckey gets its user's default one, marked "*"
+    track_wckey: bool = False
     #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
     prolog_slurmctld: bool = False
     #: PrologFlags, with what they imply (Contain and DeferBatch: Alloc)

@@ -10,7 +10,7 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done, JobTarget, UpdateJob
-from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
+from spritz.model.limits.records import Association, Policy, Qos, SetPolicy, WcKey
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
 from spritz.testing.builders import ALICE, BOB, World, capacity, expect
@@ -98,3 +98,35 @@ def test_use_is_kept_by_an_image_and_is_nothing_when_all_is_over() -> None:
     assert again.state.ledger.uses == made.state.ledger.uses != {}
     made.cancel(*made.state.jobs)
     assert made.state.ledger.uses == {}
+
+
+def test_a_job_without_a_wckey_gets_its_users_default_where_they_are_tracked() -> None:
+    made = World(settings=ClusterSettings(track_wckey=True), hardware=capacity(cpus=8))
+    assert made.job(made.submit()).spec.wckey == "*"
+    made.ok(SetPolicy(policy=Policy(version=1, default_wckeys=(("alice", "proj"),))))
+    assert made.job(made.submit()).spec.wckey == "*proj"
+    assert made.job(made.submit(wckey="own")).spec.wckey == "own"
+    assert made.job(made.submit(BOB)).spec.wckey == "*"
+
+
+def test_an_enforced_wckey_must_be_the_users() -> None:
+    keys = (WcKey(cluster="cluster", name="proj", user="alice"),)
+    made = World(
+        settings=ClusterSettings(enforce=("associations", "wckeys"), track_wckey=True), hardware=capacity(cpus=8)
+    )
+    associations = (ROOT_ACCOUNT, CHEM, ALICE_IN_CHEM)
+    made.ok(SetPolicy(policy=Policy(version=1, associations=associations, qos=(NORMAL,), wckeys=keys)))
+    assert made.submit_refused(wckey="other") == made.submit_refused() == "ESLURM_INVALID_WCKEY"
+    assert made.job(made.submit(wckey="proj")).spec.wckey == "proj"
+    made.ok(
+        SetPolicy(
+            policy=Policy(
+                version=2,
+                associations=associations,
+                qos=(NORMAL,),
+                wckeys=keys,
+                default_wckeys=(("alice", "proj"),),
+            )
+        )
+    )
+    assert made.job(made.submit()).spec.wckey == "*proj"

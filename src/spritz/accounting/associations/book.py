@@ -84,6 +84,7 @@ def policy_of(book: Book, cluster: str) -> Policy:
         associations=tuple(one for one in book.associations if one.cluster == cluster),
         qos=book.qos,
         wckeys=tuple(one for one in book.wckeys if one.cluster == cluster),
+        default_wckeys=tuple((one.name, one.default_wckey) for one in book.users if one.default_wckey),
     )
 
 

@@ -29,7 +29,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("account", "A", "name", "charge the job to this account")),
     ("bas", Row("partition", "p", "partition", "partition, or a list to choose from")),
     ("bas", Row("qos", "q", "qos", "quality of service")),
-    ("bas", Row("wckey", "", "wckey", refused=_ACCOUNTING)),
+    ("bas", Row("wckey", "", "wckey", "workload characterization key")),
     ("bas", Row("reservation", "", "name", "run in this reservation, or one of a list")),
     ("bas", Row("comment", "", "text", "arbitrary comment")),
     ("bas", Row("extra", "", "text", "arbitrary text for site tools")),

@@ -437,6 +437,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "account": _text("account"),
     "partition": _partitions,
     "qos": _text("qos"),
+    "wckey": _text("wckey"),
     "reservation": _text("reservation"),
     "comment": _text("comment"),
     "extra": _text("extra"),

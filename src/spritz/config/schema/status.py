@@ -25,7 +25,7 @@ ResumeProgram ResumeFailProgram ResumeRate ResumeTimeout SuspendProgram SuspendR
 SuspendExcNodes SuspendExcParts
 AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
-PriorityCalcPeriod
+PriorityCalcPeriod TrackWCKey
 """
 
 _NODE = """

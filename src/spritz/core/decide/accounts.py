@@ -35,6 +35,8 @@ def set_policy(turn: Turn, command: SetPolicy) -> Done:
 def with_account(state: State, spec: JobSpec) -> JobSpec:
     """The spec with its user's default account and QOS where it names none. Refuses what is enforced and not met."""
     rules, enforce = state.rules, state.settings.enforce
+    if state.settings.track_wckey and not spec.wckey:
+        spec = replace(spec, wckey=f"*{rules.default_wckeys.get(spec.user, '')}")
     if not rules.known and not enforce:
         return spec
     if not spec.account:
@@ -46,7 +48,7 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
     own = next((one for one in found if one is not None), None)
     if "associations" in enforce and (own is None or None in found):
         raise Refused("ESLURM_INVALID_ACCOUNT")
-    if "wckeys" in enforce and (spec.user, spec.wckey) not in rules.wckeys:
+    if "wckeys" in enforce and (spec.user, spec.wckey.removeprefix("*")) not in rules.wckeys:
         raise Refused("ESLURM_INVALID_WCKEY")
     if not spec.qos and own is not None:
         only = own.default_qos or (next(iter(own.qos)) if len(own.qos) == 1 else NORMAL)

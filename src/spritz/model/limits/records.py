@@ -105,6 +105,8 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     associations: tuple[Association, ...] = ()
     qos: tuple[Qos, ...] = ()
     wckeys: tuple[WcKey, ...] = ()
+    #: (user, wckey) of each user that has a default
+    default_wckeys: tuple[tuple[str, str], ...] = ()
 
 
 Record = Account | User | Coordinator | WcKey | Association | Qos

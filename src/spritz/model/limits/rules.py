@@ -65,6 +65,7 @@ class Rules:
         self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
         self.qos = {one.name: _qos_bounds(one) for one in policy.qos}
         self.wckeys = frozenset((one.user, one.name) for one in policy.wckeys)
+        self.default_wckeys = dict(policy.default_wckeys)
         self._accounts = {one.account: one for one in policy.associations if not one.user}
         self._bounds: dict[int, AssocBounds] = {}
         self._users = {(one.account, one.user, one.partition): one for one in policy.associations if one.user}
