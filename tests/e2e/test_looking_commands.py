@@ -108,6 +108,18 @@ def test_reconfigure_tells_every_mistake_and_changes_nothing(cluster: Cluster) -
 
 
 @pytest.mark.timeout(240)
+def test_show_config_tells_what_only_the_daemon_knows(cluster: Cluster) -> None:
+    job = cluster.submit("true", hold=True)
+    pairs = [line.split("=", 1) for line in out(cluster, "scontrol", "show", "config").splitlines() if "=" in line]
+    told = {key.strip(): value.strip() for key, value in pairs}
+    assert told["NEXT_JOB_ID"] == str(job + 1)
+    assert (told["SLURM_CONF"], told["SLURM_VERSION"], told["HASH_VAL"]) == (str(cluster.conf), "25.05.0", "Match")
+    assert told["SlurmdUser"].endswith(")")
+    cluster.conf.write_text(cluster.conf.read_text() + "# not what slurmctld has read\n")
+    assert "= Different Ours=0x" in out(cluster, "scontrol", "show", "config", "HASH_VAL")
+
+
+@pytest.mark.timeout(240)
 def test_shutdown_returns_when_the_controller_has_stopped(cluster: Cluster) -> None:
     assert cluster.controller is not None
     assert out(cluster, "scontrol", "ping").endswith(" is UP\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, and_, func, or_, select, union
+from sqlalchemy import Engine, and_, or_, select, union
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
@@ -239,11 +239,6 @@ def _ended_within(start: float | None, end: float | None) -> list[ColumnElement[
     if end:
         parts.append(_jobs.ended_at <= end)
     return parts
-
-
-def count_jobs(connection: Connection) -> int:
-    """Lives of jobs, of all clusters."""
-    return int(connection.execute(select(func.count()).select_from(schema.jobs)).scalar() or 0)
 
 
 def document_of(connection: Connection, key: str) -> bytes | None:

@@ -93,10 +93,6 @@ class Call:
         """The answer, or the end of a stream (without body)."""
         self._send(encode_reply(self.id) if body is None else self._encoded(body), last=True)
 
-    def reply_raw(self, body: bytes) -> None:
-        """The answer as msgpack that was encoded before."""
-        self._send(encode_reply(self.id, body), last=True)
-
     def item(self, body: Struct) -> None:
         """One item of a stream; `reply()` ends it. The caller bounds what it queues: see `wait_writable`."""
         self._send(encode_response(self.id, body, more=True), last=False)

@@ -60,10 +60,6 @@ class GresFile(Struct, frozen=True, kw_only=True):
     lines: tuple[GresLine, ...] = ()
     autodetect: str = ""
 
-    def of_node(self, node: str) -> tuple[GresLine, ...]:
-        """Lines that speak about `node`, without those that only set AutoDetect."""
-        return tuple(line for line in self.lines if line.name and (not line.nodes or node in line.nodes))
-
     def autodetect_of(self, node: str) -> str:
         """How devices of `node` are found: "nvml", … or "" for not at all."""
         found = self.autodetect

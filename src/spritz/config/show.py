@@ -88,6 +88,9 @@ def show_config(config: LoadedConfig, live: Mapping[str, str] | None = None) -> 
             found.append((name, NULL))
         elif name.lower() in slurm_keys():
             found.append((name, _value(settings, name)))
+    plugins = (str(settings[name]) for name in ("ProctrackType", "TaskPlugin", "JobAcctGatherType"))
+    if any("cgroup" in names for names in plugins):
+        found += [("", ""), ("", "Cgroup Support Configuration:"), *_show_cgroup(config)]
     return found
 
 
@@ -169,8 +172,8 @@ _SPECIAL: dict[str, Callable[[LoadedConfig], tuple[str, str]]] = {
 }
 
 
-def show_cgroup(config: LoadedConfig) -> list[tuple[str, str]]:
-    """(key, text) of the section "Cgroup Support Configuration", by name."""
+def _show_cgroup(config: LoadedConfig) -> list[tuple[str, str]]:
+    """(key, text) of that section, by name."""
     found = []
     for key in cgroup_keys().values():
         value = config.cgroup[key.name]

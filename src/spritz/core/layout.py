@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.model.job import Job, JobSpec
-    from spritz.model.step import Step
 
 #: stands for "as many as you like" (--overcommit)
 UNLIMITED = 1 << 30
@@ -48,11 +47,6 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
 def _leaves_tasks_open(spec: JobSpec) -> bool:
     """Nothing that was asked for says how many tasks there are."""
     return not (spec.tasks_given or spec.tasks_per_node or spec.gpus_per_task)
-
-
-def step_task_counts(step: Step) -> tuple[int, ...]:
-    """Tasks on each of the step's nodes."""
-    return tuple(len(node.task_ids) for node in step.nodes)
 
 
 def even_counts(tasks: int, nodes: int) -> tuple[int, ...]:

@@ -159,6 +159,10 @@ class ConfigText(Struct, frozen=True, kw_only=True):
     pairs: list[tuple[str, str]]
     settings: ClusterSettings
     controllers: tuple[str, ...] = ()
+    #: the controller's start; BOOT_TIME among the pairs is empty
+    started_at: float = 0.0
+    #: fingerprint of the files that it read; HASH_VAL among the pairs is empty
+    digest: str = ""
 
 
 class GetScript(Struct, frozen=True, kw_only=True):

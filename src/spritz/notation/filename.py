@@ -84,14 +84,3 @@ def letters(pattern: str) -> frozenset[str]:
     if is_literal(pattern) or "%" not in pattern:
         return frozenset()
     return frozenset(letter for _, _, letter in _pieces(pattern) if letter and letter != "%")
-
-
-def needs_task_files(pattern: str) -> bool:
-    """srun: one file per task (`%t`)."""
-    return "t" in letters(pattern)
-
-
-def needs_node_files(pattern: str) -> bool:
-    """srun: one file per node (`%n` or `%N`, and no `%t`)."""
-    found = letters(pattern)
-    return "t" not in found and ("n" in found or "N" in found)

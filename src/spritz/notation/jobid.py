@@ -7,7 +7,7 @@ Source: squeue(1) --jobs, --steps; scancel(1); scontrol(1) show job, show step.
 from __future__ import annotations
 
 from spritz.notation.errors import NotationError, shown, unsigned
-from spritz.notation.ranges import BITSTR_LEN, RangeError, format_array, mask_of, parse_array
+from spritz.notation.ranges import BITSTR_LEN, RangeError, format_array, parse_array
 from spritz.notation.value import Value
 
 #: Pseudo steps; the numbers are those of slurm.h.
@@ -145,11 +145,6 @@ def format_job(
 def format_pending(job_id: int, task_ids: int, throttle: int = 0, length: int = BITSTR_LEN) -> str:
     """Tasks of an array that share its record, as squeue lists them: always in brackets, `123_[4]` too."""
     return f"{job_id}_[{format_array(task_ids, throttle, length)}]"
-
-
-def for_task(job_id: int, task_id: int) -> JobReference:
-    """Reference to one array task."""
-    return JobReference(job_id, mask_of((task_id,)))
 
 
 def step_name(step: int) -> str:

@@ -10,7 +10,7 @@ Map
 `tasks`        `run(main)` starts a loop (uvloop if there is one); `Supervisor` spawns asyncio tasks; `offload`
 `stalls`       `StallWatch`: says when the loop did not turn for 50 ms, and where it stood
 `log`          `configure`, `get_logger("slurmctld").info("job.started", job_id=7)`, `reopen`, `set_levels`
-`disk`         `write_atomically`, `sync_file`, `sync_directory`, `private_directory`
+`disk`         `write_atomically`, `sync_directory`, `private_directory`
 `pipe`         `Pipe`, `Receiver`: bytes both ways, few system calls, flow control
 `sockets`      `unix_socket`, `tcp_socket`, `listen`, `connect_unix`, `connect_tcp`
 `credentials`  `peer_credentials(socket)`: pid, uid and gid by the kernel's word

@@ -14,11 +14,6 @@ class UnsafeDirectory(OSError):
     """A directory for private state belongs to somebody else, or others may write to it."""
 
 
-def sync_file(descriptor: int) -> None:
-    """Return when what was written to the file is on disk."""
-    os.fdatasync(descriptor)
-
-
 def sync_directory(path: str | os.PathLike[str]) -> None:
     """Return when names that were made, renamed or removed in the directory are on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -9,7 +9,7 @@ import pytest
 from spritz.config.load import load
 from spritz.config.reference import counts, markdown
 from spritz.config.render import gres_conf, quoted, slurm_conf, whole
-from spritz.config.show import show_cgroup, show_config
+from spritz.config.show import show_config
 from tests.unit.config.configs import FILES, loaded
 
 
@@ -81,13 +81,20 @@ def test_show_config_is_in_the_order_of_22_05_with_later_keys_between(tmp_path: 
     assert [key for key in keys if key in expected] == [key for key in expected if key not in live]
 
 
-def test_cgroup_settings_are_shown_by_name(tmp_path: Path) -> None:
-    found = show_cgroup(loaded(tmp_path, cgroup="ConstrainCores=yes\n"))
-    assert found == sorted(found)
-    assert dict(found)["ConstrainCores"] == "yes"
-    assert dict(found)["AllowedRAMSpace"] == "100.0%"
-    assert dict(found)["MinRAMSpace"] == "30 MB"
-    assert dict(found)["MemorySwappiness"] == "(null)"
+def test_cgroup_settings_are_shown_by_name_where_a_plugin_uses_them(tmp_path: Path) -> None:
+    def section(text: str) -> list[tuple[str, str]]:
+        pairs = show_config(loaded(tmp_path, text, cgroup="ConstrainCores=yes\n"))
+        heading = ("", "Cgroup Support Configuration:")
+        return pairs[pairs.index(heading) + 1 :] if heading in pairs else []
+
+    assert section("ProctrackType=proctrack/linuxproc\nJobAcctGatherType=jobacct_gather/linux\n") == []
+    for used in ("ProctrackType=proctrack/cgroup", "TaskPlugin=task/affinity,task/cgroup"):
+        found = section(f"{used}\n")
+        assert found == sorted(found)
+        assert dict(found)["ConstrainCores"] == "yes"
+        assert dict(found)["AllowedRAMSpace"] == "100.0%"
+        assert dict(found)["MinRAMSpace"] == "30 MB"
+        assert dict(found)["MemorySwappiness"] == "(null)"
 
 
 def test_a_slurm_conf_is_written_from_values(tmp_path: Path) -> None:

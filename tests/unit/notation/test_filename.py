@@ -52,19 +52,3 @@ def test_expands_patterns(pattern: str, name: str) -> None:
 def test_says_which_letters_it_would_replace() -> None:
     assert filename.letters("%A_%4a.%%t") == {"A", "a"}
     assert filename.letters("\\%t") == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("pattern", "tasks", "nodes"),
-    [
-        ("o-%t", True, False),
-        ("o-%n", False, True),
-        ("o-%N", False, True),
-        ("o-%N-%t", True, False),
-        ("o-%j", False, False),
-        ("%%t", False, False),
-    ],
-)
-def test_tells_files_per_task_from_files_per_node(pattern: str, tasks: bool, nodes: bool) -> None:
-    assert filename.needs_task_files(pattern) is tasks
-    assert filename.needs_node_files(pattern) is nodes

@@ -77,7 +77,6 @@ def test_one_task_is_named_by_its_number() -> None:
     assert jobid.parse("7_[12]").task_id == 12
     assert jobid.parse("7_[1-2]").task_id is None
     assert jobid.parse("7").task_id is None
-    assert jobid.for_task(7, 12) == jobid.parse("7_12")
 
 
 def test_prints_ids_as_squeue_does() -> None:

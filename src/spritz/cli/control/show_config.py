@@ -16,20 +16,36 @@ def config(session: Session, words: list[str]) -> int:
     from spritz.model.queries import ConfigText, ShowConfig
 
     answer = session.call(ShowConfig(), ConfigText)
+    ours = {"BOOT_TIME": lambda: moment(answer.started_at), "HASH_VAL": lambda: _hash(answer.digest)}
+    every = [(key, ours[key]() if key in ours else value) for key, value in answer.pairs]
     if words:
         wanted = words[0].lower()
-        pairs = [(key, value) for key, value in answer.pairs if key.lower() == wanted]
+        pairs = [(key, value) for key, value in every if key.lower() == wanted]
         if not pairs:
             session.say(f"{words[0]} is not a configuration parameter")
             return 1
         session.out("".join([f"{key:<23} = {value}\n" for key, value in pairs]))
         return 0
     lines = [f"Configuration data as of {moment(answer.now)}"]
-    lines += [f"{key:<23} = {value}" if key else value for key, value in answer.pairs]
+    lines += [f"{key:<23} = {value}" if key else value for key, value in every]
     session.out("\n".join(lines) + "\n\n")
     from spritz.cli.control.daemons import ping
 
     return ping(session, [])
+
+
+def _hash(theirs: str) -> str:
+    """Whether the configuration files here say what the controller's do."""
+    from spritz.client.locate import locate_controller
+    from spritz.config.load import load
+    from spritz.model.errors import SpritzError
+
+    path = locate_controller().path
+    try:
+        mine = load(path).digest if path else ""
+    except SpritzError:
+        mine = ""
+    return "Match" if mine == theirs else f"Different Ours=0x{mine[:8] or '0'} Slurmctld=0x{theirs[:8]}"
 
 
 def daemons(session: Session, words: list[str]) -> int:

@@ -27,6 +27,7 @@ from spritz.model.queries import (
     Statistics,
 )
 from spritz.runtime.log import set_levels
+from spritz.runtime.privilege import UnknownUser, lookup_user
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
@@ -62,10 +63,25 @@ class ClusterQueries:
         configuration = context.configuration
         return ConfigText(
             now=context.clock.now(),
-            pairs=show_config(configuration.loaded),
+            pairs=show_config(configuration.loaded, self._live(configuration)),
             settings=configuration.settings,
             controllers=configuration.addresses,
+            started_at=context.started_at,
+            digest=configuration.loaded.digest,
         )
+
+    def _live(self, configuration: Configuration) -> dict[str, str]:
+        """What only the running daemon knows, and the users with their ids."""
+        return {
+            "BOOT_TIME": "",
+            "HASH_VAL": "",
+            "MULTIPLE_SLURMD": "Yes",
+            "NEXT_JOB_ID": str(self._context.machine.state.next_job_id),
+            "SLURM_CONF": configuration.path,
+            "SLURM_VERSION": SLURM_VERSION,
+            "SlurmUser": _with_id(configuration.settings.slurm_user),
+            "SlurmdUser": _with_id(configuration.slurmd_user),
+        }
 
     async def reconfigure(self, request: Reconfigure, call: Call) -> Done:
         """Read the files again; a broken one leaves everything as it is and is told in full."""
@@ -146,3 +162,12 @@ class ClusterQueries:
 def changed_fixed_keys(old: Configuration, new: Configuration) -> list[str]:
     """Keys of FIXED_KEYS whose values differ."""
     return [key for key in FIXED_KEYS if old.loaded.settings[key] != new.loaded.settings[key]]
+
+
+def _with_id(name: str) -> str:
+    """`root(0)`, as Slurm shows users in its configuration."""
+    try:
+        user = lookup_user(name)
+    except UnknownUser:
+        return name
+    return f"{user.name}({user.uid})"

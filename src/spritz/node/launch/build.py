@@ -77,11 +77,6 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({self.cgroup_memory, self.cgroup_devices, self.cgroup_cores} - {""})
 
 
-def step_id_of(message: LaunchBatch | LaunchStep) -> int:
-    """STEP_BATCH for a batch script."""
-    return STEP_BATCH if isinstance(message, LaunchBatch) else message.step.step_id
-
-
 def supervisor_spec(message: LaunchBatch | LaunchStep, directory: str, setup: NodeSetup) -> SupervisorSpec:
     """For either message. `directory` is the step's spool."""
     if isinstance(message, LaunchBatch):
