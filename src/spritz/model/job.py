@@ -194,6 +194,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mail_user: str = ""
     cpu_bind: str = ""
     memory_bind: str = ""
+    #: --acctg-freq: seconds between samples of its tasks (0: none); None: JobAcctGatherFrequency
+    sample_seconds: int | None = None
     wait_all_nodes: bool = False
 
 

@@ -78,6 +78,8 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unbuffered: bool = False
     kill_on_bad_exit: bool = False
     wait_seconds: int = 0
+    #: --acctg-freq: seconds between samples of its tasks (0: none); None: as of the job
+    sample_seconds: int | None = None
     time_limit_minutes: int | None = None
     end_signal: tuple[int, int] | None = None
     task_prolog: str = ""

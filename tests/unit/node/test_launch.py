@@ -221,3 +221,34 @@ def test_gpus_count_from_zero_where_the_others_are_hidden() -> None:
     assert gpu_variables(gpus, kinds)["CUDA_VISIBLE_DEVICES"] == "1,3"
     assert gpu_variables(gpus, kinds, local=True)["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert visible(0b1000, kinds, 0b1010) == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+def test_a_step_is_sampled_as_often_as_it_or_its_job_asked() -> None:
+    def interval(of_job: int | None, of_step: int | None) -> float:
+        message = LaunchStep(
+            term=1,
+            node="n1",
+            job=job(sample_seconds=of_job),
+            step=step(sample_seconds=of_step),
+            task_counts=(2, 2),
+            cluster_name="c",
+        )
+        return step_spec(message, "/spool/x", setup(sample_seconds=30.0)).sample_seconds
+
+    assert [interval(None, None), interval(7, None), interval(7, 3), interval(7, 0)] == [30.0, 7.0, 3.0, 0.0]
+
+
+def test_a_batch_script_is_sampled_as_often_as_its_job_asked() -> None:
+    def interval(of_job: int | None) -> float:
+        message = LaunchBatch(
+            term=1,
+            node="n1",
+            job=job(sample_seconds=of_job),
+            script=b"",
+            environment=(),
+            task_counts=(1, 1),
+            cluster_name="c",
+        )
+        return batch_spec(message, "/spool/x", setup(sample_seconds=30.0)).sample_seconds
+
+    assert [interval(None), interval(0), interval(4)] == [30.0, 0.0, 4.0]

@@ -37,6 +37,7 @@ _SHARED = (
     "distribution",
     "overcommit",
     "open_mode",
+    "sample_seconds",
 )
 #: and those that a step asks for only inside a job that was there before
 _INSIDE = (

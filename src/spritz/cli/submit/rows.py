@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 #: refusals that several rows share
 _HET = "heterogeneous jobs are not built yet"
-_ACCOUNTING = "accounting is not built yet"
 _SEGMENTS = "segments lie as near to each other as they can, and no other way is built"
 _CONTAINER = "containers are not built yet"
 _BURST = "there are no burst buffers"
@@ -137,7 +136,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("signal", "", "[B:]sig[@secs]", "send a signal before the time limit")),
     ("bas", Row("no-kill", "k", "[=off]", "do not end the job when a node fails")),
     ("bas", Row("profile", "", "types", refused="profiles are not collected")),
-    ("bas", Row("acctg-freq", "", "spec", refused=_ACCOUNTING)),
+    ("bas", Row("acctg-freq", "", "[task=]seconds", "how often the use of tasks is sampled")),
     ("bas", Row("bb", "", "spec", refused=_BURST)),
     ("bas", Row("bbf", "", "file", refused=_BURST)),
     ("bas", Row("container", "", "path", refused=_CONTAINER)),

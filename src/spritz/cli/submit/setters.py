@@ -428,6 +428,12 @@ def _switches(fields: Fields, value: str, source: Source) -> None:
             raise invalid("switches", str(error)) from error
 
 
+def _acctg_freq(fields: Fields, value: str, source: Source) -> None:
+    from spritz.cli.submit.gathering import acctg_freq
+
+    acctg_freq(fields, value)
+
+
 def _directory(fields: Fields, value: str, source: Source) -> None:
     fields["work_dir"] = os.path.normpath(os.path.join(source.cwd, value)) if value else source.cwd
 
@@ -478,6 +484,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "tres-bind": _tres_bind,
     "tres-per-task": _tres_per_task,
     "licenses": _text("licenses"),
+    "acctg-freq": _acctg_freq,
     "time": _limit("time_limit_minutes", "time"),
     "time-min": _limit("time_min_minutes", "time-min"),
     "deadline": _moment("deadline_at", "deadline"),

@@ -131,7 +131,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         kill_wait_seconds=setup.kill_wait_seconds,
         unkillable_seconds=setup.unkillable_seconds,
         unkillable_program=setup.unkillable_program,
-        sample_seconds=setup.sample_seconds,
+        sample_seconds=setup.sample_seconds if spec.sample_seconds is None else spec.sample_seconds,
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
@@ -187,7 +187,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         kill_wait_seconds=setup.kill_wait_seconds,
         unkillable_seconds=setup.unkillable_seconds,
         unkillable_program=setup.unkillable_program,
-        sample_seconds=setup.sample_seconds,
+        sample_seconds=_sample_seconds(job, step, setup),
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
@@ -215,6 +215,12 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
         stdout=where.stdout,
         stderr=where.stderr,
     )
+
+
+def _sample_seconds(job: Job, step: Step, setup: NodeSetup) -> float:
+    """--acctg-freq of the step, else of its job, else JobAcctGatherFrequency."""
+    asked = (step.spec.sample_seconds, job.spec.sample_seconds)
+    return next((float(seconds) for seconds in asked if seconds is not None), setup.sample_seconds)
 
 
 def _gpu_bind(job: Job, step: Step) -> str:

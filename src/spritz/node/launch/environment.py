@@ -99,6 +99,7 @@ def _size_variables(job: Job) -> Variables:
         "SLURM_MEM_PER_CPU": spec.memory_mib_per_cpu,
         "SLURM_MEM_PER_GPU": spec.memory_mib_per_gpu,
         "SLURM_MEM_PER_NODE": spec.memory_mib_per_node,
+        "SLURM_JOB_SEGMENT_SIZE": spec.segment,
     }
     variables = {name: str(value) for name, value in numbers.items() if value is not None}
     requests = {
