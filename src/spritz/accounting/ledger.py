@@ -9,19 +9,22 @@ Source: sacct(1) for what each value means; `core.apply` for what each event say
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from spritz.accounting import nodes, steps
+from spritz.accounting import nodes, reservations, steps
 from spritz.model.accounting import (
     JobRecord,
     NodeEventRecord,
     ReasonRecord,
+    ReservationRecord,
     StepRecord,
     SuspensionRecord,
 )
 from spritz.model.accounting_of import allocate, describe, record_of, text
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
+from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 class Changes:
     """What a batch has changed, for the store to write."""
 
-    __slots__ = ("jobs", "node_events", "reasons", "steps", "suspensions")
+    __slots__ = ("jobs", "node_events", "reasons", "reservations", "since", "steps", "suspensions")
 
     def __init__(self) -> None:
         self.jobs: dict[int, JobRecord] = {}
@@ -44,6 +47,9 @@ class Changes:
         self.reasons: list[ReasonRecord] = []
         self.suspensions: dict[tuple[int, float], SuspensionRecord] = {}
         self.node_events: dict[int, NodeEventRecord] = {}
+        self.reservations: dict[int, ReservationRecord] = {}
+        #: the earliest time of which something is known now that was not
+        self.since = math.inf
 
 
 class Ledger:
@@ -59,6 +65,8 @@ class Ledger:
         self.steps: dict[int, dict[int, StepRecord]] = {}
         #: open node events by node; None before they were loaded
         self.node_events: dict[str, NodeEventRecord] | None = None
+        #: reservations that may yet change, by name
+        self.reservations: dict[str, ReservationRecord] = {}
         self.keep = frozenset[str]()
         self.changes = Changes()
 
@@ -91,6 +99,8 @@ class Ledger:
         """Take one event. One about a job that was never heard of changes nothing."""
         applier = _APPLIERS.get(type(event))
         if applier is not None:
+            if event.at < self.changes.since:
+                self.changes.since = event.at
             applier(self, place, event)
 
     # -- used by the appliers
@@ -122,6 +132,11 @@ class Ledger:
         if record is not None:
             self.changes.steps[record.number, record.step_id] = record
         return record
+
+    def rewrite(self, at: float) -> None:
+        """What is known of the time since `at` is another thing now (0.0: of no time)."""
+        if 0.0 < at < self.changes.since:
+            self.changes.since = at
 
     def note(self, place: int, record: JobRecord, at: float, reason: str, detail: str) -> None:
         """The job waits for something else now."""
@@ -199,7 +214,19 @@ def _tasks_cancelled(ledger: Ledger, place: int, event: job_events.ArrayTasksCan
 def _updated(ledger: Ledger, place: int, event: job_events.JobUpdated) -> None:
     record = ledger.job(event.job.id)
     if record is not None:
+        before, eligible_at = _charged(record), record.eligible_at
         describe(record, event.job, ledger.keep)
+        if _charged(record) != before:
+            ledger.rewrite(eligible_at)
+            ledger.rewrite(record.eligible_at)
+
+
+def _charged(record: JobRecord) -> tuple[object, ...]:
+    """What decides to whom a job's time is charged, and how much of it there is."""
+    return (
+        *(record.account, record.user, record.wckey, record.qos, record.reservation),
+        *(record.eligible_at, record.requested_cpus, record.tres_allocated),
+    )
 
 
 def _held(ledger: Ledger, place: int, event: job_events.JobHeld) -> None:
@@ -212,6 +239,7 @@ def _held(ledger: Ledger, place: int, event: job_events.JobHeld) -> None:
 def _released(ledger: Ledger, place: int, event: job_events.JobReleased) -> None:
     record = ledger.job(event.job_id)
     if record is not None:
+        ledger.rewrite(record.eligible_at)
         record.priority, record.eligible_at = event.priority, event.eligible_at
         ledger.note(place, record, event.at, event.reason.value, "")
 
@@ -226,6 +254,7 @@ def _became_eligible(ledger: Ledger, place: int, event: job_events.JobBecameElig
 def _dependencies_changed(ledger: Ledger, place: int, event: job_events.DependenciesChanged) -> None:
     record = ledger.job(event.job_id)
     if record is not None:
+        ledger.rewrite(record.eligible_at)
         record.eligible_at = event.eligible_at
         ledger.note(place, record, event.at, event.reason.value, "")
 
@@ -352,6 +381,9 @@ _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
     cluster_events.ClusterConfigured: nodes.configured,
     cluster_events.NodeRegistered: nodes.changed,
     cluster_events.NodeStateChanged: nodes.changed,
+    reservation_events.ReservationCreated: reservations.created,
+    reservation_events.ReservationUpdated: reservations.updated,
+    reservation_events.ReservationDeleted: reservations.deleted,
 }
 
 #: Events that change no record: what they say is of the moment, or said again by those that do.
@@ -376,10 +408,7 @@ NOT_RECORDED = frozenset(
         "PolicyChanged",
         "PowerPaced",
         "PowerProgramBegan",
-        "ReservationBegan",
-        "ReservationCreated",
-        "ReservationDeleted",
-        "ReservationUpdated",
+        "ReservationBegan",  # as its record says
         "TimeSliceEnded",
     }
 )

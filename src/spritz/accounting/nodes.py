@@ -30,24 +30,46 @@ def configured(ledger: Ledger, place: int, event: events.ClusterConfigured) -> N
     known = set(names)
     for name in [name for name in _open(ledger) if name and name not in known]:
         _end(ledger, name, event.at)
-    nodes = hostlist.compress(names)
+    nodes, each = hostlist.compress(names), _each(event.nodes)
     if before is not None:
-        if (before.tres, before.nodes) == (total, nodes):
+        if (before.tres, before.nodes, before.node_tres) == (total, nodes, each):
             return
         _end(ledger, "", event.at)
-    _begin(ledger, NodeEventRecord(place=place, nodes=nodes, started_at=event.at, tres=total))
+    _begin(ledger, NodeEventRecord(place=place, nodes=nodes, started_at=event.at, tres=total, node_tres=each))
 
 
 def _total(nodes: Iterable[NodeConfig]) -> list[tuple[str, int]]:
-    cpus = memory = count = 0
-    gres: dict[str, int] = {}
+    total: dict[str, int] = {}
     for node in nodes:
-        count += 1
-        cpus += node.capacity.cpus
-        memory += node.capacity.memory_mib
-        for one in node.capacity.gres:
-            gres[f"gres/{one.name}"] = gres.get(f"gres/{one.name}", 0) + one.count
-    return [("cpu", cpus), ("mem", memory), ("node", count), ("billing", cpus), *gres.items()]
+        for name, count in _pairs(node):
+            total[name] = total.get(name, 0) + count
+    return [(name, total.get(name, 0)) for name in {"cpu": 0, "mem": 0, "node": 0, "billing": 0, **total}]
+
+
+def _pairs(node: NodeConfig) -> list[tuple[str, int]]:
+    cpus = node.capacity.cpus
+    gres: dict[str, int] = {}
+    for one in node.capacity.gres:
+        for name in (f"gres/{one.name}", f"gres/{one.name}:{one.type}") if one.type else (f"gres/{one.name}",):
+            gres[name] = gres.get(name, 0) + one.count
+    return [("cpu", cpus), ("mem", node.capacity.memory_mib), ("node", 1), ("billing", cpus), *gres.items()]
+
+
+def _each(nodes: Iterable[NodeConfig]) -> str:
+    """Nodes that are alike together."""
+    alike: dict[str, list[str]] = {}
+    for node in nodes:
+        alike.setdefault(tres.format(_pairs(node), convert=False), []).append(node.name)
+    return ";".join(f"{text}@{hostlist.compress(names)}" for text, names in alike.items())
+
+
+def tres_by_node(record: NodeEventRecord) -> dict[str, tuple[tuple[str, int], ...]]:
+    """What each node has, of the record of a whole cluster."""
+    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    for item in record.node_tres.split(";") if record.node_tres else ():
+        text, _, nodes = item.partition("@")
+        found |= dict.fromkeys(hostlist.expand(nodes), tres.parse(text))
+    return found
 
 
 def changed(ledger: Ledger, place: int, event: events.NodeRegistered | events.NodeStateChanged) -> None:

@@ -27,14 +27,21 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from spritz.model.accounting import JobRecord, NodeEventRecord, ReasonRecord, StepRecord, SuspensionRecord
+from spritz.model.accounting import (
+    JobRecord,
+    NodeEventRecord,
+    ReasonRecord,
+    ReservationRecord,
+    StepRecord,
+    SuspensionRecord,
+)
 
 if TYPE_CHECKING:
     from msgspec import Struct
     from sqlalchemy import Connection
 
 #: The newest script of `migrations/versions`, which makes these tables.
-REVISION = "0002"
+REVISION = "0003"
 
 metadata = MetaData()
 
@@ -94,6 +101,8 @@ clusters = Table(
     Column("registered_at", Double, nullable=False),
     #: events that never came: the controller kept them no longer
     Column("lost", BigInteger, nullable=False),
+    #: usage is rolled up to this time (0: not at all); what is stored of an earlier time sets it back
+    Column("rolled_until", BigInteger, nullable=False, server_default="0"),
     **_OPTIONS,
 )
 
@@ -102,6 +111,7 @@ steps = _table("steps", StepRecord, "number", "step_id")
 pending_reasons = _table("pending_reasons", ReasonRecord, "number", "place")
 suspensions = _table("suspensions", SuspensionRecord, "number", "started_at")
 node_events = _table("node_events", NodeEventRecord, "place")
+reservations = _table("reservations", ReservationRecord, "number")
 documents = Table(
     "documents", metadata, Column("key", String(64), primary_key=True), Column("body", BLOB, nullable=False), **_OPTIONS
 )
@@ -117,6 +127,51 @@ Index("jobs_by_script", jobs.c.script_key)
 Index("jobs_by_environment", jobs.c.environment_key)
 Index("steps_open", steps.c.cluster_id, steps.c.job_id, steps.c.ended_at)
 Index("node_events_open", node_events.c.cluster_id, node_events.c.ended_at)
+Index("reservations_by_end", reservations.c.cluster_id, reservations.c.ended_at)
+
+# Usage in spans of an hour, a day and a month (`rollup`): of clusters, and of whoever used something.
+#: who: an account, a user of it ("": time that was reserved for the account), a wckey, a QOS
+usage_holders = Table(
+    "usage_holders",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("cluster_id", Integer, nullable=False),
+    *(Column(name, String(120), nullable=False) for name in ("account", "user", "wckey", "qos")),
+    **_OPTIONS,
+)
+Index(
+    "usage_holders_by_name",
+    *(usage_holders.c[name] for name in ("cluster_id", "account", "user", "wckey", "qos")),
+    unique=True,
+)
+_SPAN = (
+    ("cluster_id", Integer),
+    #: `rollup.spans`: 0 an hour, 1 a day, 2 a month
+    ("period", Integer),
+    ("started_at", BigInteger),
+)
+usage = Table(
+    "usage",
+    metadata,
+    *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in _SPAN),
+    Column("holder_id", Integer, primary_key=True, autoincrement=False),
+    Column("tres", String(64), primary_key=True),
+    #: count times seconds; memory in MiB
+    Column("seconds", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+cluster_usage = Table(
+    "cluster_usage",
+    metadata,
+    *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in _SPAN),
+    Column("tres", String(64), primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    *(
+        Column(name, BigInteger, nullable=False)
+        for name in ("allocated", "down", "planned_down", "idle", "planned", "over")
+    ),
+    **_OPTIONS,
+)
 
 
 def revision(connection: Connection) -> str | None:

@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, case, func, insert, select, update
 
 from spritz.accounting import events as codec
 from spritz.accounting import schema
 from spritz.accounting.engine import DatabaseError, describe, told
 from spritz.accounting.ledger import Ledger
+from spritz.accounting.rollup import spans
 from spritz.accounting.upsert import upsert
 from spritz.model.accounting import (
     EventGroup,
     JobRecord,
     NodeEventRecord,
     RegisterCluster,
+    ReservationRecord,
     StepRecord,
     StoreState,
 )
@@ -146,10 +148,10 @@ class Store:
             return at
         try:
             with told(self.engine.url), self.engine.begin() as connection:
-                self._apply(connection, cluster, events)
+                since = self._apply(connection, cluster, events)
                 if documents:
                     self._put_documents(connection, documents)
-                self._advance(connection, cluster, at)
+                self._advance(connection, cluster, at, since)
         except BaseException:
             self.forget()
             raise
@@ -159,27 +161,32 @@ class Store:
             cluster.ledger.steps.clear()
         return at
 
-    def _advance(self, connection: Connection, cluster: Cluster, sequence: int) -> None:
-        """Move the cluster's place, unless somebody else has: then this daemon's ledger is not to be believed."""
+    def _advance(self, connection: Connection, cluster: Cluster, sequence: int, since: float) -> None:
+        """Move the cluster's place, unless somebody else has: then this daemon's ledger is not to be believed.
+
+        Usage that was rolled up beyond `since` is to be rolled up again.
+        """
         table = schema.clusters
         done = connection.execute(
             update(table)
             .where(table.c.id == cluster.id, table.c.sequence == cluster.sequence, table.c.journal == cluster.journal)
-            .values(sequence=sequence)
+            .values(sequence=sequence, rolled_until=_set_back(since))
         )
         if done.rowcount != 1 and sequence != cluster.sequence:
             raise DatabaseError(f"cluster {cluster.name}: another slurmdbd stores its events in this database too")
 
-    def _apply(self, connection: Connection, cluster: Cluster, events: list[tuple[int, Event]]) -> None:
+    def _apply(self, connection: Connection, cluster: Cluster, events: list[tuple[int, Event]]) -> float:
         ledger = cluster.ledger
         self._load(connection, cluster, ledger.needed(event for _, event in events))
         if ledger.node_events is None:
             ledger.node_events = self._open_node_events(connection, cluster)
+            ledger.reservations = self._open_reservations(connection, cluster)
         for place, event in events:
             ledger.apply(place, event)
-        self._write(connection, cluster)
+        return self._write(connection, cluster)
 
-    def _write(self, connection: Connection, cluster: Cluster) -> None:
+    def _write(self, connection: Connection, cluster: Cluster) -> float:
+        """The earliest time of which it writes something."""
         changes = cluster.ledger.take_changes()
         written = (
             (schema.jobs, changes.jobs.values()),
@@ -187,11 +194,13 @@ class Store:
             (schema.pending_reasons, changes.reasons),
             (schema.suspensions, changes.suspensions.values()),
             (schema.node_events, changes.node_events.values()),
+            (schema.reservations, changes.reservations.values()),
         )
         for table, records in written:
             rows = [_row(cluster.id, record) for record in records]
             if rows:
                 upsert(connection, table, rows)
+        return changes.since
 
     def _load(self, connection: Connection, cluster: Cluster, job_ids: list[int]) -> None:
         ledger, jobs, steps = cluster.ledger, schema.jobs, schema.steps
@@ -220,6 +229,11 @@ class Store:
         rows = connection.execute(select(table).where(table.c.cluster_id == cluster.id, table.c.ended_at == 0.0))
         return {row.node: _record(NodeEventRecord, row) for row in rows}
 
+    def _open_reservations(self, connection: Connection, cluster: Cluster) -> dict[str, ReservationRecord]:
+        table = schema.reservations
+        rows = connection.execute(select(table).where(table.c.cluster_id == cluster.id, table.c.closed.is_(False)))
+        return {row.name: _record(ReservationRecord, row) for row in rows}
+
     def _put_documents(self, connection: Connection, documents: Mapping[str, bytes]) -> None:
         upsert(connection, schema.documents, [{"key": key, "body": body} for key, body in documents.items()])
 
@@ -243,21 +257,20 @@ class Store:
                         known = record_of(place, job, ledger.keep)
                         place += 1
                         ledger.begin(known)
+                        ledger.rewrite(known.eligible_at or known.started_at)
                     else:
+                        ledger.rewrite(known.eligible_at)
                         describe_job(known, job, ledger.keep)
                         ledger.changes.jobs[known.number] = known
                 for step in request.steps:
                     owner = ledger.jobs.get(step.job_id)
                     if owner is not None and step.step_id not in ledger.steps[owner.number]:
                         ledger.begin_step(step_record_of(owner.number, step))
-                self._write(connection, cluster)
+                values: dict[str, Any] = {"rolled_until": _set_back(self._write(connection, cluster))}
                 if request.last:
                     lost = schema.clusters.c.lost + (request.sequence - cluster.sequence)
-                    connection.execute(
-                        update(schema.clusters)
-                        .where(schema.clusters.c.id == cluster.id)
-                        .values(sequence=request.sequence, lost=lost)
-                    )
+                    values |= {"sequence": request.sequence, "lost": lost}
+                connection.execute(update(schema.clusters).where(schema.clusters.c.id == cluster.id).values(**values))
         except BaseException:
             self.forget()
             raise
@@ -280,6 +293,13 @@ class Store:
     def describe(self) -> str:
         """The database in words."""
         return describe(self.engine.url)
+
+
+def _set_back(since: float) -> Any:
+    """Up to when usage is rolled up, once something of the time since then is news."""
+    column = schema.clusters.c.rolled_until
+    hour = spans.floor(spans.HOUR, since) if since < 1e12 else 1 << 62
+    return case((column > hour, hour), else_=column)
 
 
 _JOB_COLUMNS = [column.name for column in schema.jobs.columns][1:]

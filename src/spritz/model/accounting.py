@@ -174,6 +174,28 @@ class NodeEventRecord(Struct, kw_only=True):
     reason: str = ""
     reason_uid: int = 0
     tres: str = ""
+    #: of the cluster: what each node had, as `cpu=4,mem=8000M@n[1-4];cpu=…@…`
+    node_tres: str = ""
+
+
+class ReservationRecord(Struct, kw_only=True):
+    """A reservation from `started_at` to `ended_at`: one with other nodes, users or flags is a record of its own.
+
+    `number` is the place of the event that began it. `closed`: nothing will change it any more. Lists are texts with
+    commas; a leading `-` of `users` or `accounts`: all but these.
+    """
+
+    number: int
+    reservation_id: int
+    name: str
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    nodes: str = ""
+    tres: str = ""
+    flags: str = ""
+    users: str = ""
+    accounts: str = ""
+    closed: bool = False
 
 
 # -- the outbox: from a controller to slurmdbd

@@ -1,0 +1,91 @@
+"""What events say of reservations: from when to when, for whom, and what they kept. Pure; used by `ledger`.
+
+A reservation that is changed after it began is two records: what it was until then, and what it is from then on.
+Source: sacctmgr(1) show reservation; scontrol(1) RESERVATIONS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.accounting.nodes import tres_by_node
+from spritz.model.accounting import ReservationRecord
+from spritz.model.resources import mask_of
+from spritz.notation import hostlist, tres
+
+if TYPE_CHECKING:
+    from spritz.accounting.ledger import Ledger
+    from spritz.model.events import reservation as events
+    from spritz.model.reservation import Reservation
+
+
+def created(ledger: Ledger, place: int, event: events.ReservationCreated) -> None:
+    """One was made."""
+    _put(ledger, _record(ledger, place, event.reservation))
+
+
+def updated(ledger: Ledger, place: int, event: events.ReservationUpdated) -> None:
+    """It is another now, or its next occurrence came up."""
+    new = _record(ledger, place, event.reservation)
+    old = ledger.reservations.get(new.name)
+    if old is None:
+        _put(ledger, new)
+        return
+    if replace(old, number=place) == new:
+        return
+    if event.at <= old.started_at:
+        ledger.rewrite(min(old.started_at, new.started_at))
+        _put(ledger, replace(new, number=old.number))
+        return
+    old.ended_at, old.closed = min(old.ended_at, event.at), True
+    ledger.changes.reservations[old.number] = old
+    new.started_at = max(new.started_at, event.at)
+    _put(ledger, new)
+
+
+def deleted(ledger: Ledger, place: int, event: events.ReservationDeleted) -> None:
+    """It is over, or was deleted; one that had not begun never was."""
+    old = ledger.reservations.pop(event.name, None)
+    if old is not None:
+        old.ended_at, old.closed = max(old.started_at, min(old.ended_at, event.at)), True
+        ledger.changes.reservations[old.number] = old
+
+
+def _put(ledger: Ledger, record: ReservationRecord) -> None:
+    ledger.reservations[record.name] = record
+    ledger.changes.reservations[record.number] = record
+
+
+def _record(ledger: Ledger, place: int, one: Reservation) -> ReservationRecord:
+    return ReservationRecord(
+        number=place,
+        reservation_id=one.id,
+        name=one.name[:255],
+        started_at=one.start_at,
+        ended_at=one.end_at,
+        nodes=hostlist.compress(one.nodes),
+        tres=tres.format(_kept(ledger, one), convert=False),
+        flags=",".join(one.flags),
+        users=_names(one.users, denied=one.users_denied),
+        accounts=_names(one.accounts, denied=one.accounts_denied),
+    )
+
+
+def _names(names: tuple[str, ...], *, denied: bool) -> str:
+    return ("-" if denied else "") + ",".join(names).replace("\0", "")
+
+
+def _kept(ledger: Ledger, one: Reservation) -> list[tuple[str, int]]:
+    """What it keeps: whole nodes, or CPUs of them alone."""
+    cluster = (ledger.node_events or {}).get("")
+    if one.cpus:
+        cpus = sum(mask_of(mask).bit_count() for _, mask in one.cpus)
+        return [("cpu", cpus), ("billing", cpus)]
+    by_node = tres_by_node(cluster) if cluster is not None else {}
+    total: dict[str, int] = {}
+    for node in one.nodes:
+        for name, count in by_node.get(node, ()):
+            total[name] = total.get(name, 0) + count
+    return list(total.items())

@@ -1,0 +1,266 @@
+"""What jobs, reservations and nodes did in each hour of a window. Pure.
+
+`Window` is filled with records that overlap it and then says, hour by hour, what the cluster's resources were doing
+and who had used them. Times count in whole seconds, TRES in count times seconds (memory in MiB).
+
+The hour of a resource is divided in this order: allocated (jobs, and reservations as a whole), planned down (MAINT
+reservations), down, planned (CPUs that waiting jobs could have had; what they wanted beyond that is `over`), idle.
+A drained node is down once its last job has left it. Time that was reserved and not used is charged in equal parts to
+those for whom it was reserved. IGNORE_JOBS reservations are not counted.
+
+Source: sreport(1) REPORT DESCRIPTION; what slurmdbd 22.05 makes of the same records. Differs: that release takes the
+jobs of a reservation twice from what it calls unused, and gives nodes a row of their own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from spritz.notation import hostlist, tres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spritz.model.accounting import NodeEventRecord, ReservationRecord
+
+Pairs = tuple[tuple[str, int], ...]
+Interval = tuple[int, int]
+
+_HOUR = 3600
+_FOREVER = 1 << 60
+
+
+class Holder(NamedTuple):
+    """Who is charged."""
+
+    account: str
+    user: str
+    wckey: str = ""
+    qos: str = ""
+
+
+class Used(NamedTuple):
+    """What of one job is needed here. Times in whole seconds, 0: not yet. `tasks`: pending array tasks, or 1."""
+
+    holder: Holder
+    reservation: str
+    eligible_at: int
+    started_at: int
+    ended_at: int
+    cpus_asked: int
+    tasks: int
+    tres: str
+    nodes: str
+    #: when it was suspended
+    suspended: tuple[Interval, ...] = ()
+
+
+class ClusterHour(Struct, frozen=True, kw_only=True, gc=False):
+    """One TRES of a cluster in one hour."""
+
+    tres: str
+    count: int
+    allocated: int
+    down: int
+    planned_down: int
+    idle: int
+    planned: int
+    over: int
+
+
+@lru_cache(4096)
+def pairs_of(text: str) -> Pairs:
+    """A TRES text of a job."""
+    return tres.parse(text)
+
+
+def overlap(start: int, end: int, low: int, high: int) -> int:
+    """Seconds that two spans have in common."""
+    return max(0, min(end, high) - max(start, low))
+
+
+class _Reserved:
+    """A reservation's record inside the window."""
+
+    __slots__ = ("end", "holders", "maintenance", "name", "nodes", "start", "tres", "used")
+
+    def __init__(self, record: ReservationRecord, holders: list[Holder]) -> None:
+        self.name = record.name
+        self.start, self.end = int(record.started_at), int(record.ended_at)
+        self.tres = tres.parse(record.tres)
+        self.nodes = frozenset(hostlist.expand(record.nodes)) if record.nodes else frozenset[str]()
+        self.maintenance = "MAINT" in record.flags.split(",")
+        self.holders = holders
+        #: hour -> TRES -> what its jobs used
+        self.used: dict[int, dict[str, int]] = {}
+
+
+class Window:
+    """Hours from `start` to `end`, both beginnings of hours an hour apart from each other."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        #: hour -> holder -> TRES -> used
+        self._holders: dict[int, dict[Holder, dict[str, int]]] = {}
+        self._allocated: dict[int, dict[str, int]] = {}
+        self._wanted: dict[int, int] = {}
+        self._reserved: dict[str, list[_Reserved]] = {}
+        #: nodes that drain: node -> when its last job will have left it
+        self._busy: dict[str, int] = {}
+        self._draining = frozenset[str]()
+
+    def _hours(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """(hour, seconds of it) of a span."""
+        start, end = max(start, self.start), min(end, self.end)
+        if start >= end:
+            return
+        hour = start - (start - self.start) % _HOUR
+        while hour < end:
+            yield hour, min(hour + _HOUR, end) - max(hour, start)
+            hour += _HOUR
+
+    # -- filling it
+
+    def reserve(self, record: ReservationRecord, holders: list[Holder]) -> None:
+        """A reservation; all of them before the jobs. `holders`: those for whom it is kept."""
+        if "IGNORE_JOBS" not in record.flags.split(","):
+            self._reserved.setdefault(record.name, []).append(_Reserved(record, holders))
+
+    def watch(self, nodes: Iterable[str]) -> None:
+        """Nodes that drain in the window; before the jobs."""
+        self._draining = frozenset(nodes)
+
+    def add(self, job: Used) -> None:
+        """A job."""
+        if job.eligible_at:
+            self._wait(job)
+        if not job.started_at or not job.tres:
+            return
+        end = job.ended_at or _FOREVER
+        pairs = pairs_of(job.tres)
+        for hour, seconds in self._hours(job.started_at, end):
+            for low, high in job.suspended:
+                seconds -= overlap(max(low, job.started_at), min(high or _FOREVER, end), hour, hour + _HOUR)
+            if seconds > 0:
+                self._charge(hour, job.holder, pairs, seconds)
+                reserved = self._reservation(job.reservation, hour) if job.reservation else None
+                into = self._allocated if reserved is None else reserved.used
+                sums = into.setdefault(hour, {})
+                for name, count in pairs:
+                    sums[name] = sums.get(name, 0) + count * seconds
+        if self._draining and job.nodes:
+            for node in self._draining.intersection(_nodes_of(job.nodes)):
+                self._busy[node] = max(self._busy.get(node, 0), end)
+
+    def _wait(self, job: Used) -> None:
+        until = job.started_at or job.ended_at or _FOREVER
+        if job.eligible_at < until:
+            for hour, seconds in self._hours(job.eligible_at, until):
+                self._wanted[hour] = self._wanted.get(hour, 0) + seconds * job.cpus_asked * job.tasks
+
+    def _charge(self, hour: int, holder: Holder, pairs: Pairs, seconds: int) -> None:
+        sums = self._holders.setdefault(hour, {}).setdefault(holder, {})
+        for name, count in pairs:
+            sums[name] = sums.get(name, 0) + count * seconds
+
+    def _reservation(self, name: str, hour: int) -> _Reserved | None:
+        return next(
+            (one for one in self._reserved.get(name, ()) if overlap(one.start, one.end, hour, hour + _HOUR)), None
+        )
+
+    # -- asking it
+
+    def holders(self, hour: int) -> dict[Holder, dict[str, int]]:
+        """Who used what in that hour, with reserved time that nobody used. Once for each hour."""
+        found = self._holders.get(hour, {})
+        for one in (one for several in self._reserved.values() for one in several):
+            seconds = overlap(one.start, one.end, hour, hour + _HOUR)
+            if not seconds or not one.holders:
+                continue
+            used = one.used.get(hour, {})
+            for name, count in one.tres:
+                share = max(0, count * seconds - used.get(name, 0)) // len(one.holders)
+                if share and name != "node":
+                    for holder in one.holders:
+                        sums = found.setdefault(holder, {})
+                        sums[name] = sums.get(name, 0) + share
+        return found
+
+    def cluster(
+        self, hour: int, configured: list[NodeEventRecord], trouble: list[NodeEventRecord], by_node: dict[str, Pairs]
+    ) -> list[ClusterHour]:
+        """What the cluster's resources did. `configured`: the cluster's own records, `trouble` those of nodes."""
+        total: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for record in configured:
+            seconds = overlap(int(record.started_at), int(record.ended_at) or _FOREVER, hour, hour + _HOUR)
+            if seconds:
+                for name, count in tres.parse(record.tres):
+                    if name != "node":
+                        total[name] = total.get(name, 0) + count * seconds
+                        counts[name] = max(counts.get(name, 0), count)
+        allocated = dict(self._allocated.get(hour, ()))
+        planned_down: dict[str, int] = {}
+        for one in (one for several in self._reserved.values() for one in several):
+            into = planned_down if one.maintenance else allocated
+            _add(into, one.tres, overlap(one.start, one.end, hour, hour + _HOUR))
+        down: dict[str, int] = {}
+        for record in trouble:
+            _add(down, by_node.get(record.node, ()), self._down_seconds(record, hour))
+        return [
+            _divide(name, counts[name], whole, allocated, planned_down, down, self._wanted.get(hour, 0))
+            for name, whole in total.items()
+        ]
+
+    def _down_seconds(self, record: NodeEventRecord, hour: int) -> int:
+        start, end = int(record.started_at), int(record.ended_at) or _FOREVER
+        if record.state != "DOWN":
+            start = max(start, self._busy.get(record.node, 0))
+        seconds = overlap(start, end, hour, hour + _HOUR)
+        for one in (one for several in self._reserved.values() for one in several):
+            if seconds and one.maintenance and record.node in one.nodes:
+                seconds -= overlap(max(start, hour), min(end, hour + _HOUR), one.start, one.end)
+        return max(0, seconds)
+
+
+def _add(into: dict[str, int], pairs: Pairs, seconds: int) -> None:
+    if seconds:
+        for name, count in pairs:
+            into[name] = into.get(name, 0) + count * seconds
+
+
+def _divide(
+    name: str,
+    count: int,
+    whole: int,
+    allocated: dict[str, int],
+    planned_down: dict[str, int],
+    down: dict[str, int],
+    wanted: int,
+) -> ClusterHour:
+    room = whole
+    parts = []
+    for source in (allocated, planned_down, down):
+        parts.append(min(source.get(name, 0), room))
+        room -= parts[-1]
+    # Only CPUs are known to be waited for: what else a job will need depends on where it runs.
+    demand = wanted if name == "cpu" else 0
+    planned = min(demand, room)
+    return ClusterHour(
+        tres=name,
+        count=count,
+        allocated=parts[0],
+        down=parts[2],
+        planned_down=parts[1],
+        idle=room - planned,
+        planned=planned,
+        over=demand - planned,
+    )
+
+
+@lru_cache(4096)
+def _nodes_of(text: str) -> frozenset[str]:
+    return frozenset(hostlist.expand(text))

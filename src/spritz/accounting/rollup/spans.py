@@ -1,0 +1,49 @@
+"""Hours, days and months of local time, as whole seconds since the epoch. Pure but for the process's time zone.
+
+An hour begins where the local clock shows :00, a day at local midnight; a day of 23 or 25 hours is one.
+"""
+
+from __future__ import annotations
+
+import time
+
+HOUR, DAY, MONTH = 0, 1, 2
+#: longest first
+PERIODS = (MONTH, DAY, HOUR)
+
+_HOUR_SECONDS = 3600
+
+
+def floor(period: int, at: float) -> int:
+    """When the span that holds `at` began."""
+    whole = int(at)
+    clock = time.localtime(whole)
+    if period == HOUR:
+        return whole - clock.tm_min * 60 - clock.tm_sec
+    day = clock.tm_mday if period == DAY else 1
+    return int(time.mktime((clock.tm_year, clock.tm_mon, day, 0, 0, 0, 0, 0, -1)))
+
+
+def following(period: int, start: int) -> int:
+    """When the span after the one that began at `start` begins."""
+    if period == HOUR:
+        return start + _HOUR_SECONDS
+    clock = time.localtime(start)
+    year, month, day = clock.tm_year, clock.tm_mon, clock.tm_mday
+    month, day = (month, day + 1) if period == DAY else (month + 1, 1)
+    return int(time.mktime((year, month, day, 0, 0, 0, 0, 0, -1)))
+
+
+def cover(start: int, end: int) -> list[tuple[int, int, int]]:
+    """[start, end) in as few whole spans as possible: (period, first, after the last). Both are hours' beginnings."""
+    runs: list[tuple[int, int, int]] = []
+    at = start
+    while at < end:
+        period = next((one for one in PERIODS if floor(one, at) == at and following(one, at) <= end), HOUR)
+        after = following(period, at)
+        if runs and runs[-1][0] == period:
+            runs[-1] = (period, runs[-1][1], after)
+        else:
+            runs.append((period, at, after))
+        at = after
+    return runs
