@@ -1,5 +1,5 @@
-"""Over random clusters, partitions and queues: nothing is given twice, nobody is preempted in vain, and no more than
-must be.
+"""Over random clusters, partitions, QOS and queues: nothing is given twice, nobody is preempted in vain, and no more
+than must be.
 
 Whoever takes a victim starts as soon as that has left; a brute-force search finds no smaller set of victims.
 """
@@ -18,7 +18,9 @@ from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job import Sharing
+from spritz.model.limits.records import Policy, Qos
 from spritz.model.plan import Plan, PlannedPreemption
 from spritz.model.preemption import Party, PreemptionPolicy, PreemptMode, may_preempt, preempt_mode
 from spritz.model.reports import JobGone
@@ -35,7 +37,9 @@ TIERS = {"low": 1, "middle": 5, "high": 10}
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Site:
-    """One to four nodes in three partitions of rising tiers, each with a mode and a grace time of its own."""
+    """One to four nodes in three partitions of rising tiers, each with a mode and a grace time of its own; or three
+    QOS of which each may preempt those before it.
+    """
     count = draw(st.integers(1, 4))
     devices = draw(st.sampled_from([0, 0, 2]))
     configs = [
@@ -43,6 +47,8 @@ def clusters(draw: st.DrawFn) -> Site:
         for number in range(count)
     ]
     partitions = []
+    levels: list[Qos] = []
+    by_qos = draw(st.booleans())
     for name, tier in TIERS.items():
         mode = draw(st.sampled_from(MODES))
         options: dict[str, Any] = {"preempt_mode": mode}
@@ -50,15 +56,40 @@ def clusters(draw: st.DrawFn) -> Site:
             options["oversubscribe"] = draw(st.sampled_from(["FORCE:1", "FORCE:2"]))
         else:
             options["grace_seconds"] = draw(st.sampled_from([0, 0, 30]))
-        partitions.append(partition(name, configs, priority_tier=tier, default=name == "low", **options))
+        levels.append(
+            Qos(
+                name=name,
+                id=len(levels) + 1,
+                preempt=",".join(one.name for one in levels),
+                preempt_mode=mode.lower(),
+                grace_seconds=options.get("grace_seconds", 0),
+                priority=tier,
+            )
+        )
+        if by_qos:
+            options = {"oversubscribe": "FORCE:1"}
+        partitions.append(
+            partition(name, configs, priority_tier=1 if by_qos else tier, default=name == "low", **options)
+        )
     policy = PreemptionPolicy(
-        type="partition_prio",
+        type="qos" if by_qos else "partition_prio",
         mode=("SUSPEND", "GANG"),
         youngest_first=draw(st.booleans()),
         slice_seconds=10,
         exempt_seconds=draw(st.sampled_from([0, 0, 40])),
     )
-    return Site(configs, partitions, structs.replace(SETTINGS, preemption=policy, requeue_delay_seconds=3600.0))
+    here = Site(configs, partitions, structs.replace(SETTINGS, preemption=policy, requeue_delay_seconds=3600.0))
+    if by_qos:
+        here.apply(PolicyChanged(at=here.now, policy=Policy(version=1, qos=tuple(levels))))
+    return here
+
+
+def party(here: Site, partition: str, qos: str, priority: int = 0) -> Party:
+    state = here.machine.state
+    level = state.rules.qos.get(qos)
+    return Party(
+        partition=state.partitions[partition], qos=level.record if level is not None else None, priority=priority
+    )
 
 
 jobs = st.fixed_dictionaries(
@@ -78,7 +109,7 @@ def submit(here: Site, job: dict[str, Any]) -> int:
     fields = {name: value for name, value in job.items() if name not in ("home", "priority") and value is not None}
     if fields.get("nodes"):
         fields["tasks"] = max(fields["tasks"], fields["nodes"])
-    request = spec(batch=True, partitions=(job["home"],), time_limit_minutes=600, **fields)
+    request = spec(batch=True, partitions=(job["home"],), qos=job["home"], time_limit_minutes=600, **fields)
     return here.submit(request, priority=job["priority"])
 
 
@@ -210,10 +241,11 @@ def test_whoever_takes_a_victim_starts_when_that_has_left(
 
 def right(here: Site, item: PlannedPreemption) -> bool:
     """The preemptor may preempt each of them."""
-    homes, policy = here.machine.state.partitions, here.machine.state.settings.preemption
-    who = Party(partition=homes[item.allocation.partition])
+    policy = here.machine.state.settings.preemption
+    who = party(here, item.allocation.partition, here.jobs[item.job_id].spec.qos)
     return all(
-        may_preempt(policy, who, Party(partition=homes[here.jobs[victim.job_id].partition])) for victim in item.victims
+        may_preempt(policy, who, party(here, here.jobs[victim.job_id].partition, here.jobs[victim.job_id].spec.qos))
+        for victim in item.victims
     )
 
 
@@ -226,18 +258,18 @@ def least(here: Site, preemptor: int) -> int | None:
         return None
     snapshot = here.projection.snapshot(here.now)
     homes, policy = state.partitions, state.settings.preemption
-    who = Party(partition=homes["high"])
+    who = party(here, "high", "high")
     request = resolve(here.jobs[preemptor].spec, homes["high"], state.settings)
     candidates = [
         here.jobs[job_id]
         for job_id in state.running
-        if may_preempt(policy, who, Party(partition=homes[here.jobs[job_id].partition]))
+        if may_preempt(policy, who, party(here, here.jobs[job_id].partition, here.jobs[job_id].spec.qos))
     ]
     for size in range(len(candidates) + 1):
         for chosen in combinations(candidates, size):
             table = snapshot.table.fork()
             for job in chosen:
-                mode = preempt_mode(policy, homes[job.partition])
+                mode = preempt_mode(policy, party(here, job.partition, job.spec.qos))
                 assert job.allocation is not None
                 for name in job.allocation.names:
                     index = table.index_of[name]

@@ -52,6 +52,11 @@ REORDERED_MAX = 500
 #: With so few waiting jobs a full pass follows when one more has to wait.
 SHORT_QUEUE = 1000
 
+NEVER = float("inf")
+
+#: How much the clock that plans go by and the loop's may differ over a wait.
+CLOCK_SECONDS = 0.01
+
 #: Seconds after a pass that failed; the projection is made again before the next.
 RETRY_SECONDS = 5.0
 
@@ -113,6 +118,8 @@ class SchedulerDriver:
         self._delayed_until = 0.0
         #: a quick pass is due then, whatever happens
         self._quick_due_at = 0.0
+        #: somebody may be preempted from then on for a job that waits
+        self._exempt_until = NEVER
         self._behind = False
         self._full_due_at = 0.0
         self._full_wanted = False
@@ -188,9 +195,12 @@ class SchedulerDriver:
         if self._stopped or self._context.scheduling_paused:
             return
         now = self._context.clock.monotonic()
-        if (0.0 < self._delayed_until <= now) or now >= self._quick_due_at:
+        if (0.0 < self._delayed_until <= now) or now >= min(self._quick_due_at, self._exempt_until):
             self._delayed_until = 0.0
+            self._exempt_until = NEVER
             self._stirred = True
+        if self._exempt_until < NEVER:
+            self._wake_in(self._exempt_until - now)
         if self._stirred:
             if now < self._not_before:
                 self._wake_in(self._not_before - now)
@@ -289,5 +299,10 @@ class SchedulerDriver:
         if plan.starts or plan.preemptions or plan.notes:
             self._context.writer.handle_own(ApplyPlan(plan=plan))
         self._projection.adopt(plan)
+        if plan.look_again_at:
+            # Rather a moment late than early: an exempt time that has not ended is looked at in vain.
+            pause = max(0.0, plan.look_again_at - self._context.clock.now()) + CLOCK_SECONDS
+            self._exempt_until = min(self._exempt_until, self._context.clock.monotonic() + pause)
+            self._wake_in(pause)
         if plan.forecast is not None:
             self._context.outlook.adopt(plan.forecast)

@@ -253,6 +253,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempted_at: float = 0.0
     #: what becomes of it when its grace time is over: REQUEUE or CANCEL ("": it is not being preempted)
     preempt_action: str = ""
+    #: while PENDING: when others were last preempted for it, so that it goes before all (0.0: nobody was)
+    claims_at: float = 0.0
     #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)
     suspended_by: str = ""
     #: minutes, as granted at start; None: not yet known

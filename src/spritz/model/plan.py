@@ -100,3 +100,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     examined: int = 0
     visited: int = 0
     complete: bool = True
+    #: then somebody who is exempt now may be preempted for a job that waits (0.0: nobody)
+    look_again_at: float = 0.0

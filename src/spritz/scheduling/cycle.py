@@ -410,14 +410,13 @@ class _Cycle:
         if not self.preemptor.enabled:
             return False
         promises, ends_at = self.promises, self.snapshot.now + request.seconds
-        room = self.preemptor.find(
-            record,
-            request,
-            task_id,
-            self.table,
-            self.licenses,
-            lambda allocation: promises.outranked(record, key, request, allocation, ends_at, any_age=True) is not None,
-        )
+
+        def accept(allocation: Allocation) -> bool:
+            """It breaks no promise to those before it, and no limit."""
+            broken = promises.outranked(record, key, request, allocation, ends_at, any_age=True)
+            return broken is not None and self.limits.verdict(record, request, allocation) is None
+
+        room = self.preemptor.find(record, request, task_id, self.table, self.licenses, accept)
         self.examined += self.preemptor.placements
         self.preemptor.placements = 0
         if room is None:
@@ -452,6 +451,7 @@ class _Cycle:
             examined=self.examined,
             visited=self.visited,
             complete=complete,
+            look_again_at=self.preemptor.look_again_at,
         )
 
     def _check_memo(self) -> None:

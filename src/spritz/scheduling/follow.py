@@ -38,6 +38,9 @@ def _updated(projection: Projection, event: job_events.JobUpdated) -> None:
 
 def _split(projection: Projection, event: job_events.ArrayTaskSplit) -> None:
     array = projection.records[event.array_job_id]
+    if array.claiming:
+        array.claiming = False
+        projection.place(array)
     if event.job_id == event.array_job_id:
         array.tasks = None
         array.array_task_id = event.task_id
@@ -62,6 +65,7 @@ def _tasks_cancelled(projection: Projection, event: job_events.ArrayTasksCancell
 def _held(projection: Projection, event: job_events.JobHeld) -> None:
     record = projection.records[event.job_id]
     record.held = event.hold is not Hold.NONE
+    record.claiming = False
     record.priority = 0
     record.set_reason(event.reason, event.detail)
     projection.place(record)
@@ -123,6 +127,10 @@ def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
 def _preempted(projection: Projection, event: job_events.JobPreempted) -> None:
     record = projection.records[event.job_id]
     record.preempting = True
+    preemptor = projection.records.get(event.by_job_id)
+    if preemptor is not None and preemptor.pending and not preemptor.claiming:
+        preemptor.claiming = True
+        projection.place(preemptor)
     running.set_end(projection, record, event.ends_at, event.at)
 
 

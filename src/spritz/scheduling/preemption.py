@@ -5,7 +5,10 @@ or are in their grace time) comes first: a job that these will let start preempt
 then victims are looked for, and only such that `placement` itself, asked again without them, finds the job a place:
 whole jobs, as many as are needed and none in vain. Pure; changes nothing but forks of tables.
 
-Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters.
+Who may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. For preemptors of one
+kind for which only the kind matters the table without all their victims is made once a cycle.
+
+Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
 """
 
 from __future__ import annotations
@@ -15,7 +18,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.preemption import Party, PreemptMode, exempt, may_preempt, preempt_mode
+from spritz.model.preemption import (
+    Party,
+    PreemptMode,
+    exempt_seconds,
+    exempt_until,
+    may_preempt,
+    preempt_mode,
+    spared,
+)
 from spritz.model.resources import mask_of
 from spritz.scheduling.victims import TRIALS, Cleared, Cost, Search, Victim, remove
 
@@ -36,6 +47,12 @@ REMEMBERED_MAX = 4096
 #: A job that has ended and not left for so long after KillWait counts on no more (seconds).
 STUCK_SECONDS = 30.0
 
+#: Above and below every priority.
+HIGHEST, LOWEST = 1 << 62, -1
+
+#: partition and QOS
+Kind = tuple[str, str]
+
 
 class Verdict(Struct, frozen=True):
     """The job will have `allocation`: now, if `at_once`, else when others have left. `planned`: what must be done."""
@@ -55,11 +72,20 @@ class Preemptor:
         self.reclaims = self.enabled and self.policy.reclaim_licenses
         #: jobs of this cycle's plans
         self._taken: set[int] = set()
-        self._candidates: dict[str, list[Victim]] | None = None
+        self._running: dict[Kind, list[JobRecord]] | None = None
         self._leaving: list[Victim] = []
-        #: the cycle's table without those who are leaving; and by preemptor's partition, without all its victims
+        self._exempt_seconds: dict[Kind, int] = {}
+        #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
         self._base: NodeTable | None = None
-        self._cleared: dict[str, Cleared] = {}
+        self._cleared: dict[Kind, Cleared] = {}
+        #: by preemptor's kind: kinds that it may preempt, and whether that depends on the jobs' priorities
+        self._preys: dict[Kind, tuple[list[Kind], bool]] = {}
+        #: when the first that somebody waits for may be preempted, which must not be yet (0.0: nobody)
+        self.look_again_at = 0.0
+        #: by preemptor's kind, where priorities do not matter: `_candidates`
+        self._listed: dict[Kind, tuple[list[Victim], float]] = {}
+        self._parties: dict[tuple[Kind, int], Party] = {}
+        self._made: dict[int, Victim] = {}
         self.placements = 0
         #: left of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
@@ -84,12 +110,13 @@ class Preemptor:
 
         `accept` says whether an allocation leaves alone what earlier jobs will need.
         """
-        if not self.enabled or self._tried(request):
+        if not self.enabled or self._tried(record, request):
             return None
-        if self._candidates is None:
+        if self._running is None:
             self._look()
-        allowed = self._allowed(request.partition)
-        if not allowed and not self._leaving:
+        candidates, spared_until = self._candidates(record, request)
+        if not candidates and not self._leaving:
+            self._remember(record, request, spared_until)
             return None
         if self._base is None:
             self._base = table.fork()
@@ -101,18 +128,13 @@ class Preemptor:
         search = Search(self.snapshot, request, self._base, accept, pool, self._trials_left)
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
-        if allocation is None and allowed:
-            found = self._victims(search, record, request, allowed)
+        if allocation is None and candidates:
+            found = self._victims(search, record, request, candidates)
             allocation = search.result if found is not None else None
         self.placements += search.placements
         self._trials_left = search.trials_left
         if allocation is None or found is None:
-            if not self._taken:
-                freed = self.snapshot.partition_freed.get(request.partition, 0)
-                memo = self.snapshot.memo.no_room
-                if len(memo) >= REMEMBERED_MAX:
-                    memo.clear()
-                memo[request] = (freed, self.snapshot.now)
+            self._remember(record, request, spared_until)
             return None
         verdict = self._verdict(record, task_id, allocation, found, table)
         self._taken.update(victim.record.id for victim in found)
@@ -120,43 +142,108 @@ class Preemptor:
             remove(self._base, victim)
         return verdict
 
-    def _tried(self, request: Request) -> bool:
+    def _remember(self, record: JobRecord, request: Request, spared_until: float) -> None:
+        """It was in vain, until somebody who is exempt now is so no more."""
+        if spared_until:
+            self.look_again_at = min(self.look_again_at or spared_until, spared_until)
+        if self._taken:
+            return
+        memo = self.snapshot.memo.no_room
+        if len(memo) >= REMEMBERED_MAX:
+            memo.clear()
+        freed = self.snapshot.partition_freed.get(request.partition, 0)
+        memo[request] = (freed, self.snapshot.now, spared_until, record.priority)
+
+    def _tried(self, record: JobRecord, request: Request) -> bool:
         """It was in vain a moment ago, and nothing has become free since."""
         before = self.snapshot.memo.no_room.get(request)
         if before is None:
             return False
-        freed, at = before
-        same = freed == self.snapshot.partition_freed.get(request.partition, 0)
-        return same and 0 <= self.snapshot.now - at < PAUSE_SECONDS
+        freed, at, spared_until, priority = before
+        if record.priority > priority:
+            return False
+        now = self.snapshot.now
+        if freed != self.snapshot.partition_freed.get(request.partition, 0) or not 0 <= now - at < PAUSE_SECONDS:
+            return False
+        if spared_until and spared_until <= now:
+            return False
+        if spared_until:
+            self.look_again_at = min(self.look_again_at or spared_until, spared_until)
+        return True
 
-    def _victims(self, search: Search, record: JobRecord, request: Request, allowed: list[str]) -> list[Victim] | None:
-        cleared = self._cleared.get(request.partition)
+    def _candidates(self, record: JobRecord, request: Request) -> tuple[list[Victim], float]:
+        """All that the job may preempt, and when the first is exempt no more of those that it must not yet (0.0)."""
+        kind = self._kind_of(record, request)
+        known = self._listed.get(kind)
+        if known is None:
+            known = self._find_candidates(self._party(kind, record.priority), self._preys_of(kind)[0])
+            if self._preys_of(kind)[1]:
+                self._listed[kind] = known
+        return known
+
+    def _find_candidates(self, who: Party, kinds: list[Kind]) -> tuple[list[Victim], float]:
+        assert self._running is not None
+        found, first = [], 0.0
+        for kind in kinds:
+            mode, seconds = preempt_mode(self.policy, self._party(kind)), self._exempt(kind)
+            for other in self._running[kind]:
+                if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, other.priority):
+                    continue
+                if not may_preempt(self.policy, who, self._party(kind, other.priority)):
+                    continue
+                until = exempt_until(mode, seconds, started_at=other.started_at, suspended=other.suspended_seconds)
+                if until > self.snapshot.now:
+                    first = min(first or until, until)
+                else:
+                    found.append(self._victim(other, mode))
+        return found, first
+
+    def _victims(
+        self, search: Search, record: JobRecord, request: Request, candidates: list[Victim]
+    ) -> list[Victim] | None:
+        assert self._base is not None
+        kind = self._kind_of(record, request)
+        cleared = self._cleared.get(kind) if self._preys_of(kind)[1] else None
         if cleared is None:
-            assert self._candidates is not None
-            assert self._base is not None
-            victims = [victim for name in allowed for victim in self._candidates[name]]
-            cleared = self._cleared[request.partition] = Cleared(self._base, victims)
-        partitions = self.snapshot.partitions
-        who = Party(partition=partitions[request.partition], qos=record.spec.qos, priority=record.priority)
+            cleared = Cleared(self._base, candidates)
+            if self._preys_of(kind)[1]:
+                self._cleared[kind] = cleared
+        return search.fewest(
+            cleared, lambda victim: victim.record.id not in self._taken, strict=self.policy.strict_order
+        )
 
-        def may(victim: Victim) -> bool:
-            other = victim.record
-            assert other.allocation is not None
-            home = partitions[other.allocation.partition]
-            whom = Party(partition=home, qos=other.spec.qos, priority=other.priority)
-            return other.id not in self._taken and may_preempt(self.policy, who, whom)
+    def _kind_of(self, record: JobRecord, request: Request) -> Kind:
+        return request.partition, record.spec.qos
 
-        return search.fewest(cleared, may, strict=self.policy.strict_order)
+    def _party(self, kind: Kind, priority: int = 0) -> Party:
+        known = self._parties.get((kind, priority))
+        if known is None:
+            qos = self.snapshot.rules.qos.get(kind[1])
+            known = self._parties[kind, priority] = Party(
+                partition=self.snapshot.partitions[kind[0]],
+                qos=qos.record if qos is not None else None,
+                priority=priority,
+            )
+        return known
 
-    def _allowed(self, partition: str) -> list[str]:
-        """Partitions with jobs that those of `partition` may preempt."""
-        partitions = self.snapshot.partitions
-        who = Party(partition=partitions[partition], priority=1 << 62)
-        return [
-            name
-            for name in self._candidates or ()
-            if may_preempt(self.policy, who, Party(partition=partitions[name], priority=-1))
-        ]
+    def _preys_of(self, kind: Kind) -> tuple[list[Kind], bool]:
+        """Kinds whose jobs those of this one may preempt; and whether it may so all of them, whatever priorities."""
+        found = self._preys.get(kind)
+        if found is None:
+            assert self._running is not None
+            policy, best, least = self.policy, self._party(kind, HIGHEST), self._party(kind, LOWEST)
+            kinds = [one for one in self._running if may_preempt(policy, best, self._party(one, LOWEST))]
+            certain = all(may_preempt(policy, least, self._party(one, HIGHEST)) for one in kinds)
+            found = self._preys[kind] = kinds, certain
+        return found
+
+    def _exempt(self, kind: Kind) -> int:
+        found = self._exempt_seconds.get(kind)
+        if found is None:
+            party = self.snapshot.rules.party("", "", *kind)
+            found = exempt_seconds(self.policy, [one.record for one in party.qos])
+            self._exempt_seconds[kind] = found
+        return found
 
     def _verdict(
         self,
@@ -188,46 +275,39 @@ class Preemptor:
     # -- candidates
 
     def _look(self) -> None:
-        """All that runs in partitions whose jobs can be preempted, and all that is about to leave."""
-        snapshot, policy = self.snapshot, self.policy
-        modes = {name: preempt_mode(policy, partition) for name, partition in snapshot.partitions.items()}
+        """All that runs, by kind, and all that is about to leave."""
+        snapshot = self.snapshot
         patience = snapshot.settings.kill_wait_seconds + STUCK_SECONDS
-        self._candidates = {}
+        self._running = {}
         for _ends_at, job_id in snapshot.ends:
             record = snapshot.records[job_id]
             allocation = record.allocation
             if allocation is None:
                 continue
-            mode = modes.get(allocation.partition, PreemptMode.OFF)
             if record.completing or record.preempting:
                 if record.preempting or snapshot.now - record.ends_at < patience:
                     self._leaving.append(self._victim(record, PreemptMode.CANCEL))
-            elif self._may_be_victim(record, mode):
-                self._candidates.setdefault(allocation.partition, []).append(self._victim(record, mode))
-
-    def _may_be_victim(self, record: JobRecord, mode: PreemptMode) -> bool:
-        if mode is PreemptMode.OFF or (record.suspended and mode is PreemptMode.SUSPEND):
-            return False
-        return not exempt(
-            self.policy,
-            mode,
-            priority=record.priority,
-            started_at=record.started_at,
-            suspended=record.suspended_seconds,
-            now=self.snapshot.now,
-        )
+            elif allocation.partition in snapshot.partitions:
+                self._running.setdefault((allocation.partition, record.spec.qos), []).append(record)
 
     def _victim(self, record: JobRecord, mode: PreemptMode) -> Victim:
-        assert record.allocation is not None
-        index_of = self.snapshot.table.index_of
-        nodes = tuple(index_of[name] for name in record.names if name in index_of)
-        return Victim(record, mode, nodes, self._cost(record, mode))
+        known = self._made.get(record.id)
+        if known is None or known.mode is not mode:
+            index_of = self.snapshot.table.index_of
+            nodes = tuple(index_of[name] for name in record.names if name in index_of)
+            known = self._made[record.id] = Victim(record, mode, nodes, self._cost(record, mode))
+        return known
 
     def _cost(self, record: JobRecord, mode: PreemptMode) -> Cost:
-        """Least first: lowest tier and priority, then the least work lost; or whoever started last."""
+        """Least first: lowest tier (or priority of the QOS) and priority, then the least work lost; or whoever started
+        last.
+        """
         assert record.allocation is not None
         partition = self.snapshot.partitions.get(record.allocation.partition)
         tier = partition.priority_tier if partition is not None else 0
+        if self.policy.type == "qos":
+            qos = self.snapshot.rules.qos.get(record.spec.qos)
+            tier = qos.record.priority if qos is not None else 0
         # One that stands still already costs nothing.
         order = (float(not (record.stopped and mode is PreemptMode.SUSPEND)), float(tier), float(record.priority))
         if self.policy.youngest_first:

@@ -300,6 +300,7 @@ class Projection:
         record.pending = job.state is JobState.PENDING
         record.held = job.hold is not Hold.NONE
         record.expediting = bool(job.flags & JobFlag.EXPEDITING)
+        record.claiming = bool(job.claims_at)
         record.priority = job.priority
         record.submitted_at = job.submitted_at
         record.eligible_at = job.eligible_at

@@ -55,6 +55,7 @@ class JobRecord:
         "array_job_id",
         "array_task_id",
         "charge",
+        "claiming",
         "completing",
         "eligible_at",
         "ends_at",
@@ -100,6 +101,8 @@ class JobRecord:
         self.preempting = False
         #: it lost a node and goes before all others; what it still holds is kept until it can start again
         self.expediting = False
+        #: others were preempted for it: it goes before all until it starts
+        self.claiming = False
         self.started_at = 0.0
         self.suspended_seconds = 0.0
         self.priority = 0

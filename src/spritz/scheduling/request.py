@@ -124,6 +124,8 @@ class Request(Struct, frozen=True, kw_only=True):
     refusal: str = ""
     #: account, user and QOS, where a limit of theirs may matter
     billed: tuple[str, str, str] | None = None
+    #: its QOS, where that decides whom it may preempt ("": it does not)
+    preempts: str = ""
     #: the reservation in which it is to run ("": none)
     reservation: str = ""
 

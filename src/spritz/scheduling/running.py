@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def start(projection: Projection, record: JobRecord, allocation: Allocation, ends_at: float, at: float) -> None:
     """The job runs and holds `allocation`. `ends_at` 0.0: no limit."""
-    record.pending = record.expediting = False
+    record.pending = record.expediting = record.claiming = False
     record.allocation = allocation
     record.request = waiting.request_of(projection, record, allocation.partition)
     if projection.ledger.promises:
@@ -51,7 +51,7 @@ def start(projection: Projection, record: JobRecord, allocation: Allocation, end
 def end(projection: Projection, record: JobRecord, completing: Iterable[str], at: float) -> None:
     """The job runs no more; nodes of `completing` still hold their part, but not for long."""
     was_running = record.allocation is not None and not record.completing
-    record.pending = record.preempting = record.stopped = False
+    record.pending = record.preempting = record.stopped = record.claiming = False
     if was_running:
         if record.licenses:
             projection.licenses.give_back(record.licenses)

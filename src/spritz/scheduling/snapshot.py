@@ -57,8 +57,9 @@ class Memo:
         self.ideal: NodeTable | None = None
         #: could the request run on the ideal table?
         self.feasible = Answers()
-        #: requests for which nobody could make room: what was freed in their partition by then, and when that was
-        self.no_room: dict[Request, tuple[int, float]] = {}
+        #: requests for which nobody could make room: what was freed in their partition by then, when that was,
+        #: when somebody who could is exempt no more, and the priority of the job that asked
+        self.no_room: dict[Request, tuple[int, float, float, int]] = {}
 
     def forget_up(self) -> None:
         """A node came or went."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 EXPEDITED_TIER = 1 << 16
 #: Jobs in reservations come before others.
 RESERVED_TIER = 1 << 17
+#: Jobs for which others were preempted come before all: what they were given back is not lost to somebody else.
+CLAIMING_TIER = 1 << 18
 
 
 def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
@@ -96,7 +98,7 @@ def requests_of(projection: Projection, record: JobRecord) -> list[tuple[int, Re
     names = record.spec.partitions
     if not names:
         names = tuple(name for name, partition in projection.partitions.items() if partition.default)
-    first = EXPEDITED_TIER if record.expediting else 0
+    first = EXPEDITED_TIER * record.expediting + CLAIMING_TIER * record.claiming
     return [
         (projection.partitions[name].priority_tier + first + bool(reservation) * RESERVED_TIER, request)
         for name in dict.fromkeys(names)
@@ -121,4 +123,6 @@ def request_of(projection: Projection, record: JobRecord, partition: str) -> Req
     owner = billed(projection.rules, record.spec, partition, projection.settings.enforce)
     if owner is not None:
         found = replace(found, billed=owner)
+    if projection.settings.preemption.type == "qos":
+        found = replace(found, preempts=record.spec.qos)
     return replace(found, switches=0) if record.any_switches else found

@@ -21,7 +21,7 @@ NAME_LENGTH = 120
 
 _TRES_FIELDS = frozenset(
     {"grp_tres", "max_tres", "max_tres_per_node", "max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa"}
-    | {"min_tres_pj"}
+    | {"min_tres_pj", "guarantee"}
 )
 _COUNT_MAX = 0x7FFFFFFF
 
@@ -58,6 +58,10 @@ def check_book(book: Book) -> None:
     """All of it together: everything named is there, and the tree is one. Raises BookError."""
     accounts, users = {one.name for one in book.accounts}, {one.name for one in book.users}
     qos = {one.name for one in book.qos}
+    for level in book.qos:
+        for name in level.preempt.split(",") if level.preempt else ():
+            if name not in qos:
+                raise BookError(f"You gave a bad qos '{name}'.")
     parents: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str, str, str]] = set()
     for one in book.associations:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Texts without a bound that matters; other texts are names.
 _LONG = frozenset(
     {"description", "organization", "qos", "flags", "grp_tres", "max_tres", "max_tres_per_node", "info", "where"}
-    | {"max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa", "min_tres_pj"}
+    | {"preempt", "guarantee", "max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa", "min_tres_pj"}
 )
 
 #: Longest name of anything.

@@ -45,6 +45,14 @@ def _minutes(part: str, field: str) -> Callable[[Row], object]:
     return show
 
 
+def _seconds(part: str, field: str) -> Callable[[Row], object]:
+    def show(row: Row) -> object:
+        value = getattr(row[part], field)
+        return None if value is None else format_duration(value)
+
+    return show
+
+
 def _tres(part: str, field: str, only: str = "") -> Callable[[Row], object]:
     def show(row: Row) -> object:
         if row.get(part) is None:
@@ -138,10 +146,10 @@ USER: dict[str, Field] = {
 QOS: dict[str, Field] = {
     "name": Field("Name", 10, _of("q", "name")),
     "priority": Field("Priority", 10, _of("q", "priority")),
-    "gracetime": Field("GraceTime", 10, lambda row: format_duration(0)),
-    "preempt": Field("Preempt", 10, _NOTHING),
-    "preemptexempttime": Field("PreemptExemptTime", 19, _NOTHING),
-    "preemptmode": Field("PreemptMode", 11, lambda row: "cluster"),
+    "gracetime": Field("GraceTime", 10, _seconds("q", "grace_seconds")),
+    "preempt": Field("Preempt", 10, _of("q", "preempt")),
+    "preemptexempttime": Field("PreemptExemptTime", 19, _seconds("q", "preempt_exempt_seconds")),
+    "preemptmode": Field("PreemptMode", 11, lambda row: row["q"].preempt_mode or "cluster"),
     "flags": Field("Flags", 40, _of("q", "flags")),
     "usagethres": Field("UsageThres", 10, _NOTHING),
     "usagefactor": Field("UsageFactor", 11, lambda row: "1.000000"),

@@ -79,6 +79,10 @@ QOS: dict[str, tuple[str, str, str]] = {
     "mintresperjob": ("min_tres_pj", "tres", "MinTRESPerJob"),
     "mintres": ("min_tres_pj", "tres", "MinTRESPerJob"),
     "mincpus": ("min_tres_pj", "tres:cpu", "MinTRESPerJob"),
+    "gracetime": ("grace_seconds", "number", "GraceTime"),
+    "preempt": ("preempt", "others", "Preempt"),
+    "preemptmode": ("preempt_mode", "preempt mode", "PreemptMode"),
+    "preemptexempttime": ("preempt_exempt_seconds", "seconds", "PreemptExemptTime"),
 }
 #: Settings of Slurm's that nothing here would keep.
 NOT_BUILT = (
@@ -100,12 +104,9 @@ NOT_BUILT = (
     "usagefactor",
     "usagethreshold",
     "limitfactor",
-    "preempt",
-    "preemptmode",
-    "preemptexempttime",
-    "gracetime",
     "rawusage",
 )
+_PREEMPT_MODES = ("off", "cluster", "cancel", "gang", "requeue", "suspend", "within", "priority")
 FLAGS = {"denyonlimit": "DenyOnLimit", "overpartqos": "OverPartQOS"}
 _FLAGS_NOT_BUILT = (
     "enforceusagethreshold",
@@ -151,6 +152,8 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
     if kind == "list":
         start = str(old) if old is not None else inherited
         return _listed(start, word) if text != "-1" else None
+    if kind == "others":
+        return "" if text in ("", "-1") else _listed(str(old), word)
     if kind == "flags":
         return _flags(str(old), word)
     if word.op != "=":
@@ -161,6 +164,12 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
         return _shares(text)
     if kind == "minutes":
         return _minutes(text)
+    if kind == "seconds":
+        return _seconds(word.key, text)
+    if kind == "preempt mode":
+        return _preempt_mode(text)
+    if kind == "number":
+        return _count(word.key, text) or 0
     if kind == "count":
         return _count(word.key, text)
     only = kind.partition(":")[2]
@@ -225,6 +234,31 @@ def _minutes(text: str) -> int | None:
     except NotationError as error:
         raise SpritzError(f" Bad MaxWall time format: {text}") from error
     return None if found >= INFINITE else found
+
+
+def _seconds(key: str, text: str) -> int | None:
+    from spritz.model.ids import INFINITE
+    from spritz.notation.duration import parse_seconds
+
+    if text == "-1":
+        return None
+    try:
+        found = parse_seconds(text)
+    except NotationError as error:
+        raise SpritzError(f" Bad {key} time format: {text}") from error
+    return None if found >= INFINITE else found
+
+
+def _preempt_mode(text: str) -> str:
+    """The words in order; "" for what leaves it to the cluster."""
+    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in _PREEMPT_MODES:
+            raise SpritzError(f"Bad Preempt Mode given: {text}")
+    kept = [word for word in dict.fromkeys(words) if word not in ("off", "cluster")]
+    if len(set(kept) & {"cancel", "requeue", "suspend"}) > 1:
+        raise SpritzError(f"Bad Preempt Mode given: {text}")
+    return ",".join(kept)
 
 
 def _tres(text: str, old: str) -> str:

@@ -102,8 +102,8 @@ HONOURED: dict[str, frozenset[str]] = {
     "JobCompType": frozenset({"jobcomp/none", "jobcomp/filetxt"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
     "MpiDefault": frozenset({"none"}),
-    "PreemptType": frozenset({"preempt/none", "preempt/partition_prio"}),
-    "PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
+    "PreemptType": frozenset({"preempt/none", "preempt/partition_prio", "preempt/qos"}),
+    "PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY", "WITHIN"}),
     "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
     "PriorityFlags": frozenset(
         {"ACCRUE_ALWAYS", "SMALL_RELATIVE_TO_TIME", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART"}

@@ -46,7 +46,7 @@ def _use_number(state: State, job_id: int) -> None:
 
 
 def _split(state: State, event: events.ArrayTaskSplit) -> None:
-    array = state.jobs[event.array_job_id]
+    array = replace(state.jobs[event.array_job_id], claims_at=0.0)
     assert array.array is not None, f"job {array.id} has no pending array tasks: {event}"
     task_id = event.task_id
     dependencies = tuple(
@@ -85,7 +85,13 @@ def _held(state: State, event: events.JobHeld) -> None:
     job = state.jobs[event.job_id]
     state.put_job(
         replace(
-            job, hold=event.hold, priority=0, reason=event.reason, reason_detail=event.detail, expected_start_at=0.0
+            job,
+            hold=event.hold,
+            priority=0,
+            reason=event.reason,
+            reason_detail=event.detail,
+            expected_start_at=0.0,
+            claims_at=0.0,
         )
     )
 
@@ -160,8 +166,8 @@ def _started(state: State, event: events.JobStarted) -> None:
         job = replace(job, flags=int(job.flags & ~_PENDING_FLAGS))
     if job.expected_start_at or job.start_by_at:
         job = replace(job, expected_start_at=0.0, expected_nodes=(), start_by_at=0.0)
-    if job.preempted_at:
-        job = replace(job, preempted_at=0.0)
+    if job.preempted_at or job.claims_at:
+        job = replace(job, preempted_at=0.0, claims_at=0.0)
     if event.configuring:
         job = replace(job, flags=job.flags | CONFIGURING)
     if event.waking:
@@ -232,6 +238,9 @@ def _suspended(state: State, event: events.JobSuspended) -> None:
 def _preempted(state: State, event: events.JobPreempted) -> None:
     job = state.jobs[event.job_id]
     state.put_job(replace(job, preempted_at=event.at, preempt_action=event.mode, ends_at=event.ends_at))
+    preemptor = state.jobs.get(event.by_job_id)
+    if preemptor is not None and preemptor.state is JobState.PENDING:
+        state.put_job(replace(preemptor, claims_at=event.at))
 
 
 def _resumed(state: State, event: events.JobResumed) -> None:
@@ -291,8 +300,8 @@ def _ended(state: State, event: events.JobEnded) -> None:
         job = replace(job, flags=job.flags & ~(CONFIGURING | POWER_UP_NODE))
     if old.prolog_nodes is not None:
         job = replace(job, prolog_nodes=None)
-    if old.preempt_action:
-        job = replace(job, preempt_action="")
+    if old.preempt_action or old.claims_at:
+        job = replace(job, preempt_action="", claims_at=0.0)
     if old.state is JobState.PENDING:
         job = replace(job, started_at=event.at)  # as Slurm has it: it ran for no time
     if old.state is JobState.SUSPENDED:

@@ -19,7 +19,16 @@ from spritz.core.effects import SignalOn
 from spritz.core.flags import CONFIGURING
 from spritz.model.events.job import EndSignalSent, JobPreempted
 from spritz.model.plan import PlannedStart
-from spritz.model.preemption import Party, PreemptMode, exempt, may_preempt, preempt_mode
+from spritz.model.preemption import (
+    Party,
+    PreemptMode,
+    exempt_seconds,
+    exempt_until,
+    grace_seconds,
+    may_preempt,
+    preempt_mode,
+    spared,
+)
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -76,34 +85,37 @@ def victim_refusal(state: State, planned: PlannedPreemption, victim: PlannedVict
         return "suspended already"
     if job.preempt_action or job.flags & CONFIGURING:
         return "not to be preempted now"
-    home, goal = state.partitions.get(job.partition), state.partitions.get(planned.allocation.partition)
-    if home is None or goal is None:
+    who, whom = _party(state, preemptor, planned.allocation.partition), _party(state, job, job.partition)
+    if who is None or whom is None:
         return "partition not available"
     policy = state.settings.preemption
-    who = Party(partition=goal, qos=preemptor.spec.qos, priority=preemptor.priority)
-    whom = Party(partition=home, qos=job.spec.qos, priority=job.priority)
-    mode = preempt_mode(policy, home)
+    mode = preempt_mode(policy, whom)
     if mode is not victim.mode or not may_preempt(policy, who, whom):
         return "not preemptable"
-    spared = exempt(
-        policy,
-        mode,
-        priority=job.priority,
-        started_at=job.started_at,
-        suspended=job.suspended_seconds,
-        now=now,
+    records = [one.record for one in state.rules.party("", "", job.partition, job.spec.qos).qos]
+    until = exempt_until(
+        mode, exempt_seconds(policy, records), started_at=job.started_at, suspended=job.suspended_seconds
     )
-    return "exempt from preemption" if spared else ""
+    return "exempt from preemption" if until > now or spared(policy, job.priority) else ""
+
+
+def _party(state: State, job: Job, partition: str) -> Party | None:
+    """The job as it is, or would be, in a partition; None: there is no such partition."""
+    home, qos = state.partitions.get(partition), state.rules.qos.get(job.spec.qos)
+    if home is None:
+        return None
+    return Party(partition=home, qos=qos.record if qos is not None else None, priority=job.priority)
 
 
 def preempt(turn: Turn, job: Job, by_job_id: int) -> None:
     """Warn the job if it has a grace time, else end it."""
     state = turn.state
-    home = state.partitions[job.partition]
-    mode = preempt_mode(state.settings.preemption, home)
+    whom = _party(state, job, job.partition)
+    assert whom is not None, f"job {job.id} runs in no partition"
+    mode = preempt_mode(state.settings.preemption, whom)
     if mode is PreemptMode.REQUEUE and not may_requeue(state, job):
         mode = PreemptMode.CANCEL
-    ends_at = turn.now + home.grace_seconds
+    ends_at = turn.now + grace_seconds(state.settings.preemption, whom)
     if job.ends_at:
         ends_at = min(ends_at, job.ends_at)
     event = JobPreempted(at=turn.now, job_id=job.id, mode=mode.value, ends_at=ends_at, by_job_id=by_job_id)

@@ -79,5 +79,7 @@ class Room:
 
 
 def _stands_aside(job: Job, partition: str) -> bool:
-    """The scheduler has suspended it, and will not let it go on beside jobs of another partition."""
-    return job.state is JobState.SUSPENDED and bool(job.suspended_by) and job.partition != partition
+    """The scheduler has suspended it for others, and will not let it go on beside them."""
+    return job.state is JobState.SUSPENDED and (
+        job.suspended_by == "preempt" or (bool(job.suspended_by) and job.partition != partition)
+    )

@@ -73,6 +73,10 @@ class Association(Struct, frozen=True, kw_only=True, tag=True):
     default_qos: str = ""
     #: names of the QOS that may be used; None: as the parent
     qos: str | None = None
+    #: of accounts: TRES that are theirs whenever they want them, lent to others meanwhile
+    guarantee: str = ""
+    #: minutes that a job may keep what it has borrowed of the guarantee; None: as the parent
+    reclaim_after: int | None = None
 
 
 class Qos(Struct, frozen=True, kw_only=True, tag=True):
@@ -96,6 +100,13 @@ class Qos(Struct, frozen=True, kw_only=True, tag=True):
     max_submit_pa: int | None = None
     max_wall: int | None = None
     min_tres_pj: str = ""
+    #: names of the QOS whose jobs its jobs may preempt
+    preempt: str = ""
+    #: as sacctmgr's PreemptMode ("": the cluster's)
+    preempt_mode: str = ""
+    #: run time in seconds before which its jobs are not preempted; None: as another QOS or the cluster says
+    preempt_exempt_seconds: int | None = None
+    grace_seconds: int = 0
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):

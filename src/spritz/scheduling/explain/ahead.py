@@ -92,6 +92,8 @@ def _because(view: View, record: JobRecord, other: JobRecord, partition: str, ow
     snapshot = view.snapshot
     if other.expediting and not record.expediting:
         return "starts again after a node failure"
+    if other.claiming and not record.claiming:
+        return "others were preempted for it"
     tier = snapshot.partitions[partition].priority_tier
     own_tier = snapshot.partitions[own_partition].priority_tier
     if tier > own_tier:

@@ -40,7 +40,7 @@ EPOCH = 1_000_000_000.0
 _NEVER = float("inf")
 
 #: Ends before submissions at one instant.
-_END, _SUBMIT = 0, 1
+_END, _SUBMIT, _LOOK = 0, 1, 2
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -117,6 +117,8 @@ class _World:
                 _, kind, place, life = heappop(self.queue)
                 if kind == _SUBMIT:
                     self._submit(place)
+                elif kind == _LOOK:
+                    self.stirred = True
                 elif self.life.get(place) == life:
                     self._finish(place)
                 handled += 1
@@ -163,6 +165,8 @@ class _World:
         plan = cycle.run(self.projection.snapshot(self.now))
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
+        if plan.look_again_at > self.now:
+            heappush(self.queue, (plan.look_again_at, _LOOK, -1, 0))
         # What the plan itself started or stopped is no reason for another cycle at the same instant, but jobs that
         # were told to go make room.
         if not plan.preemptions:
