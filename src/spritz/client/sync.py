@@ -55,10 +55,22 @@ def decoder_of(reply_type: type[T]) -> Decoder[T]:
 
 
 class Connection:
-    """One connection to a daemon. `timeout_seconds` bounds each call unless the call says otherwise."""
+    """One connection to a daemon. `timeout_seconds` bounds each call unless the call says otherwise.
 
-    def __init__(self, connection: _socket.socket, *, timeout_seconds: float, role: str = "command") -> None:
+    With an `address` it may be kept for the next call in place of being closed (`keeper`).
+    """
+
+    def __init__(
+        self,
+        connection: _socket.socket,
+        *,
+        timeout_seconds: float,
+        role: str = "command",
+        address: tuple[object, ...] = (),
+    ) -> None:
         self.timeout_seconds = timeout_seconds
+        self.address = address
+        self._unanswered = 0
         #: The daemon's Hello, once its first answer has come.
         self.peer: Hello | None = None
         self._socket = connection
@@ -78,7 +90,21 @@ class Connection:
 
     def close(self) -> None:
         """End the connection. What was asked and not answered may still be carried out."""
-        self._socket.close()
+        if keeper is None or not self.address or self._unanswered or self._received or not keeper.keep(self):
+            self._socket.close()
+
+    def is_quiet(self) -> bool:
+        """Whether the daemon has neither said anything nor ended the connection since the last answer."""
+        if self._frames.buffered_bytes:
+            return False
+        try:
+            self._socket.setblocking(False)
+            self._socket.recv(1, _socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def fileno(self) -> int:
         """The socket, to wait for more of a stream together with other things."""
@@ -122,6 +148,7 @@ class Connection:
             frames.append(encode_request(self._next_id, request))
             self._next_id += 1
         self._unsent = b""
+        self._unanswered += len(requests)
         try:
             self._socket.settimeout(self.timeout_seconds)
             self._socket.sendall(b"".join(frames))
@@ -149,6 +176,8 @@ class Connection:
             if isinstance(envelope, Response):
                 if envelope.id == 0 and envelope.error is not None:
                     raise RemoteError(envelope.error)
+                if not envelope.more:
+                    self._unanswered -= 1
                 return envelope
             if isinstance(envelope, Hello):
                 self.peer = envelope
@@ -198,6 +227,40 @@ class Connection:
             return
 
 
+class Keeper:
+    """Keeps one connection to a controller from one call of a command to the next: for processes that serve many.
+
+    The daemon knows its peer by the process's user and groups, so these must not change while one is kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: Connection | None = None
+
+    def keep(self, connection: Connection) -> bool:
+        """Whether it is kept; else the caller closes it."""
+        if self._kept is None:
+            self._kept = connection
+        return self._kept is connection
+
+    def take(self, address: tuple[object, ...]) -> Connection | None:
+        """The kept connection if it leads there and is alive; any other is closed. A new one will lead there."""
+        connection, self._kept = self._kept, None
+        if connection is not None:
+            if address == connection.address and connection.is_quiet():
+                return connection
+            connection.address = ()
+            connection.close()
+        return None
+
+    def descriptor(self) -> int:
+        """Of the connection that is kept; -1 if there is none."""
+        return -1 if self._kept is None else self._kept.fileno()
+
+
+#: Set by a process that serves many calls.
+keeper: Keeper | None = None
+
+
 def connect_controller(
     config: ControllerConfig | None = None, *, timeout: float | None = None, wait_seconds: float | None = None
 ) -> Connection:
@@ -213,12 +276,19 @@ def connect_controller(
     timeout = found.message_timeout_seconds if timeout is None else timeout
     if wait_seconds is None:
         wait_seconds = timeout if config is None else 0.0
+    address: tuple[object, ...] = ()
+    if keeper is not None:
+        address = (found.socket_name, found.hosts, found.port, found.owners())
+        kept = keeper.take(address)
+        if kept is not None:
+            kept.timeout_seconds = timeout
+            return kept
     started = monotonic()
     while True:
         problems: list[str] = []
         connection = _try_controller(found, started + timeout, problems)
         if connection is not None:
-            return Connection(connection, timeout_seconds=timeout)
+            return Connection(connection, timeout_seconds=timeout, address=address)
         if monotonic() - started >= min(wait_seconds, timeout):
             raise unreachable("; ".join(problems))
         sleep(_RETRY_SECONDS)

@@ -1,10 +1,10 @@
-"""The command server: a process that has every command imported, and forks a child for each call of the launcher.
+"""The command server: a process that has every command imported, and children that do what the launcher is called for.
 
 The launcher (`launcher/` in the sources, in C) is what is installed under the commands' names where a C compiler was
 found. It passes its whole surroundings over a Unix socket; a child takes them over and runs the same
-`main(argv, context)` that runs without a server. One server per user, started behind the first call, or one for all
-users run by root (`spritz-command --system`). It ends when idle, and when what it has imported is no longer what is
-installed. See docs/decisions/0040.
+`main(argv, context)` that runs without a server; after a short command it serves again. One server per user, started
+behind the first call, or one for all users run by root (`spritz-command --system`). It ends when idle, and when what it
+has imported is no longer what is installed. See docs/decisions/0040 and 0041.
 
 Map
 ---
@@ -12,13 +12,15 @@ Map
 `main`     a server's own start: its directory, its socket, its loop
 `warm`     importing every command
 `sources`  whether a file of ours changed since (installations from a checkout)
-`keeper`   the parent: spare children, their ends, the launchers' ends, its own end
-`child`    one call: wait for it, check it, take over its surroundings, run
+`keeper`   the parent: spare children, how they stop and end, its own end
+`child`    calls: wait for one, check it, take over its surroundings, run; see whether another may follow
+`surroundings` what a process has around it: taken over, and put back
 `rehearsal` what a child does before: writing to the memory that a call writes to
 `request`  the launcher's message, decoded
 `reply`    what it is told
 `terminal` the manners of a process of the caller's job, where standard input is a terminal
 
 What must hold: the parent never reads a request, so nothing of one caller is in memory when the next one's child is
-forked; and nothing of a command has happened before its child has taken the call's token.
+forked; nothing of a command has happened before its child has taken the call's token; and a child between two calls is
+as it was before the first.
 """

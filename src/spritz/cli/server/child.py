@@ -1,59 +1,68 @@
-"""One call, in a child of the server: wait for it, check it, become what the caller's own process would be, run.
+"""A child of the server: it waits for a call, becomes what the caller's own process would be, runs the command.
 
 Until the token is taken nothing of the command has happened, and the launcher may still run it itself: whatever is not
 as it should be ends the child without a word, which sends the launcher that way.
+
+After a short command the child serves again, if the call left nothing behind that the next one could notice
+(docs/decisions/0041). Commands that hold signals, threads or processes get a child of their own.
 """
 
 from __future__ import annotations
 
-import io
+import _thread
+import fcntl
+import gc
 import os
 import resource
 import select
 import signal
 import struct
 import sys
-import time
-from socket import AF_UNIX, SCM_RIGHTS, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET, socket
+from socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
-from spritz.cli.server import rehearsal, reply, terminal
-from spritz.cli.server.request import LIMITS, BadRequest, Descriptors, Request, receive, receive_descriptors
+from spritz.cli.server import rehearsal, reply, surroundings
+from spritz.cli.server.request import BadRequest, Descriptors, Request, receive, receive_descriptors
+from spritz.cli.server.surroundings import Unsuitable
+from spritz.client import sync
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal, NoReturn, TextIO
+    from typing import NoReturn
 
     from spritz.cli.entry import Main
     from spritz.cli.server.sources import Sources
 
-_SO_PEERGROUPS = 59
 _REQUEST_SECONDS = 10.0
 _REHEARSAL_SECONDS = 10
-#: RLIM_INFINITY, which Python has as -1
-_UNLIMITED = (1 << 64) - 1
-_CREDENTIALS = struct.Struct("iII")
-_DEFAULT = (
-    signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
-)  # fmt: skip
+#: Commands that catch signals, start processes or threads, or may last: a child serves one of these and ends.
+_ONCE = frozenset(("salloc", "sattach", "sbcast", "srun"))
+#: Calls after which a child makes room for a fresh one, whatever it may have gathered.
+_CALLS_MAX = 2000
+#: So much more memory than at first, and it ends: the largest listing must not stay for ever.
+_GROWN_KIB_MAX = 64 * 1024
+#: Calls between two looks for garbage in circles.
+_COLLECT_CALLS = 50
+#: fcntl(2): which signal O_ASYNC sends. Linux alone has it, and this server runs nowhere else.
+_F_SETSIG = 10
 
-#: what the parent is told over the control socket, with the connection
-TAKEN, STALE = b"T", b"S"
-
-
-class Unsuitable(Exception):
-    """The child cannot become what the caller is."""
+#: what the parent is told over the control socket: with the connection, that a call is taken; that it is over
+TAKEN, FREE, STALE = b"T", b"F", b"S"
 
 
 class Post:
-    """What a spare child has from its parent. `lifeline` ends when the parent does, or wants spares to."""
+    """What a child has from its parent. `lifeline` ends when the parent does, or wants idle children to.
+
+    A byte in `surplus` is for one idle child to read, and to end.
+    """
 
     def __init__(
         self,
         listener: socket,
         control: socket,
         lifeline: int,
+        surplus: int,
         sources: Sources,
         commands: dict[str, Main],
         *,
@@ -64,10 +73,11 @@ class Post:
         self.listener = listener
         self.control = control
         self.lifeline = lifeline
+        self.surplus = surplus
         self.sources = sources
         self.commands = commands
         self.system = system
-        #: descriptors of the parent's that a command must not hold
+        #: descriptors of the parent's that a child must not hold
         self.inherited = inherited
         #: the parent's own, as a request has them
         self.limits = limits
@@ -77,182 +87,200 @@ def run(post: Post) -> NoReturn:
     """The whole life of a child."""
     status = 1
     try:
-        if not _is_awaited(post):
-            _rehearse(post)
-        connection = _wait(post)
-        if connection is not None:
-            status = _serve(post, connection)
+        Child(post).live()
+        status = 0
     except (BadRequest, Unsuitable, OSError):
         pass
     finally:
         os._exit(status)
 
 
-def _is_awaited(post: Post) -> bool:
-    """A call is there already: this is no time to rehearse."""
-    poll = select.poll()
-    poll.register(post.listener, select.POLLIN)
-    return bool(poll.poll(0))
+class Child:
+    """One child, between calls and in them."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._pid = os.getpid()
+        self._null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in post.inherited:
+            os.close(descriptor)
+        self._inbox = select.epoll()
+        # Among idle children the kernel wakes one: the first that waits, whose memory is warm.
+        self._inbox.register(post.listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        self._inbox.register(post.lifeline, 0)
+        self._inbox.register(post.surplus, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        self._calls = 0
+        self._descriptors = 0
+        self._peak_kib = 0
+
+    def live(self) -> None:
+        """Call after call, until there is a reason to end."""
+        os.setpgid(0, 0)
+        surroundings.hold_signals()
+        surroundings.take_signals()
+        if not self._inbox.poll(0):
+            _rehearse(self._post)
+        gc.collect()
+        gc.freeze()
+        # Listings make many objects and no circles.
+        gc.set_threshold(50_000, 20, 100)
+        self._descriptors = _descriptors()
+        self._peak_kib = _peak_kib()
+        sync.keeper = sync.Keeper()
+        while (connection := self._wait()) is not None:
+            once = self._serve(connection)
+            if once or not self._is_let_go(connection):
+                break
+            connection.close()
+            if not self._is_as_before():
+                break
+            self._post.control.send(FREE + self._pid.to_bytes(4, "little"))
+            if self._calls % _COLLECT_CALLS == 0:
+                gc.collect()
+
+    def _wait(self) -> socket | None:
+        """The next call's connection; None if this child is to end."""
+        post = self._post
+        while True:
+            ready = [descriptor for descriptor, _ in self._inbox.poll()]
+            if post.lifeline in ready:
+                return None
+            try:
+                if post.surplus in ready and os.read(post.surplus, 1):
+                    return None
+                descriptor, _ = post.listener._accept()  # type: ignore[attr-defined]  # accept() without getsockname & co.
+            except BlockingIOError:
+                continue  # another child was faster
+            return socket(AF_UNIX, SOCK_STREAM, fileno=descriptor)
+
+    def _serve(self, connection: socket) -> bool:
+        """One call. Whether it must be the last one."""
+        post = self._post
+        stale = post.sources.changed()
+        message = (STALE if stale else TAKEN) + self._pid.to_bytes(4, "little")
+        post.control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack("i", connection.fileno()))])
+        if stale:
+            return True
+        connection.settimeout(_REQUEST_SECONDS)
+        connection.send(reply.encode(reply.THERE, 0))
+        request = receive(connection)
+        surroundings.become_user(connection, system=post.system)
+        name = os.path.basename(os.fsdecode(request.argv[0]))
+        main = post.commands.get(name)
+        if main is None:
+            raise Unsuitable("no command of ours")
+        once = post.system or name in _ONCE or request.opened != 7
+        if surroundings.has_other_limits(request, post.limits):
+            surroundings.take_limits(request)
+            once = True
+        descriptors = receive_descriptors(connection, request)
+        os.fchdir(descriptors.directory)
+        _die_with(connection)
+        os.read(descriptors.token, 8)  # BlockingIOError: the launcher does it itself
+        connection.settimeout(None)
+        connection.send(reply.encode(reply.STARTED, self._pid))
+        os.close(descriptors.directory)
+        os.close(descriptors.token)
+        if once:
+            self._leave_post()
+        status = self._perform(main, name, request, descriptors)
+        surroundings.put_back(request, self._null)
+        _outlive(connection)
+        connection.send(reply.encode(reply.ENDED, status & 0xFF))
+        self._calls += 1
+        return once
+
+    def _leave_post(self) -> None:
+        """Nothing of the server's is to be in a process that may start others, or last."""
+        post = self._post
+        sync.keeper = None
+        self._inbox.close()
+        os.close(post.lifeline)
+        os.close(post.surplus)
+        post.listener.close()
+        post.control.close()
+        post.sources.close()
+
+    def _perform(self, main: Main, name: str, request: Request, descriptors: Descriptors) -> int:
+        surroundings.take_over(request, descriptors)
+        environ = os.environ
+        try:
+            cwd = os.getcwd()
+        except OSError:
+            cwd = environ.get("PWD", "/")
+        context = Context(name, environ, cwd, sys.stdin, sys.stdout, sys.stderr, request.pid)
+
+        def begin(argv: list[str], context: Context) -> int:
+            """Signals that came meanwhile meet the command, and not what is about it."""
+            surroundings.release_signals(request)
+            return main(argv, context)
+
+        try:
+            status = call(begin, sys.argv[1:], context)
+            surroundings.hold_signals()
+        except KeyboardInterrupt:
+            status = 130
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+            sys.stderr.flush()
+            self._calls = _CALLS_MAX
+            status = 1
+        return status
+
+    def _is_as_before(self) -> bool:
+        """The call has left no process, no thread, no descriptor, no signal and not much memory."""
+        if self._calls >= _CALLS_MAX or signal.sigpending() or _thread._count():
+            return False
+        if _peak_kib() - self._peak_kib > _GROWN_KIB_MAX:
+            return False
+        kept = sync.keeper is not None and sync.keeper.descriptor() >= 0
+        if _descriptors() != self._descriptors + kept:
+            return False
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        return False
+
+    def _is_let_go(self, connection: socket) -> bool:
+        """The launcher has ended: no signal can come from it any more. False if the parent has gone meanwhile."""
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        poll.register(self._post.lifeline, 0)
+        return all(descriptor != self._post.lifeline for descriptor, _ in poll.poll())
+
+
+def _die_with(connection: socket) -> None:
+    """Have the kernel kill this process when the launcher has gone: what it stood for is to end with it.
+
+    The launcher sends nothing from here on, and its end is the one thing that can happen to the connection.
+    """
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _outlive(connection: socket) -> None:
+    fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) & ~os.O_ASYNC)
+
+
+def _descriptors() -> int:
+    """How many are open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _peak_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _rehearse(post: Post) -> None:
     """Have the memory written to that a call writes to."""
     # Whatever hangs in here would have every caller wait: better no child at all.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(_REHEARSAL_SECONDS)
     rehearsal.rehearse(post.commands)
-    _take_environment([b"REHEARSAL_%d=%s" % (number, b"x" * 60) for number in range(60)])
-    _take_environment([])
-    time.tzset()
-    _streams((0, 1, 2))
-    _take_signals(0, 0)
+    surroundings.take_environment([b"REHEARSAL_%d=%s" % (number, b"x" * 60) for number in range(60)])
+    surroundings.take_environment([])
+    surroundings.streams((0, 1, 2))
     signal.alarm(0)
-
-
-def _wait(post: Post) -> socket | None:
-    """The next call's connection; None when spares are to end."""
-    poll = select.poll()
-    poll.register(post.listener, select.POLLIN)
-    poll.register(post.lifeline, 0)
-    while True:
-        if any(descriptor == post.lifeline for descriptor, _ in poll.poll()):
-            return None
-        try:
-            descriptor, _ = post.listener._accept()  # type: ignore[attr-defined]  # accept() without getsockname & co.
-        except BlockingIOError:
-            continue  # another spare was faster
-        return socket(AF_UNIX, SOCK_STREAM, fileno=descriptor)
-
-
-def _serve(post: Post, connection: socket) -> int:
-    stale = post.sources.changed()
-    message = (STALE if stale else TAKEN) + os.getpid().to_bytes(4, "little")
-    rights = [(SOL_SOCKET, SCM_RIGHTS, struct.pack("i", connection.fileno()))]
-    post.control.sendmsg([message], rights)
-    if stale:
-        return 0
-    connection.settimeout(_REQUEST_SECONDS)
-    connection.send(reply.encode(reply.THERE, 0))
-    request = receive(connection)
-    _become_user(connection, system=post.system)
-    main = post.commands.get(os.path.basename(os.fsdecode(request.argv[0])))
-    if main is None:
-        raise Unsuitable("no command of ours")
-    _take_limits(request, post.limits)
-    descriptors = receive_descriptors(connection, request)
-    os.fchdir(descriptors.directory)
-    os.read(descriptors.token, 8)  # BlockingIOError: the launcher does it itself
-    connection.settimeout(None)
-    connection.send(reply.encode(reply.STARTED, os.getpid()))
-    for descriptor in (*post.inherited, post.lifeline, descriptors.directory, descriptors.token):
-        os.close(descriptor)
-    post.listener.close()
-    post.control.close()
-    context = _take_over(request, descriptors)
-    status = call(main, sys.argv[1:], context)
-    for number in range(3):
-        try:
-            os.close(number)
-        except OSError:
-            pass
-    connection.send(reply.encode(reply.ENDED, status & 0xFF))
-    return status
-
-
-def _become_user(connection: socket, *, system: bool) -> None:
-    """Who calls, by the kernel's word: one of several users of root's server, or the user that this server is."""
-    _, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
-    # Python takes no more than this: whoever is in more than 256 groups is not served.
-    packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
-    groups = list(memoryview(packed).cast("I"))
-    if system:
-        os.setgroups(groups)
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
-    elif (uid, gid, {gid, *groups}) != (os.geteuid(), os.getegid(), {os.getegid(), *os.getgroups()}):
-        raise Unsuitable("another user, or other groups")
-
-
-def own_limits() -> tuple[int, ...]:
-    """Soft and hard limits of this process, as a request has them."""
-    pairs = [resource.getrlimit(number) for number in range(LIMITS)]
-    return tuple(value if value >= 0 else _UNLIMITED for pair in pairs for value in pair)
-
-
-def _take_limits(request: Request, own: tuple[int, ...]) -> None:
-    try:
-        if request.limits != own:
-            for number in range(LIMITS):
-                soft, hard = (-1 if value == _UNLIMITED else value for value in request.limits[2 * number :][:2])
-                if resource.getrlimit(number) != (soft, hard):
-                    resource.setrlimit(number, (soft, hard))
-        if os.getpriority(os.PRIO_PROCESS, 0) != request.nice:
-            os.setpriority(os.PRIO_PROCESS, 0, request.nice)
-    except (ValueError, OSError) as error:
-        raise Unsuitable("limits that cannot be had here") from error
-
-
-def _take_over(request: Request, descriptors: Descriptors) -> Context:
-    """Become what the launcher is. Nothing of this can fail halfway in a way that the command would not have met."""
-    os.setpgid(0, 0)
-    terminal.set_launcher(request.pid)
-    for number, descriptor in enumerate(descriptors.streams):
-        if descriptor >= 0:
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        else:
-            os.close(number)
-    os.umask(request.umask)
-    _take_environment(request.environ)
-    time.tzset()
-    sys.argv = [os.fsdecode(word) for word in request.argv]
-    sys.stdin, sys.stdout, sys.stderr = _streams(descriptors.streams)
-    _take_signals(request.ignored, request.blocked)
-    environ = os.environ
-    try:
-        cwd = os.getcwd()
-    except OSError:
-        cwd = environ.get("PWD", "/")
-    program = os.path.basename(sys.argv[0])
-    return Context(program, environ, cwd, sys.stdin, sys.stdout, sys.stderr, request.pid)
-
-
-def _take_environment(entries: list[bytes]) -> None:
-    environ = os.environb
-    for name in list(environ):
-        del environ[name]
-    for entry in entries:
-        name, equals, value = entry.partition(b"=")
-        # As Python does at its start: the first of several counts, and what has no name is nothing.
-        if equals and name and name not in environ:
-            environ[name] = value
-
-
-def _take_signals(ignored: int, blocked: int) -> None:
-    signal.set_wakeup_fd(-1)
-    for default in _DEFAULT:
-        signal.signal(default, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if ignored:
-        for number in range(1, 32):
-            if ignored >> number - 1 & 1:
-                signal.signal(number, signal.SIG_IGN)
-    if blocked:
-        signal.pthread_sigmask(signal.SIG_SETMASK, {number for number in range(1, 32) if blocked >> number - 1 & 1})
-
-
-def _streams(passed: tuple[int, ...]) -> tuple[TextIO, TextIO, TextIO]:
-    """Standard streams as Python makes them (-1: closed), and `entry.run` leaves them."""
-    names: list[int | str] = [number if descriptor >= 0 else os.devnull for number, descriptor in enumerate(passed)]
-    stdin: TextIO
-    if names[0] == 0 and os.isatty(0):
-        raw = io.BufferedReader(terminal.TerminalInput())
-        stdin = io.TextIOWrapper(raw, "utf-8", "surrogateescape")
-    else:
-        stdin = _open(names[0], "r", -1)
-    return stdin, _open(names[1], "w", -1), _open(names[2], "w", 1)
-
-
-def _open(name: int | str, mode: Literal["r", "w"], buffering: int) -> TextIO:
-    return open(  # lives as long as the process
-        name, mode, buffering, encoding="utf-8", errors="surrogateescape", closefd=not isinstance(name, int)
-    )
+    surroundings.hold_signals()

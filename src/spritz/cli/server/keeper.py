@@ -1,7 +1,7 @@
 """The server's parent: it keeps spare children, hears how they end, and knows when to end itself.
 
-It never reads what a launcher sends. A launcher that goes away takes its command with it, as if that had been killed;
-a command that stops or is killed is told to its launcher.
+It never reads what a launcher sends. A command that stops or is killed is told to its launcher. (That a launcher which
+goes away takes its command with it is seen to by the kernel: `child._die_with`.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 import time
 from socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET, socket, socketpair
 
-from spritz.cli.server import child, reply
+from spritz.cli.server import child, reply, surroundings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from spritz.cli.entry import Main
     from spritz.cli.server.sources import Sources
 
+#: Idle children that there are always to be.
 SPARES = 2
 #: Without a call for so long it ends.
 IDLE_SECONDS = 900.0
 _LOOK_SECONDS = 30.0
 _SHOW_SECONDS = 1.0
-_REST_MS = 10.0
+#: How long there may be fewer spares, and none at all: calls are short, and their children serve again.
+_FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
+#: How long there may be more.
+_MANY_SECONDS = 5.0
 _CMSG_CLOEXEC = 0x40000000
 #: Spares that end unused, one after the other, before something is taken to be wrong.
 _UNUSED_MAX = 5
@@ -56,15 +60,20 @@ class Keeper:
         self._idle_seconds = idle_seconds
         self._control, self._childrens_control = socketpair(AF_UNIX, SOCK_SEQPACKET)
         self._lifeline, self._held = os.pipe2(os.O_CLOEXEC)
+        self._surplus, self._surplus_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        #: idle children, and those of earlier calls
         self._spares: set[int] = set()
+        #: of children at work, to tell their launchers how they stop and end
         self._connections: dict[int, socket] = {}
-        self._children: dict[int, int] = {}  # by descriptor of its connection
         self._poll = select.poll()
         self._retired = False
         self._unused = 0
         self._shown_at = 0.0
-        self._limits = child.own_limits()
+        self._called_at = 0.0
+        #: since when there have been other than SPARES of them
+        self._few_since = self._many_since = 0.0
+        self._limits = surroundings.own_limits()
 
     def run(self) -> None:
         """Until it is idle, told to end, or out of date; then until the last command has ended."""
@@ -77,27 +86,53 @@ class Keeper:
             self._poll.register(descriptor, select.POLLIN)
         if self._sources.descriptor >= 0:
             self._poll.register(self._sources.descriptor, select.POLLIN)
-        last_call = time.monotonic()
-        self._fork_spares()
-        while not self._retired or self._children or self._spares:
-            resting = self._spares and len(self._spares) < SPARES
-            events = self._poll.poll(_REST_MS if resting else _LOOK_SECONDS * 1000)
-            self._show_life()
+        self._called_at = time.monotonic()
+        self._fork_spares(SPARES)
+        while not self._retired or self._connections or self._spares:
+            events = self._poll.poll(self._patience() * 1000)
+            now = time.monotonic()
+            self._show_life(now)
             for descriptor, _ in events:
                 self._ready(descriptor)
-            if self._children:
-                last_call = time.monotonic()
+            if self._connections:
+                self._called_at = now
             if not events and not self._is_current():
                 self._retire()
-            if time.monotonic() - last_call > self._idle_seconds:
+            if now - self._called_at > self._idle_seconds:
                 self._retire()
-            # Not while the call that took one is at work: it needs the processors, and another spare is there.
-            if not events or not self._spares:
-                self._fork_spares()
+            self._regulate(now)
 
-    def _show_life(self) -> None:
+    def _patience(self) -> float:
+        """Seconds until something is to be done although nothing happens."""
+        if self._retired or len(self._spares) == SPARES:
+            return _LOOK_SECONDS
+        if len(self._spares) > SPARES:
+            return _MANY_SECONDS
+        return _FEW_SECONDS if self._spares else _NONE_SECONDS
+
+    def _regulate(self, now: float) -> None:
+        """As many idle children as there are to be.
+
+        None is forked the moment that one gets a call: the call needs the processors, and is over in a moment.
+        """
+        missing = SPARES - len(self._spares)
+        if missing <= 0:
+            self._few_since = 0.0
+        elif not self._few_since:
+            self._few_since = now
+        elif now - self._few_since >= (_FEW_SECONDS if self._spares else _NONE_SECONDS):
+            self._few_since = now
+            self._fork_spares(1)
+        if missing >= 0:
+            self._many_since = 0.0
+        elif not self._many_since:
+            self._many_since = now
+        elif now - self._many_since >= _MANY_SECONDS:
+            self._many_since = now
+            os.write(self._surplus_end, b"-")
+
+    def _show_life(self, now: float) -> None:
         """The launcher takes a server for stuck whose lock was not touched for long (STUCK_SECONDS in direct.c)."""
-        now = time.monotonic()
         if not self._retired and now - self._shown_at > _SHOW_SECONDS:
             self._shown_at = now
             os.utime(self._lock)
@@ -116,18 +151,13 @@ class Keeper:
             self._retire()
         elif not self._retired and descriptor == self._listener.fileno():
             self._turn_away()
-        elif descriptor in self._children:
-            # The launcher has gone: what it stood for is killed, or has ended anyhow.
-            self._poll.unregister(descriptor)
-            try:
-                os.kill(self._children[descriptor], signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     # -- children
 
-    def _fork_spares(self) -> None:
-        while not self._retired and len(self._spares) < SPARES:
+    def _fork_spares(self, count: int) -> None:
+        if self._retired:
+            return
+        for _ in range(count):
             try:
                 pid = os.fork()
             except OSError:
@@ -135,60 +165,57 @@ class Keeper:
             if not pid:
                 self._be_child()
             self._spares.add(pid)
-        # Without any spare, calls are sent away rather than left waiting.
-        if not self._retired:
-            if self._spares:
-                self._forget(self._listener.fileno())
-            else:
-                self._poll.register(self._listener.fileno(), select.POLLIN)
+        # Without any child, calls are sent away rather than left waiting.
+        if self._spares or self._connections:
+            self._forget(self._listener.fileno())
+        else:
+            self._poll.register(self._listener.fileno(), select.POLLIN)
 
     def _be_child(self) -> None:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.close(self._held)
+            os.close(self._surplus_end)
             self._control.close()
             for connection in self._connections.values():
                 connection.close()
-            inherited = [self._lock, self._wake, self._woken]
-            if self._sources.descriptor >= 0:
-                inherited.append(self._sources.descriptor)
-            post = child.Post(
-                self._listener,
-                self._childrens_control,
-                self._lifeline,
-                self._sources,
-                self._commands,
-                system=self._system,
-                inherited=tuple(inherited),
-                limits=self._limits,
+            child.run(
+                child.Post(
+                    self._listener,
+                    self._childrens_control,
+                    self._lifeline,
+                    self._surplus,
+                    self._sources,
+                    self._commands,
+                    system=self._system,
+                    inherited=(self._lock, self._wake, self._woken),
+                    limits=self._limits,
+                )
             )
-            child.run(post)
         finally:
             os._exit(1)
 
     def _hear(self) -> None:
-        """Spares that have got a call, each with its connection."""
+        """What children say: that they have got a call, with its connection; that it is over."""
         while True:
             try:
                 message, control, _, _ = self._control.recvmsg(16, 64, _CMSG_CLOEXEC)
             except BlockingIOError:
                 return
-            descriptors = [
-                struct.unpack("i", content[:4])[0]
-                for level, kind, content in control
-                if level == SOL_SOCKET and kind == SCM_RIGHTS
-            ]
             pid = int.from_bytes(message[1:5], "little")
+            self._drop(pid)
+            if message[:1] == child.FREE:
+                self._spares.add(pid)
+                continue
             if message[:1] == child.STALE:
                 self._retire()
             self._unused = 0
-            if descriptors:
-                connection = socket(AF_UNIX, SOCK_STREAM, fileno=descriptors[0])
-                self._connections[pid] = connection
-                self._children[connection.fileno()] = pid
-                self._spares.discard(pid)
-                self._poll.register(connection.fileno(), select.POLLRDHUP)
+            self._called_at = time.monotonic()
+            self._spares.discard(pid)
+            for level, kind, content in control:
+                if level == SOL_SOCKET and kind == SCM_RIGHTS:
+                    self._connections[pid] = socket(AF_UNIX, SOCK_STREAM, fileno=struct.unpack("i", content[:4])[0])
 
     def _reap(self) -> None:
         while True:
@@ -205,16 +232,13 @@ class Keeper:
                 continue
             if pid in self._spares:
                 self._spares.discard(pid)
-                self._unused += 1
+                # One that was too many, or has served enough, ends well.
+                self._unused += status != 0
                 if self._unused > _UNUSED_MAX:
                     self._retire()
             if os.WIFSIGNALED(status):
                 self._tell(pid, reply.KILLED, os.WTERMSIG(status))
-            connection = self._connections.pop(pid, None)
-            if connection is not None:
-                self._forget(connection.fileno())
-                del self._children[connection.fileno()]
-                connection.close()
+            self._drop(pid)
 
     def _tell(self, pid: int, kind: bytes, value: int) -> None:
         connection = self._connections.get(pid)
@@ -223,6 +247,11 @@ class Keeper:
                 connection.send(reply.encode(kind, value))
             except OSError:
                 pass  # the launcher has gone
+
+    def _drop(self, pid: int) -> None:
+        connection = self._connections.pop(pid, None)
+        if connection is not None:
+            connection.close()
 
     def _forget(self, descriptor: int) -> None:
         try:

@@ -31,6 +31,11 @@ class Sources:
         if self._editable:
             self.descriptor = _watch(self._directories())
 
+    def close(self) -> None:
+        """Hold nothing any more."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
     def _directories(self) -> list[str]:
         return [path for path, _, _ in os.walk(self._root) if not path.endswith("__pycache__")]
 

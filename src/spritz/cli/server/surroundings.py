@@ -1,0 +1,185 @@
+"""What a process has around it: taken over from a launcher's request, and put back for the next one.
+
+Source: environ(7), signal(7), getrlimit(2), credentials(7).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import signal
+import struct
+import sys
+import time
+from socket import SO_PEERCRED, SOL_SOCKET
+
+from spritz.cli.server import terminal
+from spritz.cli.server.request import LIMITS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from socket import socket
+    from typing import Literal, TextIO
+
+    from spritz.cli.server.request import Descriptors, Request
+
+_SO_PEERGROUPS = 59
+#: RLIM_INFINITY, which Python has as -1
+_UNLIMITED = (1 << 64) - 1
+_CREDENTIALS = struct.Struct("iII")
+_DEFAULT = (
+    signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
+)  # fmt: skip
+#: Those that a launcher passes on. A child that is not at work blocks them.
+FORWARDED = frozenset(
+    (
+        signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH,
+        signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
+    )
+)  # fmt: skip
+
+
+class Unsuitable(Exception):
+    """The child cannot become what the caller is."""
+
+
+def become_user(connection: socket, *, system: bool) -> None:
+    """Who calls, by the kernel's word: one of several users of root's server, or the user that this server is.
+
+    Raises Unsuitable.
+    """
+    _, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
+    # Python takes no more than this: whoever is in more than 256 groups is not served.
+    packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
+    groups = list(memoryview(packed).cast("I"))
+    if system:
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    elif (uid, gid, {gid, *groups}) != (os.geteuid(), os.getegid(), {os.getegid(), *os.getgroups()}):
+        raise Unsuitable("another user, or other groups")
+
+
+def own_limits() -> tuple[int, ...]:
+    """Soft and hard limits of this process, as a request has them."""
+    pairs = [resource.getrlimit(number) for number in range(LIMITS)]
+    return tuple(value if value >= 0 else _UNLIMITED for pair in pairs for value in pair)
+
+
+def has_other_limits(request: Request, own: tuple[int, ...]) -> bool:
+    """Whether the request's limits or nice value are not this process's."""
+    return request.limits != own or request.nice != os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def take_limits(request: Request) -> None:
+    """Set them, for the rest of this process's life: what was lowered cannot be raised. Raises Unsuitable."""
+    try:
+        for number in range(LIMITS):
+            soft, hard = (-1 if value == _UNLIMITED else value for value in request.limits[2 * number :][:2])
+            if resource.getrlimit(number) != (soft, hard):
+                resource.setrlimit(number, (soft, hard))
+        if os.getpriority(os.PRIO_PROCESS, 0) != request.nice:
+            os.setpriority(os.PRIO_PROCESS, 0, request.nice)
+    except (ValueError, OSError) as error:
+        raise Unsuitable("limits that cannot be had here") from error
+
+
+def take_over(request: Request, descriptors: Descriptors) -> None:
+    """Streams, umask, environment, arguments and ignored signals."""
+    terminal.set_launcher(request.pid)
+    for number, descriptor in enumerate(descriptors.streams):
+        if descriptor >= 0:
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        else:
+            os.close(number)
+    os.umask(request.umask)
+    take_environment(request.environ)
+    sys.argv = [os.fsdecode(word) for word in request.argv]
+    sys.stdin, sys.stdout, sys.stderr = streams(descriptors.streams)
+    for number in _numbers(request.ignored):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def put_back(request: Request, null: int) -> None:
+    """Hold nothing of the caller's any longer: `null` in place of its streams, and no directory of its own in use."""
+    terminal.set_launcher(0)
+    for number in range(3):
+        os.dup2(null, number)
+    # What an interrupted command had not written yet goes nowhere, rather than to the next caller.
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        try:
+            stream.close()
+        except (OSError, ValueError):
+            pass
+    os.chdir("/")
+    os.umask(0o077)
+    for number in _numbers(request.ignored):
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+        elif number != signal.SIGPIPE:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def take_environment(entries: list[bytes]) -> None:
+    """These, and no other variables."""
+    wanted: dict[bytes, bytes] = {}
+    for entry in entries:
+        name, equals, value = entry.partition(b"=")
+        # As Python does at its start: the first of several counts, and what has no name is nothing.
+        if equals and name and name not in wanted:
+            wanted[name] = value
+    environ = os.environb
+    # To copy it by its own methods takes longer than many a command.
+    present: dict[bytes, bytes] = getattr(environ, "_data", None) or dict(environ)
+    if present == wanted:
+        return
+    # Each assignment is a call of setenv(3); from one call to the next little changes.
+    for name in present.keys() - wanted.keys():
+        del environ[name]
+    for name, value in wanted.items():
+        if present.get(name) != value:
+            environ[name] = value
+    time.tzset()
+
+
+def take_signals() -> None:
+    """As a new process of Python's has them."""
+    signal.set_wakeup_fd(-1)
+    for default in _DEFAULT:
+        signal.signal(default, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def release_signals(request: Request) -> None:
+    """Only those are blocked that the caller blocks."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, _numbers(request.blocked))
+
+
+def hold_signals() -> None:
+    """No signal that a launcher passes on is to meet a child that is not at work."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, FORWARDED)
+
+
+def _numbers(bits: int) -> list[int]:
+    """The signals of a request's mask: bit n-1 is signal n."""
+    return [number for number in range(1, 32) if bits >> number - 1 & 1] if bits else []
+
+
+def streams(passed: tuple[int, ...]) -> tuple[TextIO, TextIO, TextIO]:
+    """Standard streams as Python makes them (-1: closed), and `entry.run` leaves them."""
+    names: list[int | str] = [number if descriptor >= 0 else os.devnull for number, descriptor in enumerate(passed)]
+    stdin: TextIO
+    if names[0] == 0 and os.isatty(0):
+        raw = io.BufferedReader(terminal.TerminalInput())
+        stdin = io.TextIOWrapper(raw, "utf-8", "surrogateescape")
+    else:
+        stdin = _open(names[0], "r", -1)
+    return stdin, _open(names[1], "w", -1), _open(names[2], "w", 1)
+
+
+def _open(name: int | str, mode: Literal["r", "w"], buffering: int) -> TextIO:
+    return open(  # lives as long as the process
+        name, mode, buffering, encoding="utf-8", errors="surrogateescape", closefd=not isinstance(name, int)
+    )
