@@ -9,7 +9,8 @@ import msgspec.msgpack
 
 from spritz.model.reports import StepFinished
 
-_PREFIX_BYTES = 4
+#: Of the length in front of every message.
+PREFIX_BYTES = 4
 #: Nothing that belongs here is longer.
 _MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -86,7 +87,21 @@ _reports = msgspec.msgpack.Decoder(Report)
 def encode(message: Order | Report) -> bytes:
     """The message with its length in front."""
     body = _encode(message)
-    return len(body).to_bytes(_PREFIX_BYTES, "big") + body
+    return len(body).to_bytes(PREFIX_BYTES, "big") + body
+
+
+def body_bytes(prefix: bytes) -> int:
+    """How many bytes follow the `PREFIX_BYTES` in front of a message. Raises ValueError for an impossible number."""
+    size = int.from_bytes(prefix, "big")
+    if size > _MESSAGE_BYTES_MAX:
+        raise ValueError(f"impossible message of {size} bytes")
+    return size
+
+
+def decode_order(body: bytes) -> Order:
+    """The order that these bytes are. Raises ValueError for what is none."""
+    order: Order = _orders.decode(body)
+    return order
 
 
 class _Splitter:
@@ -99,13 +114,13 @@ class _Splitter:
         buffer = self._buffer
         buffer += data
         found: list[bytes] = []
-        while len(buffer) >= _PREFIX_BYTES:
-            end = _PREFIX_BYTES + int.from_bytes(buffer[:_PREFIX_BYTES], "big")
+        while len(buffer) >= PREFIX_BYTES:
+            end = PREFIX_BYTES + int.from_bytes(buffer[:PREFIX_BYTES], "big")
             if end > _MESSAGE_BYTES_MAX:
                 raise ValueError(f"impossible message of {end} bytes")
             if len(buffer) < end:
                 break
-            found.append(bytes(buffer[_PREFIX_BYTES:end]))
+            found.append(bytes(buffer[PREFIX_BYTES:end]))
             del buffer[:end]
         return found
 

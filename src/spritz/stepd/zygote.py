@@ -109,13 +109,23 @@ def _memory_group(known: spec.SupervisorSpec, groups: dict[str, MemoryGroup]) ->
 def _next_directory(connection: socket.socket) -> str:
     """Say that we are idle; the next step, or "" if the daemon has none for us."""
     connection.settimeout(IDLE_SECONDS)
-    decoder = control.OrderDecoder()
     try:
         connection.sendall(control.encode(control.Idle()))
-        while data := connection.recv(65536):
-            for order in decoder.feed(data):
-                if isinstance(order, control.Begin):
-                    return order.directory
+        while body := _receive(connection, control.body_bytes(_receive(connection, control.PREFIX_BYTES))):
+            order = control.decode_order(body)
+            if isinstance(order, control.Begin):
+                return order.directory
     except OSError:
         pass  # the daemon is gone, or idle itself
     return ""
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    """So many bytes and not one more: what follows, perhaps the order to end the step, is for the step's own link."""
+    found = b""
+    while len(found) < size:
+        data = connection.recv(size - len(found))
+        if not data:
+            return b""
+        found += data
+    return found
