@@ -145,7 +145,8 @@ def test_devices_stay_denied_while_slurmd_is_away_and_groups_go_with_the_job(con
     assert confined.output(job).splitlines() == ["open 0", "0"]
     assert lines(confined, job_with(confined, 0b10)) == ["open 1", "0"], "confined by the daemon that came back"
     confined.terminate(job)
-    left = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if "devices" in line]
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    left = [line.split()[4] for line in mounts if "devices" in line or " - cgroup2 " in line]
     assert left
     wait_until(lambda: not any(Path(f"{where}{group}").exists() for where in left), "the group is removed")
 

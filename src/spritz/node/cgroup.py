@@ -9,7 +9,9 @@ import contextlib
 import errno
 import os
 import time
+from collections.abc import Iterator
 
+from spritz.stepd import devicefilter
 from spritz.stepd.account import group_name
 from spritz.stepd.confine import inherit_cpuset
 
@@ -34,22 +36,33 @@ def prepare_memory(name: str, *, root: str = "") -> str:
 
 
 def prepare_devices(name: str, *, root: str = "") -> str:
-    """As `prepare_memory`, of the controller `devices`. Version 2 has none: it wants a program in the kernel (eBPF).
+    """As `prepare_memory`, of the controller `devices`; version 2 has none, and a program in the kernel does its work.
 
     A group that has a list of what it may open, and not of what it may not, cannot be kept from more: that is "" too.
     """
     parent = _parent("devices", root)
-    directory = f"{parent}/{name}"
     try:
-        with open(f"{parent}/devices.list") as file:
-            if not parent or file.read().split() != ["a", "*:*", "rwm"]:
+        if parent:
+            with open(f"{parent}/devices.list") as file:
+                if file.read().split() != ["a", "*:*", "rwm"]:
+                    return ""
+        else:
+            parent = _unified(root)
+            if not parent:
                 return ""
+        directory = f"{parent}/{name}"
         os.makedirs(directory, exist_ok=True)
         probe = f"{directory}/probe_{os.getpid()}"
         os.mkdir(probe)
-        os.rmdir(probe)
     except OSError:
         return ""
+    try:
+        if not os.path.exists(f"{probe}/devices.deny"):
+            os.close(devicefilter.attach(probe, ()))
+    except OSError:
+        return ""
+    finally:
+        os.rmdir(probe)
     return directory
 
 
@@ -76,24 +89,42 @@ def prepare_cores(name: str, *, root: str = "") -> str:
 def _parent(controller: str, root: str) -> str:
     """Where groups of ours may go: beside our own processes in version 1, which allows that; else below the root."""
     try:
-        with open(f"{root}/proc/self/mountinfo") as file:
-            mounts = file.read().splitlines()
         with open(f"{root}/proc/self/cgroup") as file:
             places = dict(line.split(":", 2)[1:] for line in file.read().splitlines())
     except (OSError, ValueError):
         return ""
-    for line in mounts:
-        fields, _, kind = line.partition(" - ")
-        type_name, _, options = kind.partition(" ")
-        where = fields.split()[4]
-        if type_name == "cgroup" and controller in options.split()[-1].split(","):
-            return where + places.get(controller, "/").rstrip("/")
+    for where, type_name, options in _mounts(root):
+        if type_name == "cgroup" and controller in options:
+            # One that mounts several controllers names them all together.
+            key = next((key for key in places if controller in key.split(",")), "")
+            return where + places.get(key, "/").rstrip("/")
         if type_name == "cgroup2" and _has(controller, where):
             # A group with processes cannot have groups with controllers below it; only the root is exempt.
             with contextlib.suppress(OSError):
                 _write(f"{where}/cgroup.subtree_control", f"+{controller}")
             return where
     return ""
+
+
+def _unified(root: str) -> str:
+    """Where version 2 is mounted, and version 1 nowhere beside it; "" for nowhere."""
+    found = list(_mounts(root))
+    if any(type_name == "cgroup" and "devices" in options for _, type_name, options in found):
+        return ""
+    return next((where for where, type_name, _ in found if type_name == "cgroup2"), "")
+
+
+def _mounts(root: str) -> Iterator[tuple[str, str, list[str]]]:
+    """(directory, type, options) of every file system that is mounted here."""
+    try:
+        with open(f"{root}/proc/self/mountinfo") as file:
+            lines = file.read().splitlines()
+    except (OSError, ValueError):
+        return
+    for line in lines:
+        fields, _, kind = line.partition(" - ")
+        type_name, _, options = kind.partition(" ")
+        yield fields.split()[4], type_name, options.split()[-1].split(",")
 
 
 def _has(controller: str, where: str) -> bool:

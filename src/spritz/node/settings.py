@@ -211,7 +211,7 @@ def holds(config: LoadedConfig, key: str) -> bool:
 
 def _unheld(config: LoadedConfig, nodes: list[NodeConfig], devices: str, cores: str) -> Iterator[tuple[str, str]]:
     if config.cgroup.flag("ConstrainDevices") and not devices:
-        takes = "it takes TaskPlugin=task/cgroup and a devices hierarchy (cgroup v1) to write to"
+        takes = "it takes TaskPlugin=task/cgroup, and a devices hierarchy (cgroup v1) or eBPF (v2)"
         yield "ConstrainDevices", f"devices are not confined: {takes}"
     open_to_all = [node.name for node in nodes if any(g.name == "gpu" and not g.files for g in node.capacity.gres)]
     if devices and open_to_all:

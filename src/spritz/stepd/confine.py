@@ -2,7 +2,8 @@
 
 The supervisor is in the groups itself, as in that of memory, so that tasks are born there; it opens none of the files
 that are denied. Only devices that gres.conf names are ever denied.
-Sources: cgroup.conf(5) ConstrainDevices, ConstrainCores; cgroups(7), cpuset(7), the kernel's v1 `devices` controller.
+Sources: cgroup.conf(5) ConstrainDevices, ConstrainCores; cgroups(7), cpuset(7), the kernel's v1 `devices` controller,
+`devicefilter` for version 2.
 """
 
 from __future__ import annotations
@@ -50,14 +51,24 @@ class Confinement:
 
 
 class DeviceGroup:
-    """A group of the v1 controller `devices`. Raises OSError if it cannot be made."""
+    """A group of the v1 controller `devices`, or of version 2 with a program. Raises OSError if it cannot be made."""
 
     def __init__(self, parent: str) -> None:
         self.path = _join(parent, prepare=_allow_all)
         self._denied: set[str] = set()
+        self._listed = os.path.exists(f"{self.path}/devices.deny")
+        self._program = -1
 
     def deny(self, wanted: set[str]) -> None:
         """Keep exactly these devices (`c 195:0`) from its processes. Raises OSError."""
+        if wanted == self._denied:
+            return
+        if not self._listed:
+            from spritz.stepd.devicefilter import attach
+
+            self._program = attach(self.path, wanted, self._program)
+            self._denied = set(wanted)
+            return
         for device in sorted(wanted - self._denied):
             _write(f"{self.path}/devices.deny", f"{device} rwm")
             self._denied.add(device)
@@ -89,11 +100,10 @@ def inherit_cpuset(path: str) -> None:
 
     Raises OSError.
     """
+    # Nor can what has processes be emptied again in version 2: what is above is named there too.
+    suffix = ".effective" if os.path.exists(f"{path}/cgroup.controllers") else ""
     for name in ("cpuset.cpus", "cpuset.mems"):
-        if os.path.exists(f"{path}/cgroup.controllers"):
-            _write(f"{path}/{name}", "\n")
-            continue
-        with open(f"{os.path.dirname(path)}/{name}") as file:
+        with open(f"{os.path.dirname(path)}/{name}{suffix}") as file:
             _write(f"{path}/{name}", file.read().strip())
 
 
@@ -113,7 +123,8 @@ def device_numbers(paths: tuple[str, ...]) -> set[str]:
 
 def _allow_all(path: str) -> None:
     """What has not been denied above is allowed."""
-    _write(f"{path}/devices.allow", "a")
+    if os.path.exists(f"{path}/devices.allow"):
+        _write(f"{path}/devices.allow", "a")
 
 
 def _join(parent: str, prepare: Callable[[str], None] = lambda _: None) -> str:
