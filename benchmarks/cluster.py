@@ -149,10 +149,11 @@ class Cluster:
                 raise BenchmarkError(f"{self.name}: waited {seconds:g} s for {what}; {self._last_words()}")
             time.sleep(pause)
 
-    def submit_held(self, count: int, script: str = "#!/bin/sh\ntrue\n") -> list[str]:
-        """Submit `count` separate held jobs, from two shells at once, and return their ids."""
+    def submit(self, count: int, script: str = "#!/bin/sh\ntrue\n", *, held: bool) -> list[str]:
+        """Submit `count` separate jobs (held ones), from two shells at once, and return their ids."""
         (self.directory / "noop.sh").write_text(script, encoding="utf-8")
-        loop = 'for i in $(seq "$1"); do sbatch --parsable -H -o /dev/null -n1 noop.sh || exit 1; done'
+        hold = "-H " if held else ""
+        loop = f'for i in $(seq "$1"); do sbatch --parsable {hold}-o /dev/null -n1 noop.sh || exit 1; done'
         halves = [count // 2, count - count // 2]
         running = [
             subprocess.Popen(

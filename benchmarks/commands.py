@@ -68,7 +68,7 @@ class System:
         """Have so many pending jobs, in all."""
         have = self.cluster.run("squeue", "-h", "-o", "%i").split()
         if len(have) < count:
-            have += self.cluster.submit_held(count - len(have))
+            have += self.cluster.submit(count - len(have), held=True)
         self.job = have[0]
 
     def clear(self) -> None:

@@ -15,7 +15,7 @@ JOBS = 10_000
 def measure(cluster: Cluster) -> dict[str, float]:
     """Separate held jobs; the controller is stopped and started again, and asked until it answers."""
     began = time.monotonic()
-    cluster.submit_held(JOBS)
+    cluster.submit(JOBS, held=True)
     submitted = (time.monotonic() - began) * 1000 / JOBS
     megabytes = sum(_rss_kilobytes(pid) for pid in cluster.controller_pids()) / 1024
     began = time.monotonic()

@@ -13,7 +13,7 @@ JOBS = 200
 
 def measure(cluster: Cluster) -> dict[str, float]:
     """Separate jobs and one array, both submitted held and released at once."""
-    ids = cluster.submit_held(JOBS)
+    ids = cluster.submit(JOBS, held=True)
     began = time.monotonic()
     cluster.run("scontrol", "release", ",".join(ids))
     separate = JOBS / _until_done(cluster, began)

@@ -19,7 +19,7 @@ from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling.backfill import spares
 from spritz.scheduling.limits import Limits
-from spritz.scheduling.notes import Notes
+from spritz.scheduling.notes import PRIORITY, Notes
 from spritz.scheduling.placement.place import could_serve, holders_of, place
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.preemption import Preemptor
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 #: When more nodes than these were freed, arrays say sooner which requests that helps.
 FEW_NODES = 8
-
-BLOCKED = Verdict(Reason.PRIORITY)
 
 #: an allocation, and the time limit in minutes that goes with it (None: the request's)
 Found = tuple["Allocation", int | None]
@@ -134,7 +132,7 @@ class _Cycle:
                 entry[2]
                 or failure is None
                 or failure.version is not None
-                or shape.verdict != BLOCKED
+                or shape.verdict != PRIORITY
                 or shape.stuck is None
                 or shape.stuck[0] != up_version
                 or shape.request.line not in self._headed
@@ -391,7 +389,7 @@ class _Cycle:
         if stuck is not None:
             self.notes.shape(shape, stuck)
             return False
-        self.notes.shape(shape, BLOCKED)
+        self.notes.shape(shape, PRIORITY)
         reserved = reserved_verdict(self.snapshot, self.table, request)
         if reserved is not None:
             self.notes.shape(shape, reserved)

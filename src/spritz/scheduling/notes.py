@@ -1,7 +1,8 @@
 """Reasons found in one cycle, and which of them are news.
 
-Jobs behind a blocked one all say Priority, and once they do nothing more is said of them: only `Queue.unsettled`, the
-blocked jobs themselves and requests whose verdict has changed are looked at, so a long queue costs nothing here.
+Jobs of one request all wait for the same, mostly Priority, and once they say so nothing more is said of them: only
+`Queue.unsettled`, the blocked jobs themselves and requests whose verdict has changed are looked at, so a long queue
+costs nothing here.
 
 Source: squeue(1) JOB REASON CODES.
 """
@@ -17,6 +18,8 @@ from spritz.scheduling.records import Verdict
 if TYPE_CHECKING:
     from spritz.scheduling.records import JobRecord, Shape
     from spritz.scheduling.snapshot import Snapshot
+
+PRIORITY = Verdict(Reason.PRIORITY)
 
 
 class Notes:
@@ -61,11 +64,13 @@ class Notes:
         records = dict(self._snapshot.queue.unsettled)
         records.update((job_id, record) for job_id, (record, _verdict) in self._jobs.items())
         for shape, verdict in self._shapes.values():
-            if shape.verdict != verdict:
+            before = shape.verdict
+            if before != verdict:
                 shape.verdict = verdict
-                if verdict.reason is not Reason.PRIORITY:
+                if verdict != PRIORITY or (before is not None and before != PRIORITY):
                     records.update((record.id, record) for record in shape.jobs.values())
         notes = []
+        settle = self._snapshot.queue.note
         for job_id in sorted(records):
             record = records[job_id]
             verdict_now = self._verdict(record, complete)
@@ -73,6 +78,8 @@ class Notes:
                 note = self._note(record, verdict_now)
                 if note is not None:
                     notes.append(note)
+                else:
+                    settle(record)
         return tuple(notes)
 
     def _verdict(self, record: JobRecord, complete: bool) -> Verdict | None:
@@ -84,7 +91,7 @@ class Notes:
             found = self._shapes.get(shape.order)
             if found is not None:
                 return found[1]
-        return Verdict(Reason.PRIORITY) if complete else None
+        return PRIORITY if complete else None
 
     def _note(self, record: JobRecord, verdict: Verdict) -> PendingNote | None:
         start_at = 0.0

@@ -256,8 +256,8 @@ class Shape:
 class Queue:
     """All jobs that could start if there were room.
 
-    `unsettled`: those whose reason is not Priority, and so may need another: new ones, the first of each partition, and
-    special cases.
+    `unsettled`: those whose reason is neither Priority nor what was last said of all jobs of their requests, and so may
+    need another: new ones, the first of each partition, and special cases.
     """
 
     __slots__ = ("_made", "count", "shapes", "shrunk", "unsettled")
@@ -299,8 +299,8 @@ class Queue:
         self.unsettled.pop(record.id, None)
 
     def note(self, record: JobRecord) -> None:
-        """The job's reason changed."""
-        if record.reason is Reason.PRIORITY:
+        """The job's reason, or what is said of its requests, has changed."""
+        if record.reason is Reason.PRIORITY or _says_the_same(record):
             self.unsettled.pop(record.id, None)
         elif record.entries:
             self.unsettled[record.id] = record
@@ -309,3 +309,16 @@ class Queue:
         """Let every shape be tested again."""
         for shape in self.shapes.values():
             shape.failure = None
+
+
+def _says_the_same(record: JobRecord) -> bool:
+    """Does the job wait for what all its requests wait for?"""
+    reason, detail = record.reason, record.reason_detail
+    return (
+        bool(record.entries)
+        and not record.expected_start_at
+        and all(
+            shape.verdict is not None and shape.verdict.reason is reason and shape.verdict.detail == detail
+            for _key, shape in record.entries
+        )
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.scheduling.site import Site, gpus, node, spec
+from spritz.model.reasons import Reason
+from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 QUICK = 64
 
@@ -68,3 +69,17 @@ def test_a_freed_node_is_no_reason_to_look_at_what_it_cannot_hold() -> None:
     assert plan.visited <= 3
     site.end(big)
     assert len(site.plan(QUICK).starts) == 2
+
+
+def test_jobs_that_all_wait_for_the_same_are_not_looked_at_one_by_one() -> None:
+    nodes = [node("n1", 4)]
+    site = Site(nodes, [partition("p", nodes, default=True, max_time_minutes=5)])
+    jobs = [site.submit(spec(1, time_limit_minutes=10)) for _ in range(50)]
+    site.cycle()
+    site.cycle()
+    assert site.jobs[jobs[0]].reason is site.jobs[jobs[-1]].reason is Reason.PARTITION_TIME_LIMIT
+    assert not site.projection.queue.unsettled
+    late = site.submit(spec(1, time_limit_minutes=10))
+    assert list(site.projection.snapshot(site.now).queue.unsettled) == [late]
+    site.cycle()
+    assert site.jobs[late].reason is Reason.PARTITION_TIME_LIMIT
