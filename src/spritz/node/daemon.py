@@ -289,12 +289,15 @@ class Daemon:
             if not interval:
                 await self._clock.sleep(60.0)
                 continue
-            busy = self._agent.busy_nodes
-            for name in self._settings.nodes:
-                if health.wants_check(hooks.health_states, busy=name in busy, first=first):
+            waits = health.pauses(
+                hooks.health_states, list(self._settings.nodes), list(self._settings.addresses), interval
+            )
+            for name, pause in waits:
+                await self._clock.sleep(pause)
+                if health.wants_check(hooks.health_states, busy=name in self._agent.busy_nodes, first=first):
                     await self._check_node(name)
             first = False
-            await self._clock.sleep(interval)
+            await self._clock.sleep(interval - sum(pause for _, pause in waits))
 
     async def _check_node(self, name: str) -> None:
         """The program drains the node itself where it finds fault; its failure to run is only logged, as in Slurm."""

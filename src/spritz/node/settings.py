@@ -168,6 +168,8 @@ def daemon_settings(
                 gres=node.capacity.gres,
                 memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
                 sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
+                memory_counted=_memory_counted(have.words("JobAcctGatherParams")),
+                gpu_accounting="DisableGPUAcct" not in have.words("JobAcctGatherParams"),
                 hosts_file=f"{spool}/{hosts.FILE}" if private_hosts else "",
                 limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),
             ),
@@ -239,6 +241,11 @@ def _sample_seconds(words: tuple[str, ...]) -> float:
         if (name.lower() == "task" and value.isdigit()) or (not equals and name.isdigit()):
             return float(value or name)
     return 30.0
+
+
+def _memory_counted(words: tuple[str, ...]) -> str:
+    """Source: slurm.conf(5) JobAcctGatherParams."""
+    return "pss" if "UsePss" in words else "private" if "NoShared" in words else "rss"
 
 
 def _programs(value: object) -> tuple[str, ...]:

@@ -32,8 +32,10 @@ class _TaskUse:
 class Account:
     """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`), task by task."""
 
-    def __init__(self, *, gpus: bool = False) -> None:
+    def __init__(self, *, gpus: bool = False, memory: str = "rss") -> None:
+        """`memory`: as `SupervisorSpec.memory_counted`."""
         self._gpus = Gpus() if gpus else None
+        self._memory = memory
         self._tasks: dict[int, _TaskUse] = {}
         #: orphans of tasks, and whatever else was reaped
         self._rest = _TaskUse()
@@ -43,7 +45,8 @@ class Account:
         use = self._rest if task_id is None else self._of(task_id)
         use.user += used.ru_utime
         use.system += used.ru_stime
-        use.rss = max(use.rss, used.ru_maxrss * 1024)
+        if self._memory == "rss" or not use.rss:  # what the kernel has counted has shared pages in it
+            use.rss = max(use.rss, used.ru_maxrss * 1024)
         use.read = max(use.read, used.ru_inblock * _BLOCK_BYTES)
         use.written = max(use.written, used.ru_oublock * _BLOCK_BYTES)
         use.pages += used.ru_majflt
@@ -78,6 +81,10 @@ class Account:
         private = resident = virtual = read = written = 0
         for pid in pids:
             own, rss, size = processes.memory_bytes(pid)
+            if self._memory == "private":
+                rss = own
+            elif self._memory == "pss":
+                rss = processes.proportional_bytes(pid) or rss
             private, resident, virtual = private + own, resident + rss, virtual + size
             taken, given = processes.disk_bytes(pid)
             read, written = read + taken, written + given

@@ -111,6 +111,16 @@ def memory_bytes(pid: int) -> tuple[int, int, int]:
     return (resident - shared) * _PAGE_BYTES, resident * _PAGE_BYTES, size * _PAGE_BYTES
 
 
+def proportional_bytes(pid: int) -> int:
+    """Resident memory with a share of each page that several processes have; 0 if that cannot be known."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:")), 0)
+
+
 def disk_bytes(pid: int) -> tuple[int, int]:
     """What the process has read and written by system calls, as Slurm counts; zeros if that cannot be known."""
     try:

@@ -105,6 +105,10 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     kill_without_client: bool = True
     #: between looks at living processes, for peaks of usage; 0: none. Memory that no cgroup limits is watched oftener.
     sample_seconds: float = 30.0
+    #: what counts as resident memory in the record: "rss", "pss" (shared pages in parts) or "private" (none of them)
+    memory_counted: str = "rss"
+    #: sample what tasks use of GPUs
+    gpu_accounting: bool = True
     #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
     hosts_file: str = ""
     #: the Job, msgpack, for the daemon's Epilog after a restart; the supervisor does not look at it

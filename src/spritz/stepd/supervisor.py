@@ -68,7 +68,7 @@ class Supervisor:
         self._record = record_file
         self._reactor = Reactor()
         self._reactor.on_child = self._reap
-        self._account = Account(gpus=_has_gpus(spec))
+        self._account = Account(gpus=spec.gpu_accounting and _has_gpus(spec), memory=spec.memory_counted)
         self._group = TaskGroup(spec)
         self._audience = Audience(
             spec, self._reactor, self._group, on_terminate=self._terminate, on_gone=self._client_gone

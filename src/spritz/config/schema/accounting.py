@@ -78,7 +78,7 @@ KEYS = (
     Key("JobAcctGatherFrequency", OPTIONS, ("30",), "Seconds between samples of a step's use: `30` or `task=30,…`."),
     Key(
         "JobAcctGatherParams",
-        flags("DisableGPUAcct", "NoShared", "OverMemoryKill", "UsePss"),
+        flags("DisableGPUAcct", "NoOverMemoryKill", "NoShared", "OverMemoryKill", "UsePss"),
         (),
         "How memory use is counted.",
     ),

@@ -67,6 +67,9 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     gres: tuple[GresCapacity, ...] = ()
     memory_rule: MemoryRule = MemoryRule()
     sample_seconds: float = 30.0
+    #: JobAcctGatherParams, as the supervisor's spec has them
+    memory_counted: str = "rss"
+    gpu_accounting: bool = True
     #: names of limits that are taken over from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
@@ -132,6 +135,8 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         unkillable_seconds=setup.unkillable_seconds,
         unkillable_program=setup.unkillable_program,
         sample_seconds=setup.sample_seconds if spec.sample_seconds is None else spec.sample_seconds,
+        memory_counted=setup.memory_counted,
+        gpu_accounting=setup.gpu_accounting,
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
@@ -188,6 +193,8 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         unkillable_seconds=setup.unkillable_seconds,
         unkillable_program=setup.unkillable_program,
         sample_seconds=_sample_seconds(job, step, setup),
+        memory_counted=setup.memory_counted,
+        gpu_accounting=setup.gpu_accounting,
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )

@@ -1,0 +1,51 @@
+"""What is counted as the memory of a task. Source: slurm.conf(5) JobAcctGatherParams."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from spritz.stepd.account import Account
+
+SHARED_MIB = 64
+#: two processes that share memory, and say when they have touched it
+PROGRAM = f"""
+import mmap, os, sys
+shared = mmap.mmap(-1, {SHARED_MIB} << 20)
+pages = range(0, len(shared), mmap.PAGESIZE)
+for at in pages: shared[at] = 1
+ready, told = os.pipe()
+if not os.fork():
+    sum(shared[at] for at in pages)
+    os.write(told, b"x")
+else:
+    os.read(ready, 1)
+    print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def pid() -> Iterator[int]:
+    """The parent of the two."""
+    running = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"ready\n"
+    yield running.pid
+    running.communicate()
+
+
+def peak_mib(pid: int, memory: str) -> float:
+    account = Account(memory=memory)
+    account.sample([(0, pid)])
+    return account.usage().rss_peak_mib
+
+
+def test_shared_pages_count_for_each_process_or_once_or_not_at_all(pid: int) -> None:
+    resident, proportional, private = (peak_mib(pid, memory) for memory in ("rss", "pss", "private"))
+    assert resident >= 2 * SHARED_MIB
+    assert SHARED_MIB <= proportional < 2 * SHARED_MIB
+    assert private < SHARED_MIB
