@@ -400,8 +400,11 @@ NOT_RECORDED = frozenset(
         "KillRepeated",
         "NodeKept",
         "NodeUpdated",
+        "NodesCreated",  # NodeRegistered or NodeStateChanged follows
+        "NodesDeleted",
         "NodesNotResumed",  # NodeStateChanged says it
         "NodesPowered",
+        "NodesRebooting",
         "PartitionCreated",
         "PartitionDeleted",
         "PartitionUpdated",

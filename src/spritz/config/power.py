@@ -35,6 +35,8 @@ def power_policy(have: Settings) -> PowerPolicy:
         kept_partitions=have.words("SuspendExcParts"),
         kept_states=tuple(word for word in have.words("SuspendExcStates") if word in _STATES),
         idle_on_suspend=have.has_option("SlurmctldParameters", "idle_on_node_suspend"),
+        reboots=bool(have.text("RebootProgram")),
+        reboots_here=have.has_option("SlurmctldParameters", "reboot_from_controller"),
         hides="cloud" not in have.words("PrivateData"),
         registered_addresses=have.has_option("SlurmctldParameters", "cloud_reg_addrs"),
     )

@@ -43,6 +43,7 @@ class Letters:
             core_effects.AttachOn: self._attach,
             core_effects.NotifyOn: self._notify,
             core_effects.ReloadNode: self._reload,
+            core_effects.RebootOn: self._reboot,
         }
 
     def message(self, effect: Effect) -> Struct | None:
@@ -160,6 +161,12 @@ class Letters:
 
     def _notify(self, effect: core_effects.NotifyOn) -> Struct | None:
         return launch.NotifyTasks(term=self._term, node=effect.node, job_id=effect.job_id, message=effect.message)
+
+    def _reboot(self, effect: core_effects.RebootOn) -> Struct | None:
+        node = self._state().nodes.get(effect.node)
+        if node is None or node.reboot_at != effect.ordered_at:
+            return None
+        return launch.RebootNode(term=self._term, node=effect.node, ordered_at=effect.ordered_at)
 
     def _reload(self, effect: core_effects.ReloadNode) -> Struct | None:
         return launch.ReloadNode(term=self._term)

@@ -104,5 +104,11 @@ class NotifyOn(Effect, frozen=True, kw_only=True):
     message: str
 
 
+class RebootOn(Effect, frozen=True, kw_only=True):
+    """Run RebootProgram there (`launch.RebootNode`). `ordered_at` tells one reboot from another."""
+
+    ordered_at: float
+
+
 class ReloadNode(Effect, frozen=True, kw_only=True):
     """The node's configuration changed: read it again (`launch.ReloadNode`)."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 RATE_SECONDS = 60.0
 
 POWER_DOWN: int = NodeFlag.POWER_DOWN.value
+REBOOT_REQUESTED: int = NodeFlag.REBOOT_REQUESTED.value
+REBOOT_ISSUED: int = NodeFlag.REBOOT_ISSUED.value
 _POWERING_UP: int = NodeFlag.POWERING_UP.value
 _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
 #: on its way, or away: SuspendTime says nothing of it
@@ -30,7 +32,7 @@ _SETTLED: int = AWAY | (NodeFlag.POWER_DOWN | NodeFlag.POWER_UP).value
 
 
 def is_away(node: Node) -> bool:
-    """Powered down, or on its way up or down: it is not expected to answer, and nothing runs there."""
+    """Powered down, on its way up or down, or rebooting: it is not expected to answer, and nothing runs there."""
     return bool(node.flags & AWAY)
 
 
@@ -90,6 +92,8 @@ def node_deadline(state: State, node: Node) -> float:
         return node.resumed_at + resume_timeout(state, node.name)
     if flags & _POWERING_DOWN:
         return node.suspended_at + suspend_timeout(state, node.name)
+    if flags & REBOOT_ISSUED:
+        return node.reboot_at + resume_timeout(state, node.name) if node.reboot_at else NEVER
     if not (policy.suspends and policy.resumes) or flags & _SETTLED or state.uses[node.name].jobs:
         return NEVER
     if node.state not in (NodeState.IDLE, NodeState.DOWN):

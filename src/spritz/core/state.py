@@ -18,7 +18,7 @@ from msgspec import structs
 from spritz.core.charges import Charge, add_charge, charge_of
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
-from spritz.core.power import POWER_DOWN, node_deadline
+from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job
@@ -34,6 +34,8 @@ from spritz.model.states import JobState
 from spritz.model.step import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.core.decide.fit import Shape
 
 K = TypeVar("K")
@@ -318,7 +320,7 @@ class State:
     def look_at_power(self, name: str) -> None:
         """The node's record, or whether jobs are there, has changed."""
         node = self.nodes.get(name)
-        if node is not None and (self.settings.power.suspends or node.flags & AWAY):
+        if node is not None and (self.settings.power.suspends or node.flags & AWAY or name in self.node_deadlines):
             self.node_deadlines.set(name, node_deadline(self, node))
 
     def left_node(self, name: str, at: float) -> None:
@@ -327,7 +329,7 @@ class State:
         if use is None or use.jobs:
             return
         self.put_node(structs.replace(self.nodes[name], last_busy_at=at))
-        if self.nodes[name].flags & POWER_DOWN:
+        if self.nodes[name].flags & (POWER_DOWN | REBOOT_REQUESTED):
             self.next_power_at = at  # it waited for just that
 
     def _nodes_changed(self) -> None:
@@ -340,6 +342,18 @@ class State:
         self.uses.pop(name, None)
         self.node_deadlines.set(name, NEVER)
         self._nodes_changed()
+
+    def add_nodes(self, nodes: Sequence[Node], partitions: dict[str, Partition]) -> None:
+        """Add nodes; `partitions` are all there are, with these as members."""
+        for node in nodes:
+            self.node_partitions[node.name] = tuple(
+                name
+                for name, partition in partitions.items()
+                if partition is not self.partitions[name] and node.name in partition.nodes
+            )
+        self.partitions = partitions
+        for node in nodes:
+            self.put_node(node)
 
     def put_partitions(self, partitions: dict[str, Partition]) -> None:
         """Replace all partitions, in this order."""

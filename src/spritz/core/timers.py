@@ -60,6 +60,9 @@ class Deadlines(Generic[K]):
             self._heap = [(time, number) for number, time in times.items()]
             heapify(self._heap)
 
+    def __contains__(self, job_id: K) -> bool:
+        return job_id in self._times
+
     def next(self) -> float | None:
         """The earliest deadline."""
         heap, times = self._heap, self._times

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.node import NodeSet
 from spritz.model.power import PowerPolicy
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityPolicy
@@ -45,6 +46,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     max_array_size: int = 1001
     max_step_count: int = 40_000
     max_tasks_per_node: int = 512
+    #: nodes that there may be, dynamic ones counted (0: those of the file)
+    max_node_count: int = 0
+    #: sets of nodes by which partitions name theirs
+    node_sets: tuple[NodeSet, ...] = ()
     min_job_age_seconds: int = 300
     kill_wait_seconds: int = 30
     kill_on_bad_exit: bool = False

@@ -146,6 +146,14 @@ class ReloadNode(Struct, frozen=True, kw_only=True):
     term: int
 
 
+class RebootNode(Struct, frozen=True, kw_only=True):
+    """Run RebootProgram, once for each `ordered_at`. Ack: `Accepted`."""
+
+    term: int
+    node: str
+    ordered_at: float
+
+
 class StopDaemon(Struct, frozen=True, kw_only=True):
     """`scontrol shutdown`: the node daemon ends; jobs go on. Ack: `Accepted`."""
 

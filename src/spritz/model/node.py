@@ -31,6 +31,16 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     gres_text: str = ""
     #: SuspendTime of its line, seconds (INFINITE: never); None: the partitions' or the cluster's
     suspend_seconds: int | None = None
+    #: slurm.conf does not have it: a daemon brought it (`slurmd -Z`), or `scontrol create`
+    dynamic: bool = False
+
+
+class NodeSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One NodeSet line: the nodes listed, and all with the feature ("": none)."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
+    feature: str = ""
 
 
 #: State= of slurm.conf -> base state and flags of a node that has never been seen
@@ -48,7 +58,7 @@ INITIAL_STATES: dict[str, tuple[NodeState, int]] = {
 def first_state(config: NodeConfig) -> tuple[NodeState, int]:
     """Base state and flags (NodeFlag bits) of a node that has never been seen."""
     base, flags = INITIAL_STATES.get(config.initial_state.upper(), INITIAL_STATES["UNKNOWN"])
-    return base, int(flags)
+    return base, int(flags) | (NodeFlag.DYNAMIC_NORM.value if config.dynamic else 0)
 
 
 class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,6 +93,10 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     power_called: bool = False
     #: SuspendExcNodes keeps it up until then
     kept_until: float = 0.0
+    #: what it is after its reboot: RESUME, DOWN, or "" for as it was
+    next_state: str = ""
+    #: when its reboot was ordered (0.0: none is under way)
+    reboot_at: float = 0.0
     #: where it registered from, or `scontrol update` said it is; used instead of the configuration
     registered_address: str = ""
     registered_hostname: str = ""

@@ -10,10 +10,14 @@ from msgspec import Struct
 from spritz.model.states import NodeFlag
 
 #: A node with one of these is not expected to answer, and runs nothing.
-AWAY: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN | NodeFlag.POWERING_UP).value
+AWAY: int = (
+    NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN | NodeFlag.POWERING_UP | NodeFlag.REBOOT_ISSUED
+).value
 
 #: A job that starts on a node with one of these waits until it is up.
-WAKING: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_UP | NodeFlag.POWER_UP).value
+WAKING: int = (
+    NodeFlag.POWERED_DOWN | NodeFlag.POWERING_UP | NodeFlag.POWER_UP | NodeFlag.REBOOT_ISSUED
+).value
 
 
 class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,5 +43,8 @@ class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     idle_on_suspend: bool = False
     #: SlurmctldParameters=cloud_reg_addrs: a cloud node's address is where it registers from
     registered_addresses: bool = False
+    #: there is a RebootProgram; it is run by the controller (reboot_from_controller), not on the nodes
+    reboots: bool = False
+    reboots_here: bool = False
     #: no PrivateData=cloud: nobody is shown cloud nodes that are powered down
     hides: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.node import NodeSample
+from spritz.model.node import NodeConfig, NodeSample
 from spritz.model.resources import NodeCapacity
 
 
@@ -49,6 +49,39 @@ class Registered(Struct, frozen=True, kw_only=True):
 
     term: int
     messages: tuple[str, ...] = ()
+
+
+class IntroduceNode(Struct, frozen=True, kw_only=True):
+    """A daemon that slurm.conf does not know asks which node it is; it registers afterwards. Reply: `Introduced`.
+
+    With `line` (`slurmd -Z`) it brings its own description, as it would stand in slurm.conf; without (`-F`) it takes the
+    first FUTURE node that has its hardware, and `feature`, if that is not empty.
+    """
+
+    hostname: str
+    capacity: NodeCapacity
+    line: str = ""
+    feature: str = ""
+    address: str = ""
+
+
+class AdmitNode(Struct, frozen=True, kw_only=True):
+    """`IntroduceNode` as the core decides it: `config` is what the line said, None for `-F`. Internal.
+
+    Reply: `Introduced`.
+    """
+
+    hostname: str
+    capacity: NodeCapacity
+    config: NodeConfig | None = None
+    feature: str = ""
+    address: str = ""
+
+
+class Introduced(Struct, frozen=True, kw_only=True):
+    """Reply to IntroduceNode: the node that the daemon is from now on."""
+
+    config: NodeConfig
 
 
 class NodeSamples(Struct, frozen=True, kw_only=True):

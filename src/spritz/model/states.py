@@ -144,6 +144,8 @@ class NodeFlag(IntFlag):
     POWER_DOWN = 1 << 16
     #: to be powered up when ResumeRate permits
     POWER_UP = 1 << 17
+    #: a place in slurm.conf that a daemon started with -F has taken
+    DYNAMIC_FUTURE = 1 << 18
 
 
 class PartitionState(str, Enum):

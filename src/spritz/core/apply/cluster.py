@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spritz.model.events import cluster as events
+from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.power import AWAY
+from spritz.model.states import NodeFlag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.core.state import State
     from spritz.model.events import Event
+
+
+DYNAMIC_NORM: int = NodeFlag.DYNAMIC_NORM.value
+REBOOT_ISSUED: int = NodeFlag.REBOOT_ISSUED.value
 
 
 def _configured(state: State, event: events.ClusterConfigured) -> None:
@@ -38,29 +44,44 @@ def _configured(state: State, event: events.ClusterConfigured) -> None:
     state.refresh_node_deadlines()
 
 
+def _created(state: State, event: events.NodesCreated) -> None:
+    partitions = with_nodes(state.partitions, event.nodes, state.settings.node_sets)
+    state.add_nodes([_new_node(config, event.at) for config in event.nodes], partitions)
+
+
+def _deleted(state: State, event: events.NodesDeleted) -> None:
+    for name in event.names:
+        state.drop_node(name)
+    state.put_partitions(without_nodes(state.partitions, event.names))
+
+
+def _new_node(config: NodeConfig, at: float) -> Node:
+    base, flags = first_state(config)
+    return Node(
+        config=config,
+        state=base,
+        flags=flags,
+        reason=config.reason,
+        reason_at=at if config.reason else 0.0,
+        features_active=config.features,
+    )
+
+
 def _configure_node(state: State, config: NodeConfig, at: float) -> None:
     node = state.nodes.get(config.name)
     if node is None:
-        base, flags = first_state(config)
-        state.put_node(
-            Node(
-                config=config,
-                state=base,
-                flags=int(flags),
-                reason=config.reason,
-                reason_at=at if config.reason else 0.0,
-                features_active=config.features,
-            )
-        )
+        state.put_node(_new_node(config, at))
     elif node.config != config:
         features = config.features if node.config.features != config.features else node.features_active
         if (config.address, config.hostname) != (node.config.address, node.config.hostname):
             node = replace(node, registered_address="", registered_hostname="")
+        if node.config.dynamic and not config.dynamic:
+            node = replace(node, flags=node.flags & ~DYNAMIC_NORM)
         state.put_node(replace(node, config=config, features_active=features))
 
 
 def _registered(state: State, event: events.NodeRegistered) -> None:
-    node = state.nodes[event.name]
+    node = _rebooted(state.nodes[event.name], event.flags)
     came_up = node.flags & AWAY and not event.flags & AWAY
     state.put_node(
         replace(
@@ -85,16 +106,30 @@ def _registered(state: State, event: events.NodeRegistered) -> None:
 
 
 def _state_changed(state: State, event: events.NodeStateChanged) -> None:
+    node = _rebooted(state.nodes[event.name], event.flags)
     state.put_node(
         replace(
-            state.nodes[event.name],
+            node,
             state=event.state,
             flags=event.flags,
             reason=event.reason,
             reason_uid=event.reason_uid,
             reason_at=event.reason_at,
+            next_state=node.next_state if event.next_state is None else event.next_state,
         )
     )
+
+
+def _rebooted(node: Node, flags: int) -> Node:
+    """With these flags; a reboot that is over, or given up, is forgotten."""
+    if node.flags & REBOOT_ISSUED and not flags & REBOOT_ISSUED:
+        return replace(node, reboot_at=0.0, next_state="")
+    return node
+
+
+def _rebooting(state: State, event: events.NodesRebooting) -> None:
+    for name in event.names:
+        state.put_node(replace(state.nodes[name], reboot_at=event.at))
 
 
 def _nodes_powered(state: State, event: events.NodesPowered) -> None:
@@ -157,9 +192,12 @@ def _policy_changed(state: State, event: events.PolicyChanged) -> None:
 # Any: each function takes its own kind of event.
 APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.ClusterConfigured: _configured,
+    events.NodesCreated: _created,
+    events.NodesDeleted: _deleted,
     events.NodeRegistered: _registered,
     events.NodeStateChanged: _state_changed,
     events.NodesPowered: _nodes_powered,
+    events.NodesRebooting: _rebooting,
     events.PowerProgramBegan: _program_began,
     events.NodesNotResumed: _not_resumed,
     events.NodeKept: _node_kept,

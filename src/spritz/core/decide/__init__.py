@@ -14,11 +14,13 @@ from spritz.core.decide import (
     cancel,
     cluster,
     due,
+    dynamic,
     hold,
     nodes,
     plan,
     power,
     prolog,
+    rebooting,
     registration,
     reports,
     requeue,
@@ -61,6 +63,10 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_cluster.UpdatePartition: cluster.update_partition,
     on_cluster.DeletePartition: cluster.delete_partition,
     on_cluster.UpdateNode: nodes.update_node,
+    on_cluster.AddNodes: dynamic.add_nodes,
+    on_cluster.DeleteNodes: dynamic.delete_nodes,
+    on_cluster.RebootNodes: rebooting.reboot_nodes,
+    said.AdmitNode: dynamic.admit_node,
     on_reservation.CreateReservation: reservation.create_reservation,
     on_reservation.UpdateReservation: reservation.update_reservation,
     on_reservation.DeleteReservation: reservation.delete_reservation,
@@ -81,6 +87,7 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
 
 #: what only the controller itself and its node daemons say; the api never passes it on from users
 INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind.__module__ == said.__name__) | {
+    on_cluster.AddNodes,
     on_cluster.Configure,
     on_cluster.ApplyPlan,
     on_cluster.Tick,

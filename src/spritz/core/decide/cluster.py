@@ -17,37 +17,52 @@ from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import ClusterConfigured, PartitionCreated, PartitionDeleted, PartitionUpdated
 from spritz.model.events.job import JobsNoted
+from spritz.model.membership import with_nodes
 from spritz.model.partition import Partition
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
 
 if TYPE_CHECKING:
+    from spritz.core.state import State
     from spritz.model.commands.cluster import Configure, CreatePartition, DeletePartition, UpdatePartition
+    from spritz.model.node import NodeConfig
 
 
 def configure(turn: Turn, command: Configure) -> Done:
     """Take over a configuration, at the start or on a living cluster. Nothing is recorded when nothing differs."""
     need_admin(turn)
     state = turn.state
-    wanted = {config.name: config for config in command.nodes}
+    nodes, partitions = _with_dynamic(state, command)
+    wanted = {config.name: config for config in nodes}
     first = not state.nodes and not state.partitions
     same = (
         state.settings == command.settings
         and {name: node.config for name, node in state.nodes.items()} == wanted
-        and tuple(state.partitions.values()) == command.partitions
+        and tuple(state.partitions.values()) == partitions
     )
     if same and not first:
         return Done()
     for name in [name for name in state.nodes if name not in wanted]:
         fail_jobs_on_node(turn, name)
     turn.record(
-        ClusterConfigured(at=turn.now, settings=command.settings, nodes=command.nodes, partitions=command.partitions)
+        ClusterConfigured(at=turn.now, settings=command.settings, nodes=nodes, partitions=partitions)
     )
     _note_homeless_jobs(turn)
     if not first:
         for name in wanted:
             turn.ask(ReloadNode(node=name))
     return Done()
+
+
+def _with_dynamic(state: State, command: Configure) -> tuple[tuple[NodeConfig, ...], tuple[Partition, ...]]:
+    """What the files say, and the nodes that they do not know of, in the partitions that take those in."""
+    named = {config.name for config in command.nodes}
+    kept = [node.config for node in state.nodes.values() if node.config.dynamic and node.name not in named]
+    if not kept:
+        return command.nodes, command.partitions
+    partitions = {partition.name: partition for partition in command.partitions}
+    found = with_nodes(partitions, kept, command.settings.node_sets)
+    return (*command.nodes, *kept), tuple(found.values())
 
 
 def _note_homeless_jobs(turn: Turn) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from spritz.core.decide import power, powering
+from spritz.core.decide import power, powering, rebooting
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.power import is_away
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from spritz.model.reports import NodeLost, NodeSilent, NodeTrouble
 
 #: what `scontrol update State=RESUME` lifts
-RESUMABLE = NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG | NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED
+RESUMABLE: int = (
+    NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG | NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED
+).value
 
 
 def node_lost(turn: Turn, report: NodeLost) -> Done:
@@ -81,7 +83,7 @@ def update_node(turn: Turn, command: UpdateNode) -> Done:
     changed = [_changed(turn, node, command.changes) for node in nodes] if command.changes else []
     word = command.state.upper()
     powers = power.is_power(word)
-    states = [(power.wanted(turn, node, word) if powers else _state_for(node, word)) for node in nodes if word]
+    states = [(power.wanted(turn, node, word) if powers else _state_for(turn, node, word)) for node in nodes if word]
     for node in changed:
         turn.record(NodeUpdated(at=turn.now, node=node))
     for index, node in enumerate(nodes):
@@ -101,6 +103,8 @@ def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, c
     reason = command.reason or node.reason
     if power.is_power(command.state.upper()):
         reason = command.reason or ("" if state is not node.state else node.reason)
+    elif command.state.upper() == "CANCEL_REBOOT":
+        reason = command.reason or rebooting.cancelled(node)[2]
     elif not flags & (NodeFlag.DRAIN | NodeFlag.FAIL) and state is not NodeState.DOWN:
         reason = command.reason
     _set(turn, node, state, flags, reason)
@@ -108,7 +112,7 @@ def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, c
         fail_jobs_on_node(turn, name)
 
 
-def _state_for(node: Node, text: str) -> tuple[NodeState, int]:
+def _state_for(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
     """Base state and flags that `State=text` leads to. Refuses transitions that Slurm refuses."""
     state, flags = node.state, node.flags
     if text == "DRAIN":
@@ -117,17 +121,29 @@ def _state_for(node: Node, text: str) -> tuple[NodeState, int]:
         return state, flags | NodeFlag.FAIL
     if text == "DOWN":
         return NodeState.DOWN, flags
+    if text == "CANCEL_REBOOT":
+        return rebooting.cancelled(node)[:2]
+    if text == "FUTURE":
+        return _put_back(turn, node)
     if text == "UNDRAIN":
         return state, flags & ~NodeFlag.DRAIN
     if text == "RESUME":
-        if state is not NodeState.DOWN and not flags & RESUMABLE:
+        if state not in (NodeState.DOWN, NodeState.FUTURE) and not flags & RESUMABLE:
             raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is neither DOWN nor drained")
         return _up(node), flags & ~RESUMABLE
     if text == "IDLE":
-        if state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN):
+        if state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN, NodeState.FUTURE):
             raise Refused("ESLURM_INVALID_NODE_STATE")
         return _up(node), flags
     raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"State={text} is not built")
+
+
+def _put_back(turn: Turn, node: Node) -> tuple[NodeState, int]:
+    """FUTURE again: nobody sees it, and a daemon with -F may take its place."""
+    if turn.state.uses[node.name].jobs or node.state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN):
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is in use")
+    kept = NodeFlag.DYNAMIC_NORM | NodeFlag.CLOUD
+    return NodeState.FUTURE, node.flags & kept
 
 
 def _up(node: Node) -> NodeState:

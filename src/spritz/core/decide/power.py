@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.powering import dispatch, set_node
-from spritz.core.power import suspend_seconds
+from spritz.core.decide.rebooting import timed_out
+from spritz.core.power import REBOOT_ISSUED, suspend_seconds
 from spritz.core.turn import Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
@@ -51,7 +52,10 @@ def look_at_power(turn: Turn) -> None:
     late, changed = [], False
     for name in turn.state.node_deadlines.due(turn.now):
         node = turn.state.nodes[name]
-        if node.flags & _POWERING_UP:
+        if node.flags & REBOOT_ISSUED:
+            timed_out(turn, node)
+            fail_jobs_on_node(turn, name)
+        elif node.flags & _POWERING_UP:
             late.append(name)
         elif node.flags & _POWERING_DOWN:
             _is_down(turn, node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.decide.rebooting import REBOOTS, issue_reboots
 from spritz.core.power import RATE_SECONDS
 from spritz.model.events.cluster import NodesPowered, NodeStateChanged, PowerPaced
 from spritz.model.states import NodeFlag, NodeState
@@ -40,6 +41,7 @@ def call_up(turn: Turn, job: Job) -> None:
 
 def dispatch(turn: Turn) -> None:
     """Set on their way all nodes that the rates permit, and note when the next may go."""
+    issue_reboots(turn)
     nodes = turn.state.nodes.values()
     up = [node for node in nodes if node.flags & _UP]
     uses = turn.state.uses
@@ -75,7 +77,8 @@ def _send_up(turn: Turn, waiting: list[Node]) -> float:
     names = tuple(chosen)
     for name in names:
         node = turn.state.nodes[name]
-        set_node(turn, node, node.flags & ~(_UP | _DOWN | _POWERED_DOWN | _NOT_RESPONDING) | _POWERING_UP)
+        gone = _UP | _DOWN | _POWERED_DOWN | _NOT_RESPONDING | REBOOTS
+        set_node(turn, node, node.flags & ~gone | _POWERING_UP)
     if names:
         turn.record(NodesPowered(at=turn.now, names=names, up=True))
     return _next(turn, recent) if left else 0.0
@@ -99,7 +102,7 @@ def _send_down(turn: Turn, waiting: list[Node]) -> float:
     recent = _recent(turn, (node.suspended_at for node in turn.state.nodes.values()))
     room = max(0, policy.suspend_rate - len(recent)) if policy.suspend_rate else len(waiting)
     for node in waiting[:room]:
-        flags, state, reason = node.flags & ~(_DOWN | _UP | _POWERING_UP) | _POWERING_DOWN, node.state, node.reason
+        flags, state, reason = node.flags & ~(_DOWN | _UP | _POWERING_UP | REBOOTS) | _POWERING_DOWN, node.state, node.reason
         if policy.idle_on_suspend:
             flags, state, reason = flags & ~_TROUBLE, NodeState.IDLE, ""
         set_node(turn, node, flags, state, reason)

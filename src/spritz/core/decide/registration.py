@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, lose_step_on
+from spritz.core.decide.rebooting import REBOOTS, after_reboot
 from spritz.core.decide.wake import nodes_came_up
-from spritz.core.effects import TerminateStepOn
+from spritz.core.effects import RebootOn, TerminateStepOn
 from spritz.core.flags import COMPLETING, POWER_UP_NODE
 from spritz.core.pending import pending_effects
 from spritz.core.power import is_away
@@ -61,7 +62,7 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
             address=report.address,
             port=report.port,
             spool_id=report.spool_id,
-            adopted=bool(node.flags & NodeFlag.CLOUD) and turn.state.settings.power.registered_addresses,
+            adopted=_is_adopted(turn.state, node),
         )
     )
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
@@ -69,9 +70,19 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
     return Registered(term=0, messages=(shortage,) if shortage else ())
 
 
+def _is_adopted(state: State, node: Node) -> bool:
+    """Is the address from which it registers its own? Nodes that brought themselves have no other."""
+    if node.flags & NodeFlag.CLOUD:
+        return state.settings.power.registered_addresses
+    return bool(node.flags & (NodeFlag.DYNAMIC_NORM | NodeFlag.DYNAMIC_FUTURE))
+
+
 def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) -> tuple[NodeState, int, str]:
-    base, flags, reason = node.state, node.flags & ~NodeFlag.NOT_RESPONDING, node.reason
     away = is_away(node)
+    base, flags, reason = after_reboot(node, report)
+    flags &= ~NodeFlag.NOT_RESPONDING
+    if node.flags & REBOOTS and not flags & REBOOTS and base is NodeState.DOWN:
+        return base, flags, reason
     if not flags & NodeFlag.POWERING_DOWN:
         # One that nobody called up is up all the same.
         flags &= ~(NodeFlag.POWERING_UP | NodeFlag.POWERED_DOWN | NodeFlag.POWER_UP)
@@ -89,9 +100,9 @@ def _state_after(state: State, node: Node, report: RegisterNode, shortage: str) 
     elif base is NodeState.DOWN:
         if service == 2 or (service == 1 and reason == NOT_RESPONDING_REASON):
             base, reason = NodeState.IDLE, ""
-    elif not away and _rebooted(node, report) and service != 2 and not flags & NodeFlag.REBOOT_ISSUED:
+    elif not away and _rebooted(node, report) and service != 2:
         base, reason = NodeState.DOWN, REBOOTED_REASON
-    return base, flags & ~NodeFlag.REBOOT_ISSUED, reason
+    return base, flags, reason
 
 
 def _rebooted(node: Node, report: RegisterNode) -> bool:
@@ -145,6 +156,9 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
     for job_id, life, step_id in sorted(alive):
         if (job_id, life, step_id) not in expected:
             turn.ask(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
+    node = turn.state.nodes[name]
+    if node.flags & NodeFlag.REBOOT_ISSUED and not turn.state.settings.power.reboots_here:
+        turn.ask(RebootOn(node=name, ordered_at=node.reboot_at))
     turn.effects += pending_effects(turn.state, name)
 
 

@@ -21,6 +21,39 @@ class UpdateNode(Struct, frozen=True, kw_only=True):
     changes: dict[str, object] = {}
 
 
+class CreateNodes(Struct, frozen=True, kw_only=True):
+    """`scontrol create NodeName=`: `line` is what would stand in slurm.conf. Reply: `Done`.
+
+    The controller's shell reads the line, by its own configuration, and hands `AddNodes` to the core.
+    """
+
+    line: str
+
+
+class AddNodes(Struct, frozen=True, kw_only=True):
+    """Nodes that slurm.conf does not have. Internal: made from `CreateNodes`. Reply: `Done`."""
+
+    nodes: tuple[NodeConfig, ...]
+
+
+class DeleteNodes(Struct, frozen=True, kw_only=True):
+    """`scontrol delete NodeName=`: dynamic nodes only, without jobs or reservations. Reply: `Done`."""
+
+    names: tuple[str, ...]
+
+
+class RebootNodes(Struct, frozen=True, kw_only=True):
+    """`scontrol reboot`: each node when nothing runs there. No names: all that can be. Reply: `Done`.
+
+    `asap`: no new jobs until then. `next_state`: RESUME, DOWN, or "".
+    """
+
+    names: tuple[str, ...]
+    asap: bool = False
+    next_state: str = ""
+    reason: str = ""
+
+
 class CreatePartition(Struct, frozen=True, kw_only=True):
     """`scontrol create PartitionName=`. Reply: `Done`."""
 

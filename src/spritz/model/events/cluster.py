@@ -21,6 +21,18 @@ class ClusterConfigured(Event, frozen=True, kw_only=True):
     partitions: tuple[Partition, ...]
 
 
+class NodesCreated(Event, frozen=True, kw_only=True):
+    """Nodes that slurm.conf does not have are there, after all others. They join partitions that take them in."""
+
+    nodes: tuple[NodeConfig, ...]
+
+
+class NodesDeleted(Event, frozen=True, kw_only=True):
+    """Dynamic nodes, on which nothing ran, are gone, from their partitions too."""
+
+    names: tuple[str, ...]
+
+
 class NodeRegistered(Event, frozen=True, kw_only=True):
     """A node daemon introduced itself. State, flags and reason are what follows from it."""
 
@@ -52,6 +64,8 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     reason: str = ""
     reason_uid: int = 0
     reason_at: float = 0.0
+    #: what follows its reboot (None: as before)
+    next_state: str | None = None
 
 
 class NodesPowered(Event, frozen=True, kw_only=True):
@@ -87,6 +101,15 @@ class PowerPaced(Event, frozen=True, kw_only=True):
     """Nodes wait for ResumeRate or SuspendRate until `next_at` (0.0: none does)."""
 
     next_at: float
+
+
+class NodesRebooting(Event, frozen=True, kw_only=True):
+    """Reboots of these nodes were ordered together: with reboot_from_controller, one call of RebootProgram.
+
+    Their flags changed by events of their own, just before.
+    """
+
+    names: tuple[str, ...]
 
 
 class NodeUpdated(Event, frozen=True, kw_only=True):

@@ -1,0 +1,144 @@
+"""Nodes that come and go: AddNodes, DeleteNodes, AdmitNode.
+
+A dynamic node is made by `scontrol create` or by its own daemon (`slurmd -Z`), lives in the state alone, and stays until
+it is deleted or slurm.conf has one of its name. A daemon started with -F takes the place of a FUTURE node of slurm.conf.
+
+Source: slurm.conf(5) MaxNodeCount, State=FUTURE; slurmd(8) -F, -Z; Slurm's guide to dynamic nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.access import need_admin
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.cluster import NodesCreated, NodesDeleted, NodeUpdated
+from spritz.model.reports import Introduced
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.core.state import State
+    from spritz.model.commands.cluster import AddNodes, DeleteNodes
+    from spritz.model.node import Node, NodeConfig
+    from spritz.model.reports import AdmitNode
+    from spritz.model.resources import NodeCapacity
+
+#: State= with which a node may be made by hand
+CREATED_STATES = ("CLOUD", "FUTURE")
+
+
+def add_nodes(turn: Turn, command: AddNodes) -> Done:
+    """All of them, or none."""
+    need_admin(turn)
+    for config in command.nodes:
+        if config.initial_state not in CREATED_STATES:
+            hint = "nodes are created with State=CLOUD or State=FUTURE; others come with `slurmd -Z`"
+            raise Refused("ESLURM_INVALID_NODE_STATE", hint=hint)
+        if config.name in turn.state.nodes:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is a node {config.name} already")
+    _add(turn, command.nodes)
+    return Done()
+
+
+def _add(turn: Turn, configs: Sequence[NodeConfig]) -> None:
+    state = turn.state
+    most, count = state.settings.max_node_count, len(state.nodes) + len(configs)
+    if state.settings.select_linear:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="dynamic nodes need SelectType=select/cons_tres")
+    if count > most:
+        hint = f"MaxNodeCount={most} permits no more" if most else "MaxNodeCount is not set, so there can be none"
+        raise Refused("ESLURM_INVALID_NODE_COUNT", hint=hint)
+    turn.record(NodesCreated(at=turn.now, nodes=tuple(replace(config, dynamic=True) for config in configs)))
+
+
+def delete_nodes(turn: Turn, command: DeleteNodes) -> Done:
+    """All of them, or none: dynamic ones, without jobs and in no reservation."""
+    need_admin(turn)
+    state = turn.state
+    if not command.names:
+        raise Refused("ESLURM_INVALID_NODE_NAME")
+    for name in command.names:
+        node = state.nodes.get(name)
+        if node is None:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"Unable to find node {name} to delete")
+        if not node.config.dynamic:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"Can't delete non-dynamic node '{name}'.")
+        if state.uses[name].jobs:
+            raise Refused("ESLURM_NODES_BUSY", hint=f"Node '{name}' can't be deleted because it's still in use.")
+        if state.reserved.get(name):
+            raise Refused("ESLURM_NODES_BUSY", hint=f"Node '{name}' can't be deleted because it's in a reservation.")
+    turn.record(NodesDeleted(at=turn.now, names=tuple(dict.fromkeys(command.names))))
+    return Done()
+
+
+def admit_node(turn: Turn, report: AdmitNode) -> Introduced:
+    """Which node the daemon is: the one it describes, or the first FUTURE one that fits."""
+    if report.config is None:
+        return Introduced(config=_claim(turn, report))
+    name = report.config.name
+    old = turn.state.nodes.get(name)
+    if old is None:
+        _add(turn, (report.config,))
+    elif old.config.dynamic:
+        _renew(turn, old, report.config)
+    # Else slurm.conf has it after all, and has the last word.
+    return Introduced(config=turn.state.nodes[name].config)
+
+
+def _renew(turn: Turn, old: Node, config: NodeConfig) -> None:
+    """It is back, perhaps with other hardware: that counts unless jobs hold parts of the old."""
+    fresh = replace(config, dynamic=True, initial_state=old.config.initial_state)
+    if fresh == old.config or turn.state.uses[old.name].jobs:
+        return
+    features = fresh.features if fresh.features != old.config.features else old.features_active
+    turn.record(NodeUpdated(at=turn.now, node=replace(old, config=fresh, features_active=features)))
+
+
+def _claim(turn: Turn, report: AdmitNode) -> NodeConfig:
+    node = _held_by(turn.state, report.hostname) or _first_future(turn.state, report)
+    if node is None:
+        wanted = f" with feature {report.feature}" if report.feature else ""
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"no FUTURE node{wanted} has the hardware of {report.hostname}")
+    if not node.flags & NodeFlag.DYNAMIC_FUTURE:
+        flags = NodeFlag.DYNAMIC_FUTURE.value | NodeFlag.NOT_RESPONDING.value
+        taken = replace(
+            node,
+            state=NodeState.UNKNOWN,
+            flags=node.flags | flags,
+            registered_hostname=report.hostname,
+            registered_address=report.address or report.hostname,
+        )
+        turn.record(NodeUpdated(at=turn.now, node=taken))
+    return turn.state.nodes[node.name].config
+
+
+def _held_by(state: State, hostname: str) -> Node | None:
+    """The place that this host has taken before."""
+    for node in state.nodes.values():
+        if node.flags & NodeFlag.DYNAMIC_FUTURE and node.registered_hostname == hostname:
+            return node
+    return None
+
+
+def _first_future(state: State, report: AdmitNode) -> Node | None:
+    overrides = state.settings.config_overrides
+    for node in state.nodes.values():
+        if node.state is not NodeState.FUTURE or (report.feature and report.feature not in node.config.features):
+            continue
+        if overrides or _same_shape(node.config.capacity, report.capacity):
+            return node
+    return None
+
+
+def _same_shape(wanted: NodeCapacity, have: NodeCapacity) -> bool:
+    return (wanted.cpus, wanted.sockets, wanted.cores_per_socket, wanted.threads_per_core) == (
+        have.cpus,
+        have.sockets,
+        have.cores_per_socket,
+        have.threads_per_core,
+    )

@@ -1,0 +1,134 @@
+"""Reboots: asked for, ordered when nothing runs on the node any more, and over when it registers anew.
+
+A node's way: REBOOT_REQUESTED (`@`; with ASAP it is drained meanwhile) → REBOOT_ISSUED (`^`, RebootProgram) → as before,
+or what nextstate= says, when it registers having booted since; DOWN when ResumeTimeout has passed. A job with --reboot
+has its nodes rebooted at once, and waits for them as for nodes that are powered up.
+
+Source: scontrol(1) reboot, cancel_reboot; slurm.conf(5) RebootProgram, ResumeTimeout; sbatch(1) --reboot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.access import need_admin
+from spritz.core.effects import RebootOn
+from spritz.core.power import is_away
+from spritz.core.turn import Refused
+from spritz.model.commands.job import Done
+from spritz.model.events.cluster import NodesRebooting, NodeStateChanged
+from spritz.model.states import NodeFlag, NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.core.turn import Turn
+    from spritz.model.commands.cluster import RebootNodes
+    from spritz.model.node import Node
+    from spritz.model.reports import RegisterNode
+
+ASAP_REASON = "Reboot ASAP"
+REASON = "reboot requested"
+
+_DRAIN: int = NodeFlag.DRAIN.value
+_REQUESTED: int = NodeFlag.REBOOT_REQUESTED.value
+_ISSUED: int = NodeFlag.REBOOT_ISSUED.value
+REBOOTS: int = _REQUESTED | _ISSUED
+
+
+def reboot_nodes(turn: Turn, command: RebootNodes) -> Done:
+    """Ask for it; those on which nothing runs are rebooted at once."""
+    need_admin(turn)
+    if not turn.state.settings.power.reboots:
+        raise Refused("ESLURM_DISABLED", hint="RebootProgram is not configured")
+    if command.next_state not in ("", "RESUME", "DOWN"):
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint="nextstate is RESUME or DOWN")
+    nodes = []
+    for name in command.names or turn.state.nodes:
+        node = turn.state.nodes.get(name)
+        if node is None:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")
+        if node.state is NodeState.FUTURE or is_away(node):
+            if command.names:
+                raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{name} is not up, or being rebooted already")
+            continue
+        nodes.append(node)
+    for node in nodes:
+        reason = command.reason or (ASAP_REASON if command.asap else node.reason or REASON)
+        flags = node.flags | _REQUESTED | (_DRAIN if command.asap else 0)
+        _set(turn, node, flags, reason, next_state=command.next_state or ("RESUME" if command.asap else ""))
+    issue_reboots(turn)
+    return Done()
+
+
+def issue_reboots(turn: Turn) -> None:
+    """Order the reboots that are waited for and can be."""
+    if not turn.state.settings.power.reboots:
+        return
+    uses = turn.state.uses
+    order_reboots(
+        turn,
+        [node for node in turn.state.nodes.values() if node.flags & _REQUESTED and not uses[node.name].jobs],
+    )
+
+
+def order_reboots(turn: Turn, nodes: Iterable[Node]) -> None:
+    """These nodes boot now."""
+    names = []
+    for node in nodes:
+        reason = f"{node.reason} : reboot issued" if node.reason else ""
+        _set(turn, node, node.flags & ~_REQUESTED | _ISSUED, reason)
+        names.append(node.name)
+    if not names:
+        return
+    turn.record(NodesRebooting(at=turn.now, names=tuple(names)))
+    if not turn.state.settings.power.reboots_here:
+        for name in names:
+            turn.ask(RebootOn(node=name, ordered_at=turn.now))
+
+
+def cancelled(node: Node) -> tuple[NodeState, int, str]:
+    """State, flags and reason without the reboot: what ASAP has drained is drained no more."""
+    if not node.flags & REBOOTS:
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is not to be rebooted")
+    flags = node.flags & ~REBOOTS
+    if node.flags & _DRAIN and node.reason.startswith(ASAP_REASON):
+        flags &= ~_DRAIN
+    kept = node.reason if flags & (_DRAIN | NodeFlag.FAIL) or node.state is NodeState.DOWN else ""
+    return node.state, flags, kept
+
+
+def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]:
+    """Base state, flags and reason of a node that registers while its reboot is waited for."""
+    if not node.flags & _ISSUED or report.booted_at <= node.reboot_at:
+        return node.state, node.flags, node.reason
+    flags = node.flags & ~REBOOTS
+    if node.next_state == "DOWN":
+        return NodeState.DOWN, flags & ~_DRAIN, f"{node.reason} : reboot complete"
+    if node.next_state == "RESUME":
+        return node.state, flags & ~_DRAIN, ""
+    return node.state, flags, node.reason if flags & (_DRAIN | NodeFlag.FAIL) else ""
+
+
+def timed_out(turn: Turn, node: Node) -> None:
+    """ResumeTimeout has passed: the node is DOWN."""
+    reason = f"{node.reason} : reboot timed out" if node.reason else "reboot timed out"
+    _set(turn, node, node.flags & ~(REBOOTS | _DRAIN), reason, state=NodeState.DOWN)
+
+
+def _set(
+    turn: Turn, node: Node, flags: int, reason: str, *, state: NodeState | None = None, next_state: str | None = None
+) -> None:
+    fresh = reason != node.reason
+    turn.record(
+        NodeStateChanged(
+            at=turn.now,
+            name=node.name,
+            state=node.state if state is None else state,
+            flags=flags,
+            reason=reason,
+            reason_uid=(turn.caller.uid if reason else 0) if fresh else node.reason_uid,
+            reason_at=(turn.now if reason else 0.0) if fresh else node.reason_at,
+            next_state=next_state,
+        )
+    )

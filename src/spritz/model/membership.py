@@ -1,0 +1,56 @@
+"""Which partitions a node belongs to that comes when the cluster runs already.
+
+A partition takes it in by Nodes=ALL, or by a NodeSet with one of the node's features: from its text, as slurm.conf has
+it. Nodes of the file are members by what the configuration says; this is for those that it does not know.
+
+Source: slurm.conf(5) NODESET CONFIGURATION, PARTITION CONFIGURATION Nodes; Slurm's guide to dynamic nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.notation import hostlist
+
+if TYPE_CHECKING:
+    from spritz.model.node import NodeConfig, NodeSet
+    from spritz.model.partition import Partition
+
+
+def joins(partition: Partition, config: NodeConfig, sets: Iterable[NodeSet]) -> bool:
+    """Does a partition that is described like this have this node?"""
+    text = partition.nodes_text
+    words = text.split(",")
+    if any(word.strip().upper() == "ALL" for word in words):
+        return True
+    mine = {one.name for one in sets if one.feature in config.features or config.name in one.nodes}
+    if not mine:
+        return False
+    return not mine.isdisjoint(hostlist.expand(text) if "[" in text else words)
+
+
+def with_nodes(
+    partitions: Mapping[str, Partition], configs: Iterable[NodeConfig], sets: tuple[NodeSet, ...]
+) -> dict[str, Partition]:
+    """All partitions, with these nodes as members of those that take them in."""
+    found = dict(partitions)
+    for name, partition in partitions.items():
+        members = frozenset(partition.nodes)
+        new = [one.name for one in configs if one.name not in members and joins(partition, one, sets)]
+        if new:
+            found[name] = replace(partition, nodes=(*partition.nodes, *new))
+    return found
+
+
+def without_nodes(partitions: Mapping[str, Partition], names: Iterable[str]) -> dict[str, Partition]:
+    """All partitions, without these nodes."""
+    gone = frozenset(names)
+    return {
+        name: partition
+        if gone.isdisjoint(partition.nodes)
+        else replace(partition, nodes=tuple(node for node in partition.nodes if node not in gone))
+        for name, partition in partitions.items()
+    }
