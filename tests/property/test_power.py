@@ -4,6 +4,8 @@ call of a program, and replay and image are as the machine itself (invariants se
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -11,16 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.cluster import UpdateNode
-from spritz.model.events.cluster import NodeRegistered, NodesPowered, NodeStateChanged
+from spritz.model.commands.cluster import Configure, DeleteNodes, RebootNodes, UpdateNode
+from spritz.model.events.cluster import NodeRegistered, NodesDeleted, NodesPowered, NodeStateChanged, NodeUpdated
+from spritz.model.node import NodeConfig, NodeSet
+from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy
-from spritz.model.reports import NodeLost
+from spritz.model.reports import AdmitNode, NodeLost
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag
-from spritz.testing.builders import World, node_share, replayed
+from spritz.testing.builders import ROOT, World, capacity, node_share, replayed
 
 NODES = ("n1", "n2", "n3", "n4")
+SETS = (NodeSet(name="x", feature="x"),)
 names = st.lists(st.sampled_from(NODES), min_size=1, max_size=3, unique=True)
 policies = st.builds(
     PowerPolicy,
@@ -33,8 +38,19 @@ policies = st.builds(
     suspend_seconds=st.sampled_from([None, 0, 50]),
     kept=st.sampled_from([(), ((NODES[:2], 1),), (((NODES[3],), 0),)]),
     idle_on_suspend=st.booleans(),
+    reboots=st.booleans(),
 )
-WORDS = ("POWER_UP", "POWER_DOWN", "POWER_DOWN_ASAP", "POWER_DOWN_FORCE", "DOWN", "DRAIN", "RESUME")
+WORDS = (
+    "CANCEL_REBOOT",
+    "FUTURE",
+    "POWER_UP",
+    "POWER_DOWN",
+    "POWER_DOWN_ASAP",
+    "POWER_DOWN_FORCE",
+    "DOWN",
+    "DRAIN",
+    "RESUME",
+)
 
 
 class Cloud(RuleBasedStateMachine):
@@ -43,7 +59,13 @@ class Cloud(RuleBasedStateMachine):
     @initialize(policy=policies, service=st.sampled_from([0, 1, 2]), prolog=st.sampled_from([(), ("Alloc",)]))
     def begin(self, policy: PowerPolicy, service: int, prolog: tuple[str, ...]) -> None:
         """Some nodes sleep from the start."""
-        self.world = World(settings=ClusterSettings(power=policy, return_to_service=service, prolog_flags=prolog))
+        everything = Partition(name="debug", nodes=NODES, nodes_text="ALL", default=True)
+        self.world = World(
+            settings=ClusterSettings(
+                power=policy, return_to_service=service, prolog_flags=prolog, max_node_count=6, node_sets=SETS
+            ),
+            partitions=(everything, Partition(name="x", nodes_text="x")),
+        )
         self.world.do(UpdateNode(names=NODES[1:], state="POWER_DOWN"))
 
     @rule(nodes=names, batch=st.booleans(), no_kill=st.booleans(), minutes=st.sampled_from([None, 1]))
@@ -63,6 +85,53 @@ class Cloud(RuleBasedStateMachine):
     def update(self, nodes: list[str], word: str) -> None:
         """An administrator steps in; what is refused is refused."""
         self.world.do(UpdateNode(names=tuple(nodes), state=word, reason="test"))
+
+    @rule(nodes=names, asap=st.booleans(), then=st.sampled_from(["", "RESUME", "DOWN"]))
+    def reboot(self, nodes: list[str], asap: bool, then: str) -> None:
+        """Some nodes are to be rebooted, when they can be."""
+        self.world.do(RebootNodes(names=tuple(nodes), asap=asap, next_state=then))
+
+    @rule(nodes=names)
+    def start_rebooted(self, nodes: list[str]) -> None:
+        """A job that has its nodes rebooted."""
+        world = self.world
+        if world.settings.power.reboots:
+            job_id = world.submit(caller=ROOT, reboot=True, nodes_min=len(nodes), time_limit_minutes=1)
+            shares = tuple(node_share(name) for name in nodes)
+            world.plan(PlannedStart(job_id=job_id, allocation=Allocation(partition="debug", nodes=shares)))
+
+    @rule(number=st.integers(1, 3), feature=st.sampled_from(["", "x"]))
+    def bring(self, number: int, feature: str) -> None:
+        """A daemon brings a node, or comes back with it."""
+        config = NodeConfig(name=f"d{number}", capacity=capacity(), features=(feature,) if feature else ())
+        self.world.do(AdmitNode(hostname="host", capacity=capacity(), config=config))
+
+    @rule(number=st.integers(1, 3))
+    def delete(self, number: int) -> None:
+        """By hand."""
+        self.world.do(DeleteNodes(names=(f"d{number}",)))
+
+    @rule(hostname=st.sampled_from(["a", "b"]))
+    def claim(self, hostname: str) -> None:
+        """A daemon takes the place of a FUTURE node."""
+        self.world.do(AdmitNode(hostname=hostname, capacity=capacity()))
+
+    @rule(number=st.integers(1, 3))
+    def start_there(self, number: int) -> None:
+        """A job on a dynamic node."""
+        self.start([f"d{number}"], True, False, 1) if f"d{number}" in self.world.state.nodes else None
+
+    @rule(number=st.integers(1, 3), boot=st.booleans())
+    def register_there(self, number: int, boot: bool) -> None:
+        """Its daemon comes up."""
+        if f"d{number}" in self.world.state.nodes:
+            self.register(f"d{number}", boot)
+
+    @rule()
+    def configure(self) -> None:
+        """The files are read again, and are as they were."""
+        world = self.world
+        world.ok(Configure(settings=world.settings, nodes=world.nodes, partitions=world.partitions))
 
     @rule(seconds=st.sampled_from([0, 1, 10, 60, 200]))
     def wait(self, seconds: int) -> None:
@@ -97,9 +166,9 @@ class Cloud(RuleBasedStateMachine):
             return
         world = self.world
         world.check()
-        calls = dict.fromkeys(NODES, 0)
-        ways = dict.fromkeys(NODES, 0)
-        before = dict.fromkeys(NODES, 0)
+        calls: Counter[str] = Counter()
+        ways: Counter[str] = Counter()
+        before: Counter[str] = Counter()
         for event in world.events:
             if isinstance(event, NodesPowered):
                 for name in event.names:
@@ -107,6 +176,11 @@ class Cloud(RuleBasedStateMachine):
             elif isinstance(event, NodeStateChanged):
                 for flag in (NodeFlag.POWERING_UP, NodeFlag.POWERING_DOWN):
                     ways[event.name] += bool(event.flags & flag and not before[event.name] & flag)
+            elif isinstance(event, NodeUpdated):
+                before[event.node.name] = event.node.flags
+            elif isinstance(event, NodesDeleted):
+                for name in event.names:
+                    before[name] = 0
             if isinstance(event, NodeStateChanged | NodeRegistered):
                 before[event.name] = event.flags
         assert calls == ways

@@ -15,7 +15,7 @@ from tests.unit.scheduling.checker import check_cluster, check_job
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.events.cluster import ClusterConfigured
+from spritz.model.events.cluster import ClusterConfigured, NodesCreated, NodesDeleted, NodeUpdated
 from spritz.model.job import Sharing
 from spritz.model.node import NodeConfig
 from spritz.model.resources import GresCapacity, GresRequest
@@ -153,7 +153,7 @@ def sites(draw: st.DrawFn) -> Site:
     configs = draw(node_configs())
     cut = draw(st.integers(1, len(configs)))
     partitions = (
-        partition("p", configs, default=True, oversubscribe=draw(sharing_of)),
+        partition("p", configs, nodes_text="ALL", default=True, oversubscribe=draw(sharing_of)),
         partition("q", configs[:cut], priority_tier=draw(st.integers(1, 2)), oversubscribe=draw(sharing_of)),
     )
     return Site(configs, partitions, draw(settings_of))
@@ -168,6 +168,9 @@ moves = st.lists(
         st.tuples(st.just("end"), st.integers(0, 9)),
         st.tuples(st.just("complete"), st.integers(0, 9)),
         st.tuples(st.just("down"), st.integers(0, 9)),
+        st.tuples(st.just("bring"), node_kinds()),
+        st.tuples(st.just("delete"), st.integers(0, 9)),
+        st.tuples(st.just("label"), st.integers(0, 9)),
         st.tuples(st.just("cycle"), st.integers(0, 600)),
     ),
     min_size=3,
@@ -199,6 +202,18 @@ def play(site: Site, move: tuple[str, Any]) -> None:
         config = site.configs[value % len(site.configs)]
         up = site.projection.nodes[config.name].flags == 0
         site.set_node(config.name, NodeState.IDLE, NodeFlag.DRAIN if up else 0)
+    elif kind == "bring":
+        config = structs.replace(node(f"d{len(site.configs)}", **value), dynamic=True)
+        site.configs = (*site.configs, config)
+        site.apply(NodesCreated(at=site.now, nodes=(config,)))
+        site.set_node(config.name)
+    elif kind == "delete":
+        config = site.configs[value % len(site.configs)]
+        if config.dynamic and not site.machine.state.uses[config.name].jobs:
+            site.apply(NodesDeleted(at=site.now, names=(config.name,)))
+            site.configs = tuple(item for item in site.configs if item is not config)
+    elif kind == "label":
+        site.apply(_labelled(site, value))
     elif kind == "end" and running:
         site.end(running[value % len(running)].id)
     elif kind == "complete" and running:
@@ -206,6 +221,17 @@ def play(site: Site, move: tuple[str, Any]) -> None:
         site.end(job.id, completing=job.allocation.names[:1])
     elif kind == "cycle":
         cycle_and_check(site, value)
+
+
+def _labelled(site: Site, value: int) -> NodeUpdated:
+    """Another feature, weight or state of a node, in one event."""
+    old = site.machine.state.nodes[site.configs[value % len(site.configs)].name]
+    config = structs.replace(old.config, features=(("x",), ("y",), ())[value % 3], weight=1 + value % 2)
+    site.configs = tuple(config if item.name == config.name else item for item in site.configs)
+    flags = NodeFlag.DRAIN.value if value % 4 == 3 else 0
+    return NodeUpdated(
+        at=site.now, node=structs.replace(old, config=config, features_active=config.features, flags=flags)
+    )
 
 
 def cycle_and_check(site: Site, seconds: int) -> None:
@@ -219,7 +245,7 @@ def cycle_and_check(site: Site, seconds: int) -> None:
                 site.gone(job.id, name)
     up = {name: item for name, item in site.projection.nodes.items() if item.flags == 0}
     nodes = {config.name: config for config in site.configs}
-    homes = {item.name: item for item in site.partitions}
+    homes = site.machine.state.partitions
     for job_id, allocation in site.cycle().items():
         home = homes[allocation.partition]
         assert set(allocation.names) <= set(up), "a job was started on a drained node"

@@ -19,7 +19,7 @@ from spritz.config.power import power_policy
 from spritz.config.schema.status import HONOURED
 from spritz.model.cluster import ClusterSettings
 from spritz.model.ids import INFINITE
-from spritz.model.node import NodeConfig
+from spritz.model.node import NodeConfig, NodeSet
 from spritz.model.partition import Partition
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityPolicy
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from spritz.config.gres import GresFile
     from spritz.config.kinds import Value
     from spritz.config.settings import Settings
-    from spritz.config.typed import NodeLine, Parsed, PartitionLine
+    from spritz.config.typed import NodeLine, NodeSetLine, Parsed, PartitionLine
     from spritz.model.topology import Topology
 
 
-def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> ClusterSettings:
+def cluster_settings(
+    have: Settings, topologies: tuple[Topology, ...] = (), nodesets: Sequence[NodeSetLine] = ()
+) -> ClusterSettings:
     """What decisions depend on."""
     number, flag, text, words = have.integer, have.flag, have.text, have.words
     consumable, memory = _consumables(have)
@@ -52,6 +54,8 @@ def cluster_settings(have: Settings, topologies: tuple[Topology, ...] = ()) -> C
         max_array_size=number("MaxArraySize"),
         max_step_count=number("MaxStepCount"),
         max_tasks_per_node=number("MaxTasksPerNode"),
+        max_node_count=number("MaxNodeCount"),
+        node_sets=tuple(NodeSet(name=one.name, feature=one.feature) for one in nodesets if one.feature),
         min_job_age_seconds=number("MinJobAge"),
         kill_wait_seconds=number("KillWait"),
         kill_on_bad_exit=flag("KillOnBadExit"),

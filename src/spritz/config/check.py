@@ -48,6 +48,13 @@ def check(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics, whole: Place
     return _partitions(parsed, nodes, diagnostics, whole)
 
 
+def check_nodes(parsed: Parsed, gres: GresFile, diagnostics: Diagnostics) -> None:
+    """Faults of node lines that stand in no file; gres.conf was checked when it was read."""
+    nodes = _nodes(parsed.nodes, diagnostics)
+    _gres_of_nodes(parsed, GresFile(), nodes, diagnostics)
+    _counts_agree(parsed, gres, diagnostics)
+
+
 def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
     settings = parsed.settings
     name = settings.text("ClusterName")

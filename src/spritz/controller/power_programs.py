@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ class PowerPrograms:
         self._handlers: dict[type[Event], Callable[..., None]] = {
             cluster_events.NodesPowered: self._powered,
             cluster_events.NodesNotResumed: self._not_resumed,
+            cluster_events.NodesRebooting: self._rebooting,
         }
         context.writer.listeners.append(self._listen)
         for (up, at), names in _uncalled(context.machine.state).items():
@@ -62,6 +64,17 @@ class PowerPrograms:
     def _not_resumed(self, event: cluster_events.NodesNotResumed) -> None:
         self._context.log.error("node.not_resumed", nodes=hostlist.compress(event.names))
         self._context.writer.when_durable(lambda: self._call_fail(event.names))
+
+    def _rebooting(self, event: cluster_events.NodesRebooting) -> None:
+        if self._context.machine.state.settings.power.reboots_here:
+            self._context.writer.when_durable(lambda: self._call_reboot(event.names))
+
+    def _call_reboot(self, names: tuple[str, ...]) -> None:
+        self._context.tasks.spawn_contained(self._run_reboot(names), name="power_program")
+
+    async def _run_reboot(self, names: tuple[str, ...]) -> None:
+        self._context.log.info("node.rebooting", nodes=hostlist.compress(names))
+        await self._end("RebootProgram", await self._start("RebootProgram", names, {}))
 
     def _call(self, names: tuple[str, ...], up: bool, at: float) -> None:
         self._context.tasks.spawn_contained(self._run(names, up, at), name="power_program")
@@ -97,8 +110,8 @@ class PowerPrograms:
         }
         try:
             return await asyncio.create_subprocess_exec(
-                program,
-                hostlist.compress(names),
+                *(shlex.split(program) if key == "RebootProgram" else [program]),
+                ",".join(names) if key == "RebootProgram" else hostlist.compress(names),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,

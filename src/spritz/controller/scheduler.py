@@ -84,6 +84,8 @@ _STIRRING: frozenset[type[Event]] = frozenset(
         cluster_events.NodeRegistered,
         cluster_events.NodeStateChanged,
         cluster_events.NodeUpdated,
+        cluster_events.NodesCreated,
+        cluster_events.NodesDeleted,
         cluster_events.PartitionCreated,
         cluster_events.PartitionUpdated,
         cluster_events.PartitionDeleted,

@@ -143,6 +143,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     switch_wait_seconds: int | None = None
     #: --segment: so many nodes each lie in one block
     segment: int | None = None
+    #: --reboot: its nodes boot before it begins
+    reboot: bool = False
     sharing: Sharing = Sharing.DEFAULT
     distribution: str = ""
     # -- time

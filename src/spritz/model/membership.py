@@ -26,7 +26,7 @@ def joins(partition: Partition, config: NodeConfig, sets: Iterable[NodeSet]) -> 
     words = text.split(",")
     if any(word.strip().upper() == "ALL" for word in words):
         return True
-    mine = {one.name for one in sets if one.feature in config.features or config.name in one.nodes}
+    mine = {one.name for one in sets if one.feature in config.features}
     if not mine:
         return False
     return not mine.isdisjoint(hostlist.expand(text) if "[" in text else words)

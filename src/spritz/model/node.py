@@ -36,11 +36,10 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
 
 
 class NodeSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One NodeSet line: the nodes listed, and all with the feature ("": none)."""
+    """One NodeSet line with a feature: all nodes that have it."""
 
     name: str
-    nodes: tuple[str, ...] = ()
-    feature: str = ""
+    feature: str
 
 
 #: State= of slurm.conf -> base state and flags of a node that has never been seen

@@ -10,14 +10,10 @@ from msgspec import Struct
 from spritz.model.states import NodeFlag
 
 #: A node with one of these is not expected to answer, and runs nothing.
-AWAY: int = (
-    NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN | NodeFlag.POWERING_UP | NodeFlag.REBOOT_ISSUED
-).value
+AWAY: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN | NodeFlag.POWERING_UP | NodeFlag.REBOOT_ISSUED).value
 
 #: A job that starts on a node with one of these waits until it is up.
-WAKING: int = (
-    NodeFlag.POWERED_DOWN | NodeFlag.POWERING_UP | NodeFlag.POWER_UP | NodeFlag.REBOOT_ISSUED
-).value
+WAKING: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_UP | NodeFlag.POWER_UP | NodeFlag.REBOOT_ISSUED).value
 
 
 class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):

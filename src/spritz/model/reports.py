@@ -54,8 +54,8 @@ class Registered(Struct, frozen=True, kw_only=True):
 class IntroduceNode(Struct, frozen=True, kw_only=True):
     """A daemon that slurm.conf does not know asks which node it is; it registers afterwards. Reply: `Introduced`.
 
-    With `line` (`slurmd -Z`) it brings its own description, as it would stand in slurm.conf; without (`-F`) it takes the
-    first FUTURE node that has its hardware, and `feature`, if that is not empty.
+    With `line` (`slurmd -Z`) it brings its own description, as it would stand in slurm.conf; without (`-F`) it takes
+    the first FUTURE node that has its hardware, and `feature`, if that is not empty.
     """
 
     hostname: str

@@ -9,6 +9,7 @@ import asyncio
 import os
 import platform
 import resource
+import shlex
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from spritz.client.errors import RemoteError
 from spritz.client.locate import controller_socket_name
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
-from spritz.model.launch import Accepted, PingNode, ReloadNode, StopDaemon
+from spritz.model.launch import Accepted, PingNode, RebootNode, ReloadNode, StopDaemon
 from spritz.model.queries import Ping, Pong
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
@@ -82,6 +83,8 @@ class Daemon:
         self._connected = asyncio.Event()
         #: nodes of ours that the controller's configuration does not have
         self._refused: set[str] = set()
+        #: reboots that were begun, by the time of their order
+        self._reboots: set[float] = set()
 
     async def run(self, startup: Startup) -> int:
         """Serve until told to stop. Raises SpritzError if it cannot begin."""
@@ -238,6 +241,7 @@ class Daemon:
             **self._agent.table(),
             PingNode: self._ping,
             ReloadNode: self._reload_order,
+            RebootNode: self._reboot_order,
             StopDaemon: self._stop_order,
         }
 
@@ -265,6 +269,39 @@ class Daemon:
         """The controller's configuration has changed: it may know the nodes now that it refused."""
         channel = await self._link.channel(timeout=FIRST_CONNECTION_SECONDS)
         await self._register_nodes(channel, tuple(sorted(self._refused)))
+
+    def _reboot_order(self, request: RebootNode, call: Call) -> Accepted:
+        if request.ordered_at not in self._reboots:
+            self._reboots.add(request.ordered_at)
+            self._tasks.spawn_contained(self._reboot(request.node), name="reboot")
+        return Accepted()
+
+    async def _reboot(self, node: str) -> None:
+        """Start RebootProgram, which outlives us. What it does not do shows when ResumeTimeout has passed."""
+        words = shlex.split(self._settings.reboot_program)
+        if not words:
+            self._log.error("reboot.failed", node=node, error="RebootProgram is not configured here")
+            return
+        self._log.info("reboot.began", node=node, program=words[0])
+        variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "SLURMD_NODENAME": node}
+        variables["SLURM_CONF"] = self._settings.path
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=variables,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._log.error("reboot.failed", node=node, error=error.strerror or "")
+            return
+        if self._settings.ends_for_reboot:
+            self._stopping.set()
+        if await process.wait():
+            self._log.error("reboot.failed", node=node, exit_status=process.returncode)
 
     def _stop_order(self, request: StopDaemon, call: Call) -> Accepted:
         self._log.info("daemon.terminating", by="controller")

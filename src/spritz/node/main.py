@@ -16,6 +16,7 @@ from spritz.model.errors import SpritzError
 from spritz.node.options import USAGE, Options, parse
 
 if TYPE_CHECKING:
+    from spritz.model.node import NodeConfig
     from spritz.node.hardware import Hardware
     from spritz.node.settings import DaemonSettings
     from spritz.runtime.daemonize import Startup
@@ -65,14 +66,19 @@ def _start(options: Options) -> int:
     from spritz.runtime.daemonize import daemonize, foreground
 
     path = os.path.abspath(options.config_file or find_slurm_conf())
-    hardware = _hardware()
-    settings = _read(path, options, hardware)
+    hardware = _hardware(gpus=options.dynamic)
+    own = None
+    if options.dynamic or options.future:
+        from spritz.node.introduce import introduce
+
+        own = introduce(path, options, hardware)
+    settings = _read(path, options, hardware, own=own)
     _need_user(settings)
     if options.foreground:
-        return _run(options, settings, hardware, foreground())
+        return _run(options, settings, hardware, foreground(), own)
     startup = daemonize()
     try:
-        status = _run(options, settings, hardware, startup)
+        status = _run(options, settings, hardware, startup, own)
     except SpritzError as error:
         startup.failed("\n".join(f"slurmd: fatal: {line}" for line in error.message.splitlines()))
         os._exit(error.exit_code)
@@ -96,15 +102,18 @@ def _need_user(settings: DaemonSettings) -> None:
         )
 
 
-def _hardware() -> Hardware:
+def _hardware(*, gpus: bool) -> Hardware:
     from spritz.node.hardware import detect
     from spritz.runtime.clock import SystemClock
 
-    return detect(SystemClock().now(), gpus=False)
+    return detect(SystemClock().now(), gpus=gpus)
 
 
-def _read(path: str, options: Options, hardware: Hardware, *, again: bool = False) -> DaemonSettings:
-    """The configuration for our nodes; `again`: for those that are still in it, if any is.
+def _read(
+    path: str, options: Options, hardware: Hardware, *, again: bool = False, own: NodeConfig | None = None
+) -> DaemonSettings:
+    """The configuration for our nodes; `again`: for those that are still in it, if any is. `own`: the one that the
+    controller has named.
 
     Raises SpritzError with every fault in the files.
     """
@@ -115,7 +124,7 @@ def _read(path: str, options: Options, hardware: Hardware, *, again: bool = Fals
     from spritz.node.settings import daemon_settings, holds, own_nodes
 
     config = load(path)
-    nodes = own_nodes(config, options.nodes, socket.gethostname(), some=again)
+    nodes = [own] if own is not None else own_nodes(config, options.nodes, socket.gethostname(), some=again)
     name = f"spritz_{os.geteuid()}"
     groups = (
         prepare_memory(name),
@@ -127,7 +136,9 @@ def _read(path: str, options: Options, hardware: Hardware, *, again: bool = Fals
     return daemon_settings(config, nodes, hardware.topology, *groups)
 
 
-def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup) -> int:
+def _run(
+    options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, own: NodeConfig | None
+) -> int:
     """In the process that will serve."""
     from spritz.runtime.pidfile import AlreadyRunning, PidFile
 
@@ -143,12 +154,19 @@ def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup
     except OSError as error:
         raise SpritzError(f"cannot write SlurmdPidFile {settings.pid_file}: {error.strerror}") from error
     try:
-        return _serve(options, settings, hardware, startup, log_file)
+        return _serve(options, settings, hardware, startup, log_file, own)
     finally:
         pid_file.release()
 
 
-def _serve(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, log_file: str) -> int:
+def _serve(
+    options: Options,
+    settings: DaemonSettings,
+    hardware: Hardware,
+    startup: Startup,
+    log_file: str,
+    own: NodeConfig | None,
+) -> int:
     from spritz.node.daemon import Daemon
     from spritz.node.leftovers import forget_all
     from spritz.runtime import log
@@ -173,7 +191,7 @@ def _serve(options: Options, settings: DaemonSettings, hardware: Hardware, start
             settings,
             hardware,
             log.get_logger("slurmd"),
-            lambda: _read(settings.path, options, hardware, again=True),
+            lambda: _read(settings.path, options, hardware, again=True, own=own),
             _owners(settings.slurm_user),
         )
         return await daemon.run(startup)

@@ -14,7 +14,9 @@ Usage: slurmd [OPTIONS]
   -b              Report the time of the last boot as now
   -c              Forget steps that an earlier slurmd left (their processes are killed)
   -C              Print the hardware found as a line for slurm.conf, and exit
+  --conf "text"   With -Z: keys of this node as slurm.conf would have them, besides what is found here
   -D              Run in the foreground, log to standard error as well
+  -F[feature]     Be the first FUTURE node of slurm.conf with this hardware, and this feature if one is given
   -f file         Use this slurm.conf
   -h              Print this help
   -L file         Write the log to this file
@@ -22,10 +24,13 @@ Usage: slurmd [OPTIONS]
   -N node[,node]  Be this node, or all nodes of this hostlist
   -v              Say more; may be repeated
   -V              Print version information and exit
+  -Z              Be a node that slurm.conf does not have: named by -N, or as this host is
 """
 
 _WITH_VALUE = "fLnN"
-_FLAGS = "bcCDhvV"
+_FLAGS = "bcCDhvVZ"
+#: its value, if any, follows directly
+_MAY_HAVE_VALUE = "F"
 _LONG = {"version": "V", "help": "h"}
 
 
@@ -34,6 +39,12 @@ class Options(Struct, frozen=True, kw_only=True):
 
     boot_now: bool = False
     clear: bool = False
+    #: of a dynamic node: what slurm.conf would say of it
+    conf: str = ""
+    dynamic: bool = False
+    #: the place of a FUTURE node is taken; with this feature ("": any)
+    future: bool = False
+    feature: str = ""
     print_hardware: bool = False
     foreground: bool = False
     config_file: str = ""
@@ -56,25 +67,34 @@ def parse(argv: list[str]) -> Options:
         if word.startswith("--") and word[2:] in _LONG:
             given[_LONG[word[2:]]] = ""
             continue
+        if word == "--conf" or word.startswith("--conf="):
+            value, position = _value("conf", word[7:] if "=" in word else "", argv, position)
+            given["conf"] = value
+            continue
         if len(word) < 2 or word[0] != "-" or word.startswith("--"):
             raise _refused(word)
         for place, letter in enumerate(word[1:], 1):
             if letter in _WITH_VALUE:
-                value = word[place + 1 :]
-                if not value:
-                    if position == len(argv):
-                        raise SpritzError(f"option requires an argument -- '{letter}'", hint=USAGE)
-                    value = argv[position]
-                    position += 1
-                given[letter] = value
+                given[letter], position = _value(letter, word[place + 1 :], argv, position)
+                break
+            if letter in _MAY_HAVE_VALUE:
+                given[letter] = word[place + 1 :]
                 break
             if letter not in _FLAGS:
                 raise _refused(f"-{letter}")
             verbose += letter == "v"
             given[letter] = ""
+    if "F" in given and "Z" in given:
+        raise SpritzError("-F and -Z exclude each other", hint=USAGE)
+    if "conf" in given and "Z" not in given:
+        raise SpritzError("--conf is only for dynamic nodes: give -Z too", hint=USAGE)
     return Options(
         boot_now="b" in given,
         clear="c" in given,
+        conf=given.get("conf", ""),
+        dynamic="Z" in given,
+        future="F" in given,
+        feature=given.get("F", ""),
         print_hardware="C" in given,
         foreground="D" in given,
         config_file=given.get("f", ""),
@@ -85,6 +105,15 @@ def parse(argv: list[str]) -> Options:
         verbose=verbose,
         version="V" in given,
     )
+
+
+def _value(name: str, value: str, argv: list[str], position: int) -> tuple[str, int]:
+    """The value of an option, and where the next word is."""
+    if value:
+        return value, position
+    if position == len(argv):
+        raise SpritzError(f"option requires an argument -- '{name}'", hint=USAGE)
+    return argv[position], position + 1
 
 
 def _nice(text: str) -> int:

@@ -65,6 +65,9 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     log_level: str
     log_time_format: str
     pid_file: str
+    #: RebootProgram with its arguments, and whether we end when it has been started (shutdown_on_reboot)
+    reboot_program: str
+    ends_for_reboot: bool
     #: the file system that counts as TmpDisk
     tmp_fs: str
     config_overrides: bool
@@ -198,11 +201,15 @@ def daemon_settings(
         log_time_format=have.text("LogTimeFormat"),
         tmp_fs=path("TmpFS"),
         pid_file=path("SlurmdPidFile"),
+        reboot_program=""
+        if have.has_option("SlurmctldParameters", "reboot_from_controller")
+        else path("RebootProgram"),
+        ends_for_reboot=have.has_option("SlurmdParameters", "shutdown_on_reboot"),
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,
         unconfined=config.cgroup_given and constrained and not cgroup_memory,
         unheld=tuple(_unheld(config, nodes, devices, cores)),
-        addresses={node.name: node.address or node.hostname or node.name for node in config.nodes},
+        addresses={node.name: node.address or node.hostname or node.name for node in (*config.nodes, *nodes)},
     )
 
 

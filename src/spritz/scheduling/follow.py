@@ -14,9 +14,10 @@ from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
 from spritz.model.job import Hold
+from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.resources import mask_of
-from spritz.model.states import JobFlag
+from spritz.model.states import JobFlag, NodeFlag
 from spritz.scheduling import running
 
 if TYPE_CHECKING:
@@ -189,7 +190,10 @@ def _node_of(projection: Projection, config: NodeConfig) -> Node:
         state, flags = first_state(config)
         return Node(config=config, state=state, flags=flags, features_active=config.features)
     features = config.features if node.config.features != config.features else node.features_active
-    return replace(node, config=config, features_active=features)
+    flags = node.flags
+    if node.config.dynamic and not config.dynamic:
+        flags &= ~NodeFlag.DYNAMIC_NORM.value
+    return replace(node, config=config, features_active=features, flags=flags)
 
 
 def _node_state(projection: Projection, event: cluster_events.NodeRegistered | cluster_events.NodeStateChanged) -> None:
@@ -197,8 +201,19 @@ def _node_state(projection: Projection, event: cluster_events.NodeRegistered | c
 
 
 def _node_updated(projection: Projection, event: cluster_events.NodeUpdated) -> None:
-    projection.nodes[event.node.config.name] = event.node
-    projection.rebuild()
+    projection.update_node(event.node)
+
+
+def _nodes_created(projection: Projection, event: cluster_events.NodesCreated) -> None:
+    projection.partitions = with_nodes(projection.partitions, event.nodes, projection.settings.node_sets)
+    projection.add_nodes([_node_of(projection, config) for config in event.nodes])
+
+
+def _nodes_deleted(projection: Projection, event: cluster_events.NodesDeleted) -> None:
+    for name in event.names:
+        del projection.nodes[name]
+    projection.partitions = without_nodes(projection.partitions, event.names)
+    projection.outdated = True
 
 
 def _partition_put(
@@ -261,6 +276,8 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     cluster_events.NodeRegistered: _node_state,
     cluster_events.NodeStateChanged: _node_state,
     cluster_events.NodeUpdated: _node_updated,
+    cluster_events.NodesCreated: _nodes_created,
+    cluster_events.NodesDeleted: _nodes_deleted,
     cluster_events.PartitionCreated: _partition_put,
     cluster_events.PartitionUpdated: _partition_put,
     cluster_events.PartitionDeleted: _partition_deleted,
@@ -280,6 +297,7 @@ IGNORED: frozenset[type[Event]] = frozenset(
         cluster_events.NodeKept,
         cluster_events.NodesNotResumed,
         cluster_events.NodesPowered,
+        cluster_events.NodesRebooting,
         cluster_events.PowerPaced,
         cluster_events.PowerProgramBegan,
         job_events.EndSignalSent,

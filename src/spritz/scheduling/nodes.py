@@ -35,7 +35,6 @@ CLOSED_FLAGS = int(
     | NodeFlag.POWERING_DOWN
     | NodeFlag.POWER_DOWN
     | NodeFlag.MAINTENANCE
-    | NodeFlag.REBOOT_REQUESTED
     | NodeFlag.REBOOT_ISSUED
     | NodeFlag.INVALID_REG
     | NodeFlag.BLOCKED
@@ -327,6 +326,22 @@ class NodeRow:
         )
 
 
+#: columns of a table that are not GRES
+_COLUMNS = (
+    "core_cpus",
+    "cpus",
+    "cpus_total",
+    "freed",
+    "idle",
+    "memory",
+    "memory_total",
+    "threads",
+    "tmp",
+    "up",
+    "weight",
+)
+
+
 class NodeTable:
     """Rows in configuration order, and their counts as columns.
 
@@ -392,6 +407,20 @@ class NodeTable:
         other.threads, other.weight, other.tmp = self.threads, self.weight, self.tmp
         other.cpus_total, other.memory_total = self.cpus_total, self.memory_total
         other.gres = {kind: column.copy() for kind, column in self.gres.items()}
+        return other
+
+    def extended(self, rows: list[NodeRow]) -> NodeTable:
+        """A table with these rows after all others; they have no GRES that is new to it. Rows are shared with it."""
+        new, other = NodeTable(rows), NodeTable.__new__(NodeTable)
+        other.rows = [*self.rows, *rows]
+        other._own = self._own
+        first = len(self.rows)
+        other.stale = self.stale | set(range(first, len(other.rows)))
+        other.index_of = {**self.index_of, **{name: first + index for name, index in new.index_of.items()}}
+        for name in _COLUMNS:
+            setattr(other, name, np.concatenate((getattr(self, name), getattr(new, name))))
+        none = np.zeros(len(rows), np.int64)
+        other.gres = {kind: np.concatenate((column, new.gres.get(kind, none))) for kind, column in self.gres.items()}
         return other
 
     def emptied(self, all_up: bool = False) -> NodeTable:

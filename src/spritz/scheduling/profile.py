@@ -106,6 +106,16 @@ class Profile:
         self.worked_out = 0
         table.stale.update(range(count))
 
+    def extend(self, table: NodeTable) -> None:
+        """From now on of `table`, which has more nodes after those that there were, and the same kinds of GRES."""
+        self._attach(None)
+        more = len(table.rows) - len(self.table.rows)
+        self.table = table
+        self.times = np.pad(self.times, ((0, more), (0, 0)), constant_values=NEVER)
+        self.counts = [np.pad(column, ((0, more), (0, 0))) for column in self.counts]
+        self.held_from = np.append(self.held_from, np.full(more, NEVER))
+        self._flat, self._shares, self._horizons = None, False, None
+
     def fork(self, table: NodeTable) -> Profile:
         """A profile of one's own over a fork of the table; arrays are copied when it first changes them."""
         other = Profile.__new__(Profile)

@@ -10,7 +10,7 @@ Source: model.events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -91,6 +91,8 @@ class Projection:
         self.switch_waits: dict[int, JobRecord] = {}
         #: jobs whose place in the queue must be looked at before the next snapshot
         self.unplaced: dict[int, JobRecord] = {}
+        #: the table is not of the nodes that there are: it is built anew before the next snapshot
+        self.outdated = False
 
     # -- what others call
 
@@ -148,6 +150,8 @@ class Projection:
 
     def settle(self, now: float, reorder_max: int | None = None) -> None:
         """Put jobs where they belong in the queue: see `waiting.settle`."""
+        if self.outdated:
+            self.rebuild()
         waiting.settle(self, now, reorder_max)
 
     def adopt(self, plan: Plan) -> None:
@@ -158,20 +162,10 @@ class Projection:
 
     def rebuild(self) -> None:
         """Nodes, partitions or settings changed: a new table, and a new look at every job."""
+        self.outdated = False
         self._make_rules(self.rules.policy)
-        rows = []
-        for index, node in enumerate(self.nodes.values()):
-            capacity = node.config.capacity
-            hardware = self._hardware.get(capacity)
-            if hardware is None:
-                hardware = self._hardware[capacity] = Hardware(capacity)
-            rows.append(NodeRow(index, node, hardware, resumes=self.settings.power.resumes))
-        self.table = NodeTable(rows)
-        self.eligibility = Eligibility(self.table, self.partitions, self.settings.topologies)
-        self._node_partitions = [[] for _ in rows]
-        for name, nodes in self.eligibility.partition_nodes.items():
-            for index in nodes.tolist():
-                self._node_partitions[index].append(name)
+        self.table = NodeTable(self._row(index, node) for index, node in enumerate(self.nodes.values()))
+        self._find_members()
         self._price()
         self.licenses.total = dict(self.settings.licenses)
         self.queue = Queue()
@@ -187,6 +181,61 @@ class Projection:
         self.reserved.book(self.profile)
         self.eligibility.reserve(self.reserved)
         self.free_all()
+
+    def _row(self, index: int, node: Node) -> NodeRow:
+        capacity = node.config.capacity
+        hardware = self._hardware.get(capacity)
+        if hardware is None:
+            hardware = self._hardware[capacity] = Hardware(capacity)
+        return NodeRow(index, node, hardware, resumes=self.settings.power.resumes)
+
+    def _find_members(self) -> None:
+        """Which nodes each partition has."""
+        self.eligibility = Eligibility(self.table, self.partitions, self.settings.topologies)
+        self._node_partitions = [[] for _ in self.table.rows]
+        for name, nodes in self.eligibility.partition_nodes.items():
+            for index in nodes.tolist():
+                self._node_partitions[index].append(name)
+
+    def add_nodes(self, nodes: Sequence[Node]) -> None:
+        """Nodes after all others, which the partitions have already. Promises stay; a new kind of GRES takes a new
+        table.
+        """
+        first = len(self.table.rows)
+        self.nodes.update((node.config.name, node) for node in nodes)
+        rows = [self._row(first + position, node) for position, node in enumerate(nodes)]
+        kinds = {(name, kind) for row in rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
+        if self.outdated or not kinds <= self.table.gres.keys():
+            self.outdated = True
+            return
+        self.table = self.table.extended(rows)
+        self.profile.extend(self.table)
+        self._members_changed()
+
+    def _members_changed(self) -> None:
+        """Other nodes may serve: what was found out of them is forgotten, and sizes are reckoned anew."""
+        self._find_members()
+        self.eligibility.reserve(self.reserved)
+        planned, up_version = self.memo.planned, self.memo.up_version
+        self.memo = Memo()
+        self.memo.planned, self.memo.up_version = planned, up_version + 1
+        self.set_priority_inputs(self.priority_inputs)
+        self.queue.forget_failures()
+        self.free_all()
+
+    def update_node(self, node: Node) -> None:
+        """Anything about a node may have changed."""
+        old = self.nodes[node.config.name]
+        if self.outdated or old.config.capacity != node.config.capacity:
+            self.nodes[node.config.name] = node
+            self.outdated = True
+            return
+        self.put_node(node)
+        features = frozenset(node.features_active or node.config.features)
+        index = self.table.index_of[node.config.name]
+        if features != self.table.rows[index].features:
+            self.table.row(index).features = features
+            self._members_changed()
 
     def put_reservation(self, reservation: Reservation) -> None:
         """A reservation is new, or has changed."""
@@ -239,9 +288,11 @@ class Projection:
         )
 
     def put_node(self, node: Node) -> None:
-        """State or flags of a node changed; anything else about it needs `rebuild`."""
+        """State, flags or weight of a node changed; anything else is for `update_node`."""
         name = node.config.name
         self.nodes[name] = node
+        if self.outdated:
+            return
         index = self.table.index_of[name]
         weight = weight_of(node)
         if weight != self.table.rows[index].weight:

@@ -370,10 +370,11 @@ def _sharing(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> 
     """Whole nodes, jobs per CPU (0: one's own CPUs), exclusive to the user."""
     user = partition.exclusive_user or spec.sharing is Sharing.USER
     rows = jobs_per_cpu(partition, spec.sharing)
-    if rows > 1:
+    if rows > 1 and not spec.reboot:
         return False, rows, user
     kind, _count = oversubscription(partition)
-    return kind == "EXCLUSIVE" or spec.sharing is Sharing.EXCLUSIVE or settings.select_linear, 0, user
+    whole = kind == "EXCLUSIVE" or spec.sharing is Sharing.EXCLUSIVE or settings.select_linear or spec.reboot
+    return whole, 0, user
 
 
 def _is_flat(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:

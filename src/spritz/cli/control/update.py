@@ -66,8 +66,12 @@ def create(session: Session, words: list[str]) -> int:
         from spritz.cli.control import reservation
 
         return reservation.create(session, words)
+    if module == "update_node":
+        from spritz.cli.control import nodes
+
+        return nodes.create(session, words)
     if module != "update_partition":
-        session.context.error(f"this creation is not supported by Spritz: {why or 'only partitions are made by hand'}")
+        session.context.error(f"this creation is not supported by Spritz: {why or 'such a thing is not made by hand'}")
         return 1
     from spritz.cli.control import update_partition
 
@@ -88,7 +92,8 @@ def delete(session: Session, words: list[str]) -> int:
 
         return reservation.delete(session, word, name)
     if len(lower) >= 3 and "nodename".startswith(lower):
-        session.context.error("this deletion is not supported by Spritz: nodes made by hand are not built")
-        return 1
+        from spritz.cli.control import nodes
+
+        return nodes.delete(session, name)
     session.say(f"Invalid deletion entity: {word}")
     return 1

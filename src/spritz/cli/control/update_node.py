@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 #: states that can be asked for, in the words that may be shortened; "" what the core takes
 STATES = (
+    "CANCEL_REBOOT",
     "DRAIN",
     "DOWN",
     "FAIL",
+    "FUTURE",
     "IDLE",
     "NORESP",
     "POWER_DOWN",
@@ -24,10 +26,7 @@ STATES = (
     "RESUME",
     "UNDRAIN",
 )
-REFUSED_STATES = {
-    "CANCEL_REBOOT": "reboots are not built",
-    "FUTURE": "a node becomes FUTURE by its State= in slurm.conf",
-}
+REFUSED_STATES: dict[str, str] = {}
 
 
 class Key:

@@ -240,7 +240,7 @@ NAMES: dict[str, Field] = {
     "qos": LETTERS["q"],
     "reason": LETTERS["r"],
     "reasonlist": LETTERS["R"],
-    "reboot": _fixed("REBOOT", "0"),
+    "reboot": Field("REBOOT", ("spec.reboot",), _flag),
     "reqnodes": LETTERS["n"],
     "reqswitch": Field("REQ_SWITCH", ("spec.switches",), lambda now, value: str(value or 0)),
     "requeue": Field(

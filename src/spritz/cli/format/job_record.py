@@ -67,7 +67,8 @@ def _state(job: Job, details: int) -> list[str]:
     lines = [
         f"JobState={job_text.state_name(job.state.value, job.flags)} "
         f"Reason={job_text.reason_word(job.reason.value, job.reason_detail)} Dependency={dependency}",
-        f"Requeue={one_or_zero(requeue)} Restarts={job.restart_count} BatchFlag={one_or_zero(spec.batch)} Reboot=0 "
+        f"Requeue={one_or_zero(requeue)} Restarts={job.restart_count} BatchFlag={one_or_zero(spec.batch)} "
+        f"Reboot={one_or_zero(spec.reboot)} "
         f"ExitCode={_exit(job.exit_status)}",
     ]
     if details:

@@ -280,6 +280,7 @@ def _request(job: Job) -> Json:
     least = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
     return {
         "contiguous": spec.contiguous,
+        "reboot": spec.reboot,
         "maximum_switch_wait_time": spec.switch_wait_seconds or 0,
         "segment_size": spec.segment or 0,
         "required_switches": spec.switches or 0,
@@ -382,7 +383,6 @@ _ABSENT: Json = {
     "network": "",
     "power": Shared({"flags": []}),
     "profile": ("NOT_SET",),
-    "reboot": False,
     "selinux_context": "",
     "sockets_per_board": 0,
     "thread_spec": 32766,

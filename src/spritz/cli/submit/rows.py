@@ -146,7 +146,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("gid", "", "group", "submit with this group (root)")),
     ("b", Row("ignore-pbs", "", "", "do not look at #PBS and #BSUB lines")),
     ("bas", Row("power", "", "flags", refused="power management is not built")),
-    ("bas", Row("reboot", "", "", refused="nodes are not rebooted for jobs")),
+    ("bas", Row("reboot", "", "", "boot the nodes before the job begins (administrators)")),
     ("as", Row("immediate", "I", "[=seconds]", "give up unless it can start at once, or within so many seconds")),
     # -- srun: the step
     ("s", Row("jobid", "", "id", "run the step inside this job")),

@@ -463,6 +463,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "contiguous": _flag("contiguous"),
     "switches": _switches,
     "segment": _count("segment", "segment"),
+    "reboot": _flag("reboot"),
     "extra-node-info": _shape,
     "sockets-per-node": _count("sockets_per_node", "sockets-per-node"),
     "cores-per-socket": _count("cores_per_socket", "cores-per-socket"),

@@ -13,6 +13,7 @@ ClusterName SlurmctldHost SlurmctldAddr SlurmUser SlurmdUser SlurmctldPort Slurm
 SlurmctldLogFile SlurmdLogFile SlurmctldPidFile SlurmdPidFile SlurmctldDebug SlurmdDebug LogTimeFormat
 MailProg MailDomain GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
 PrologSlurmctld EpilogSlurmctld
+MaxNodeCount RebootProgram
 DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxMemPerCPU MaxMemPerNode
 FirstJobId MaxJobId MaxJobCount MaxArraySize MaxStepCount MaxTasksPerNode MinJobAge MaxBatchRequeue
 KillWait KillOnBadExit WaitTime InactiveLimit OverTimeLimit ResvOverRun EnforcePartLimits
@@ -56,6 +57,7 @@ SchedulerParameters.preempt_youngest_first
 PreemptParameters.min_exempt_priority PreemptParameters.reclaim_licenses PreemptParameters.reorder_count
 PreemptParameters.send_user_signal PreemptParameters.strict_order PreemptParameters.suspend_grace_time
 PreemptParameters.youngest_first
+SlurmctldParameters.reboot_from_controller SlurmdParameters.shutdown_on_reboot
 SlurmctldParameters.cloud_reg_addrs SlurmctldParameters.idle_on_node_suspend
 SlurmctldParameters.preempt_send_user_signal SlurmctldParameters.enable_expedited_requeue
 SchedulerParameters.requeue_delay
@@ -136,8 +138,8 @@ HONOURED: dict[str, frozenset[str]] = {
     "HealthCheckNodeState": frozenset({"ANY", "CYCLE", "IDLE", "START_ONLY"}),
     "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "CLOUD"}),
     "SuspendExcStates": frozenset(
-        {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING"}
-        | {"PLANNED", "RESERVED"}
+        {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE"}
+        | {"NOT_RESPONDING", "PLANNED", "RESERVED"}
     ),
     "PrivateData": frozenset({"cloud"}),
     "slurmdbd.conf.PrivateData": frozenset({"jobs"}),

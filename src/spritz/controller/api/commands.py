@@ -32,6 +32,7 @@ PLAIN_COMMANDS: tuple[type[Struct], ...] = (
     step.SignalStep,
     step.AttachStep,
     cluster.UpdateNode,
+    cluster.RebootNodes,
     cluster.CreatePartition,
     cluster.UpdatePartition,
     cluster.DeletePartition,

@@ -25,6 +25,7 @@ _FLAG_NAMES = (
     (NodeFlag.CLOUD, "CLOUD"),
     (NodeFlag.COMPLETING, "COMPLETING"),
     (NodeFlag.DRAIN, "DRAIN"),
+    (NodeFlag.DYNAMIC_FUTURE, "DYNAMIC_FUTURE"),
     (NodeFlag.DYNAMIC_NORM, "DYNAMIC_NORM"),
     (NodeFlag.INVALID_REG, "INVALID_REG"),
     (NodeFlag.FAIL, "FAIL"),

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.dynamic import DynamicNodes
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import Done
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.reports import (
+    IntroduceNode,
     JobGone,
     NodePrologEnded,
     NodeSamples,
@@ -49,6 +51,11 @@ class Reports:
         self._need_daemon(call)
         self._context.nodes.register(report, call)
         return DEFERRED
+
+    def introduce(self, report: IntroduceNode, call: Call) -> Deferred:
+        """A daemon that slurm.conf does not know asks which node it is."""
+        self._need_daemon(call)
+        return DynamicNodes(self._context).introduce(report, call)
 
     def samples(self, report: NodeSamples, call: Call) -> Done:
         """A heartbeat, kept in memory."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
+from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.jobs import JobQueries
@@ -18,6 +19,7 @@ from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
 from spritz.model import queries, reports
+from spritz.model.commands.cluster import CreateNodes, DeleteNodes
 from spritz.model.commands.job import SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.commands.step import CreateStep
@@ -43,6 +45,9 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         UpdateReservation: reservations.make,
         ListReservations: reservations.list_reservations,
         reports.RegisterNode: taken.register,
+        reports.IntroduceNode: taken.introduce,
+        CreateNodes: DynamicNodes(context).create,
+        DeleteNodes: DynamicNodes(context).delete,
         reports.NodeSamples: taken.samples,
         **dict.fromkeys(PLAIN_REPORTS, taken.plain),
         queries.ListJobs: jobs.list_jobs,

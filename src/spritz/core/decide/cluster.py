@@ -44,9 +44,7 @@ def configure(turn: Turn, command: Configure) -> Done:
         return Done()
     for name in [name for name in state.nodes if name not in wanted]:
         fail_jobs_on_node(turn, name)
-    turn.record(
-        ClusterConfigured(at=turn.now, settings=command.settings, nodes=nodes, partitions=partitions)
-    )
+    turn.record(ClusterConfigured(at=turn.now, settings=command.settings, nodes=nodes, partitions=partitions))
     _note_homeless_jobs(turn)
     if not first:
         for name in wanted:

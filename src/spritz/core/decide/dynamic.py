@@ -1,7 +1,7 @@
 """Nodes that come and go: AddNodes, DeleteNodes, AdmitNode.
 
-A dynamic node is made by `scontrol create` or by its own daemon (`slurmd -Z`), lives in the state alone, and stays until
-it is deleted or slurm.conf has one of its name. A daemon started with -F takes the place of a FUTURE node of slurm.conf.
+A dynamic node is made by `scontrol create` or by its own daemon (`slurmd -Z`), lives in the state alone, and stays
+until it is deleted or slurm.conf has one of its name. A daemon started with -F takes the place of a FUTURE node.
 
 Source: slurm.conf(5) MaxNodeCount, State=FUTURE; slurmd(8) -F, -Z; Slurm's guide to dynamic nodes.
 """
@@ -37,10 +37,10 @@ def add_nodes(turn: Turn, command: AddNodes) -> Done:
     need_admin(turn)
     for config in command.nodes:
         if config.initial_state not in CREATED_STATES:
-            hint = "nodes are created with State=CLOUD or State=FUTURE; others come with `slurmd -Z`"
-            raise Refused("ESLURM_INVALID_NODE_STATE", hint=hint)
+            message = "nodes are created with State=CLOUD or State=FUTURE; others come with `slurmd -Z`"
+            raise Refused("ESLURM_INVALID_NODE_STATE", message=message)
         if config.name in turn.state.nodes:
-            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is a node {config.name} already")
+            raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is a node {config.name} already")
     _add(turn, command.nodes)
     return Done()
 
@@ -49,10 +49,10 @@ def _add(turn: Turn, configs: Sequence[NodeConfig]) -> None:
     state = turn.state
     most, count = state.settings.max_node_count, len(state.nodes) + len(configs)
     if state.settings.select_linear:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="dynamic nodes need SelectType=select/cons_tres")
+        raise Refused("ESLURM_NOT_SUPPORTED", message="dynamic nodes need SelectType=select/cons_tres")
     if count > most:
-        hint = f"MaxNodeCount={most} permits no more" if most else "MaxNodeCount is not set, so there can be none"
-        raise Refused("ESLURM_INVALID_NODE_COUNT", hint=hint)
+        message = f"MaxNodeCount={most} permits no more" if most else "MaxNodeCount is not set, so there can be none"
+        raise Refused("ESLURM_INVALID_NODE_COUNT", message=message)
     turn.record(NodesCreated(at=turn.now, nodes=tuple(replace(config, dynamic=True) for config in configs)))
 
 
@@ -65,13 +65,13 @@ def delete_nodes(turn: Turn, command: DeleteNodes) -> Done:
     for name in command.names:
         node = state.nodes.get(name)
         if node is None:
-            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"Unable to find node {name} to delete")
+            raise Refused("ESLURM_INVALID_NODE_NAME", message=f"Unable to find node {name} to delete")
         if not node.config.dynamic:
-            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"Can't delete non-dynamic node '{name}'.")
+            raise Refused("ESLURM_INVALID_NODE_NAME", message=f"Can't delete non-dynamic node '{name}'.")
         if state.uses[name].jobs:
-            raise Refused("ESLURM_NODES_BUSY", hint=f"Node '{name}' can't be deleted because it's still in use.")
+            raise Refused("ESLURM_NODES_BUSY", message=f"Node '{name}' can't be deleted because it's still in use.")
         if state.reserved.get(name):
-            raise Refused("ESLURM_NODES_BUSY", hint=f"Node '{name}' can't be deleted because it's in a reservation.")
+            raise Refused("ESLURM_NODES_BUSY", message=f"Node '{name}' can't be deleted because it's in a reservation.")
     turn.record(NodesDeleted(at=turn.now, names=tuple(dict.fromkeys(command.names))))
     return Done()
 
@@ -103,7 +103,9 @@ def _claim(turn: Turn, report: AdmitNode) -> NodeConfig:
     node = _held_by(turn.state, report.hostname) or _first_future(turn.state, report)
     if node is None:
         wanted = f" with feature {report.feature}" if report.feature else ""
-        raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"no FUTURE node{wanted} has the hardware of {report.hostname}")
+        raise Refused(
+            "ESLURM_INVALID_NODE_NAME", message=f"no FUTURE node{wanted} has the hardware of {report.hostname}"
+        )
     if not node.flags & NodeFlag.DYNAMIC_FUTURE:
         flags = NodeFlag.DYNAMIC_FUTURE.value | NodeFlag.NOT_RESPONDING.value
         taken = replace(
@@ -126,11 +128,11 @@ def _held_by(state: State, hostname: str) -> Node | None:
 
 
 def _first_future(state: State, report: AdmitNode) -> Node | None:
-    overrides = state.settings.config_overrides
+    any_shape = not report.capacity.cpus
     for node in state.nodes.values():
         if node.state is not NodeState.FUTURE or (report.feature and report.feature not in node.config.features):
             continue
-        if overrides or _same_shape(node.config.capacity, report.capacity):
+        if any_shape or _same_shape(node.config.capacity, report.capacity):
             return node
     return None
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from spritz.core.decide import power, powering, rebooting
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.node_failure import fail_jobs_on_node
+from spritz.core.decide.wake import nodes_came_up
 from spritz.core.power import is_away
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
@@ -110,6 +111,8 @@ def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, c
     _set(turn, node, state, flags, reason)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
         fail_jobs_on_node(turn, name)
+    elif node.flags & ~turn.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
+        nodes_came_up(turn, name)  # its reboot is not waited for any more
 
 
 def _state_for(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:

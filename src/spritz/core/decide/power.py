@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.powering import dispatch, set_node
 from spritz.core.decide.rebooting import timed_out
-from spritz.core.power import REBOOT_ISSUED, suspend_seconds
+from spritz.core.power import REBOOT_ISSUED, node_deadline, suspend_seconds
 from spritz.core.turn import Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
@@ -55,7 +55,10 @@ def look_at_power(turn: Turn) -> None:
         if node.flags & REBOOT_ISSUED:
             timed_out(turn, node)
             fail_jobs_on_node(turn, name)
-        elif node.flags & _POWERING_UP:
+            node = turn.state.nodes[name]
+            if node_deadline(turn.state, node) > turn.now:
+                continue  # else it is to be powered down at once
+        if node.flags & _POWERING_UP:
             late.append(name)
         elif node.flags & _POWERING_DOWN:
             _is_down(turn, node)

@@ -102,7 +102,11 @@ def _send_down(turn: Turn, waiting: list[Node]) -> float:
     recent = _recent(turn, (node.suspended_at for node in turn.state.nodes.values()))
     room = max(0, policy.suspend_rate - len(recent)) if policy.suspend_rate else len(waiting)
     for node in waiting[:room]:
-        flags, state, reason = node.flags & ~(_DOWN | _UP | _POWERING_UP | REBOOTS) | _POWERING_DOWN, node.state, node.reason
+        flags, state, reason = (
+            node.flags & ~(_DOWN | _UP | _POWERING_UP | REBOOTS) | _POWERING_DOWN,
+            node.state,
+            node.reason,
+        )
         if policy.idle_on_suspend:
             flags, state, reason = flags & ~_TROUBLE, NodeState.IDLE, ""
         set_node(turn, node, flags, state, reason)

@@ -1,8 +1,8 @@
 """Reboots: asked for, ordered when nothing runs on the node any more, and over when it registers anew.
 
-A node's way: REBOOT_REQUESTED (`@`; with ASAP it is drained meanwhile) → REBOOT_ISSUED (`^`, RebootProgram) → as before,
-or what nextstate= says, when it registers having booted since; DOWN when ResumeTimeout has passed. A job with --reboot
-has its nodes rebooted at once, and waits for them as for nodes that are powered up.
+A node's way: REBOOT_REQUESTED (`@`; with ASAP it is drained meanwhile) → REBOOT_ISSUED (`^`, RebootProgram) → as
+before, or what nextstate= says, when it registers having booted since; DOWN when ResumeTimeout has passed. A job with
+--reboot has its nodes rebooted at once, and waits for them as for nodes that are powered up.
 
 Source: scontrol(1) reboot, cancel_reboot; slurm.conf(5) RebootProgram, ResumeTimeout; sbatch(1) --reboot.
 """
@@ -40,17 +40,17 @@ def reboot_nodes(turn: Turn, command: RebootNodes) -> Done:
     """Ask for it; those on which nothing runs are rebooted at once."""
     need_admin(turn)
     if not turn.state.settings.power.reboots:
-        raise Refused("ESLURM_DISABLED", hint="RebootProgram is not configured")
+        raise Refused("ESLURM_DISABLED", message="RebootProgram is not configured")
     if command.next_state not in ("", "RESUME", "DOWN"):
-        raise Refused("ESLURM_INVALID_NODE_STATE", hint="nextstate is RESUME or DOWN")
+        raise Refused("ESLURM_INVALID_NODE_STATE", message="nextstate is RESUME or DOWN")
     nodes = []
     for name in command.names or turn.state.nodes:
         node = turn.state.nodes.get(name)
         if node is None:
-            raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")
+            raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is no node {name}")
         if node.state is NodeState.FUTURE or is_away(node):
             if command.names:
-                raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{name} is not up, or being rebooted already")
+                raise Refused("ESLURM_INVALID_NODE_STATE", message=f"{name} is not up, or being rebooted already")
             continue
         nodes.append(node)
     for node in nodes:
@@ -90,7 +90,7 @@ def order_reboots(turn: Turn, nodes: Iterable[Node]) -> None:
 def cancelled(node: Node) -> tuple[NodeState, int, str]:
     """State, flags and reason without the reboot: what ASAP has drained is drained no more."""
     if not node.flags & REBOOTS:
-        raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is not to be rebooted")
+        raise Refused("ESLURM_INVALID_NODE_STATE", message=f"{node.name} is not to be rebooted")
     flags = node.flags & ~REBOOTS
     if node.flags & _DRAIN and node.reason.startswith(ASAP_REASON):
         flags &= ~_DRAIN

@@ -61,9 +61,18 @@ def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason
     _check_gres(state.settings, spec)
     _check_licenses(state.settings, spec)
     _check_times(spec, turn.now)
+    if spec.reboot:
+        _check_reboot(turn)
     for partition in partitions:
         check_access(partition, spec, turn.caller)
     return partitions, check_limits(state, spec, partitions)
+
+
+def _check_reboot(turn: Turn) -> None:
+    if not turn.caller.admin:
+        raise Refused("ESLURM_ACCESS_DENIED", hint="only administrators reboot nodes for jobs")
+    if not turn.state.settings.power.reboots:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="--reboot: RebootProgram is not configured")
 
 
 #: characters that a text may have, as in Slurm; `node_list` and its like are as long as the cluster has nodes

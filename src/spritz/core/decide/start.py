@@ -12,6 +12,7 @@ from spritz.core.decide.accounts import limit_refusal
 from spritz.core.decide.arrays import split
 from spritz.core.decide.dependency import job_started
 from spritz.core.decide.gang import wait_for_slice
+from spritz.core.decide.rebooting import order_reboots
 from spritz.core.decide.room import Room
 from spritz.core.eligibility import eligible
 from spritz.core.flags import COMPLETING
@@ -23,6 +24,7 @@ from spritz.core.timers import NEVER
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
+from spritz.model.power import WAKING
 from spritz.model.resources import mask_of
 from spritz.model.sharing import jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
@@ -145,6 +147,8 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
             return refusal
         if sharing > 1 and not _cpus_agree(state, share, use, partition, sharing):
             return f"node {name}: CPUs in use"
+        if job.spec.reboot and (state.uses[name].jobs or not state.settings.power.reboots):
+            return f"node {name} cannot be rebooted"
         if state.uses[name].jobs and not _good_company(room, job, allocation, partition, name):
             return f"node {name} is not free"
     return ""
@@ -218,7 +222,7 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     if job.array is not None and start.task_id is not None:
         job = turn.state.jobs[split(turn, job.id, start.task_id)]
     minutes = _granted(turn.state, job, start, turn.now)
-    waking = wakes(turn.state, start.allocation)
+    waking = wakes(turn.state, start.allocation) or job.spec.reboot
     # Its time begins when its nodes are up, which may take so long.
     delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
     turn.record(
@@ -236,10 +240,18 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     )
     if waking:
         powering.call_up(turn, turn.state.jobs[job.id])
+        if job.spec.reboot:
+            _reboot(turn, start.allocation)
     elif not turn.state.settings.prolog_slurmctld:
         prolog.prepare(turn, turn.state.jobs[job.id])
     wait_for_slice(turn, turn.state.jobs[job.id])
     job_started(turn, job)
+
+
+def _reboot(turn: Turn, allocation: Allocation) -> None:
+    """The job's nodes boot: those that are powered up for it do so anyway."""
+    nodes = [turn.state.nodes[name] for name in allocation.names]
+    order_reboots(turn, [node for node in nodes if not node.flags & WAKING])
 
 
 def granted_minutes(state: State, job: Job, partition_name: str, now: float) -> int:

@@ -1,0 +1,116 @@
+"""`create` and `delete NodeName=…`, `reboot`, `cancel_reboot`. Source: scontrol(1)."""
+
+from __future__ import annotations
+
+from spritz.cli.control.pairs import split, unquoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+
+def create(session: Session, words: list[str]) -> int:
+    """create NodeName=LIST State=CLOUD|FUTURE KEY=VALUE …: keys as in slurm.conf."""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.cluster import CreateNodes
+    from spritz.model.commands.job import Done
+
+    # The line begins with NodeName, wherever that stood.
+    first = [word for word in words if "nodename".startswith(split(word)[0].lower())]
+    parts = [f"NodeName={split(word)[1]}" for word in first] + [_quoted(word) for word in words if word not in first]
+    try:
+        session.call(CreateNodes(line=" ".join(parts)), Done)
+    except RemoteError as error:
+        session.say(f"Error creating node(s): {error.message}")
+        session.hint(error.hint)
+        return 1
+    return 0
+
+
+def _quoted(word: str) -> str:
+    key, value = split(word)
+    value = unquoted(value)
+    return f'{key}="{value}"' if any(letter.isspace() for letter in value) else f"{key}={value}"
+
+
+def delete(session: Session, text: str) -> int:
+    """delete NodeName=LIST"""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.cluster import DeleteNodes
+    from spritz.model.commands.job import Done
+
+    names = _expanded(session, text)
+    if names is None:
+        return 1
+    try:
+        session.call(DeleteNodes(names=names), Done)
+    except RemoteError as error:
+        session.say(f"Error deleting nodes: {error.message}")
+        session.hint(error.hint)
+        return 1
+    return 0
+
+
+def _expanded(session: Session, text: str) -> tuple[str, ...] | None:
+    from spritz.notation.hostlist import HostlistError, expand
+
+    try:
+        return tuple(expand(text))
+    except HostlistError as error:
+        session.say(str(error))
+        return None
+
+
+def reboot(session: Session, words: list[str]) -> int:
+    """reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] ALL|NODES"""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.cluster import RebootNodes
+    from spritz.model.commands.job import Done
+
+    asap, next_state, reason = False, "", ""
+    rest = list(words)
+    while rest:
+        key, value = split(rest[0])
+        if rest[0].lower() == "asap":
+            asap = True
+        elif key.lower() == "nextstate":
+            if value.upper() not in ("RESUME", "DOWN"):
+                session.say(f"Invalid nextstate: {value}. Must be RESUME or DOWN")
+                return 1
+            next_state = value.upper()
+        elif key.lower() == "reason":
+            reason = unquoted(value)
+        else:
+            break
+        rest.pop(0)
+    if len(rest) != 1:
+        session.say("Missing node list. Specify ALL|<NodeList>" if not rest else f"too many arguments: {rest[1]}")
+        return 1
+    names = () if rest[0].upper() == "ALL" else _expanded(session, rest[0])
+    if names is None:
+        return 1
+    try:
+        session.call(RebootNodes(names=names, asap=asap, next_state=next_state, reason=reason), Done)
+    except RemoteError as error:
+        session.say(f"scontrol_reboot_nodes error: {error.message}")
+        session.hint(error.hint)
+        return 1
+    return 0
+
+
+def cancel_reboot(session: Session, words: list[str]) -> int:
+    """cancel_reboot NODES"""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.cluster import UpdateNode
+    from spritz.model.commands.job import Done
+
+    names = _expanded(session, words[0])
+    if names is None:
+        return 1
+    try:
+        session.call(UpdateNode(names=names, state="CANCEL_REBOOT"), Done)
+    except RemoteError as error:
+        session.say(f"scontrol_cancel_reboot error: {error.message}")
+        session.hint(error.hint)
+        return 1
+    return 0

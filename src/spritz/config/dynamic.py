@@ -1,0 +1,35 @@
+"""A node line that stands in no file: of `scontrol create NodeName=…`, or of `slurmd -Z --conf`.
+
+Read and checked as a line of slurm.conf is, by the configuration that is in force: the same names of GRES, the lines of
+gres.conf that are for every node or for this one. Slurm's NodeName=DEFAULT does not count for it, as there.
+
+Source: slurm.conf(5) NODE CONFIGURATION; Slurm's guide to dynamic nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.config import build, check, grammar, typed
+from spritz.config.diagnostics import ConfigError, Diagnostics
+from spritz.config.typed import Parsed
+
+if TYPE_CHECKING:
+    from spritz.config.loaded import LoadedConfig
+    from spritz.model.node import NodeConfig
+
+
+def node_configs(text: str, config: LoadedConfig) -> tuple[NodeConfig, ...]:
+    """The nodes that `NodeName=… Key=value …` describes. Raises ConfigError with every fault in it."""
+    diagnostics = Diagnostics()
+    found = typed.read(grammar.lines(text.replace("\n", " "), ""), diagnostics)
+    other = found.settings.values or found.partitions or found.downs or found.nodesets
+    if other or (not found.nodes and not diagnostics.errors):
+        diagnostics.error(None, "expected NodeName=… and keys of a node", key="NodeName")
+    parsed = Parsed(settings=config.parsed.settings, nodes=found.nodes)
+    check.check_nodes(parsed, config.gres, diagnostics)
+    if diagnostics.errors:
+        raise ConfigError(diagnostics.items)
+    return tuple(replace(node, dynamic=True) for node in build.node_configs(parsed, config.gres))

@@ -1,0 +1,70 @@
+"""Nodes that slurm.conf does not have: made by hand, brought by their daemons, and deleted.
+
+The line that describes one is read here, by the configuration in force; whether there may be such a node is the core's
+to say. Source: scontrol(1) create, delete; slurmd(8) -F, -Z.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.client.handling import DEFERRED, Deferred
+from spritz.config.dynamic import node_configs
+from spritz.model.cluster import SYSTEM
+from spritz.model.commands.cluster import AddNodes, CreateNodes, DeleteNodes
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.reports import AdmitNode, IntroduceNode
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+
+
+class DynamicNodes:
+    """Answers CreateNodes, DeleteNodes and IntroduceNode."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def create(self, command: CreateNodes, call: Call) -> Deferred:
+        """`scontrol create NodeName=…`. Raises ConfigError with every fault in the line."""
+        context = self._context
+        caller = context.identity.caller(call)
+        if not caller.admin:
+            raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
+        nodes = node_configs(command.line, context.configuration.loaded)
+        context.writer.handle(AddNodes(nodes=nodes), caller, call.reply)
+        return DEFERRED
+
+    def delete(self, command: DeleteNodes, call: Call) -> Deferred:
+        """`scontrol delete NodeName=…`: their daemons are not listened to any more."""
+        context = self._context
+
+        def deleted(reply: Struct | None) -> None:
+            if not isinstance(reply, Rejection):
+                context.nodes.dismiss(command.names)
+            call.reply(reply)
+
+        context.writer.handle(command, context.identity.caller(call), deleted)
+        return DEFERRED
+
+    def introduce(self, report: IntroduceNode, call: Call) -> Deferred:
+        """A daemon asks which node it is. Only node daemons get here. Raises ConfigError for a line with faults."""
+        context = self._context
+        config = None
+        if report.line:
+            configs = node_configs(report.line, context.configuration.loaded)
+            if len(configs) != 1:
+                raise SpritzError("a daemon is one node", code="ESLURM_INVALID_NODE_NAME")
+            config = configs[0]
+        admit = AdmitNode(
+            hostname=report.hostname,
+            capacity=report.capacity,
+            config=config,
+            feature=report.feature,
+            address=report.address,
+        )
+        context.writer.handle(admit, SYSTEM, call.reply)
+        return DEFERRED

@@ -1,0 +1,92 @@
+"""Which node a daemon is that slurm.conf does not name: it asks the controller before it begins (`slurmd -F`, `-Z`).
+
+Waits for a controller that is away: without its answer there is nothing to serve.
+
+Source: slurmd(8) -F, -Z, --conf; Slurm's guide to dynamic nodes.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from time import sleep
+from typing import TYPE_CHECKING
+
+from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.config.load import load
+from spritz.model.errors import SpritzError
+from spritz.model.reports import Introduced, IntroduceNode
+from spritz.model.resources import NodeCapacity
+from spritz.node.hardware import describe
+
+if TYPE_CHECKING:
+    from spritz.model.node import NodeConfig
+    from spritz.node.hardware import Hardware
+    from spritz.node.options import Options
+
+RETRY_SECONDS = 1.0
+
+#: keys that describe the processors: where one is given, none is filled in
+_PROCESSORS = frozenset({"boards", "cpus", "procs", "sockets", "socketsperboard", "corespersocket", "threadspercore"})
+
+
+def introduce(path: str, options: Options, hardware: Hardware) -> NodeConfig:
+    """The node that this daemon is. Raises SpritzError if the controller has none for it."""
+    hostname = socket.gethostname()
+    request = IntroduceNode(
+        hostname=hostname,
+        capacity=_capacity(path, hardware),
+        line=node_line(options, hardware, hostname.partition(".")[0]) if options.dynamic else "",
+        feature=options.feature,
+    )
+    config = locate_controller(path)
+    told = False
+    while True:
+        try:
+            with connect_controller(config) as controller:
+                return controller.call(request, Introduced).config
+        except RemoteError as error:
+            raise SpritzError(
+                f"the controller has no node for this slurmd: {error.message}", hint=error.hint
+            ) from error
+        except ClientError as error:
+            if not told:
+                sys.stderr.write(
+                    f"slurmd: error: Unable to register with slurm controller, retrying: {error.message}\n"
+                )
+                told = True
+        sleep(RETRY_SECONDS)
+
+
+def node_line(options: Options, hardware: Hardware, hostname: str) -> str:
+    """What slurm.conf would say of the node: --conf, and for what that leaves open, what is found here."""
+    name = options.nodes or hostname
+    given = {word.partition("=")[0].lower() for word in options.conf.split()}
+    if given & _PROCESSORS:
+        given |= _PROCESSORS
+    found = describe(hardware, name).splitlines()[0].split()
+    words = [word for word in found[1:] if word.partition("=")[0].lower() not in given]
+    if "nodename" in given:
+        raise SpritzError("--conf has a NodeName: name the node with -N")
+    if "nodehostname" not in given:
+        words.append(f"NodeHostname={hostname}")
+    return " ".join((f"NodeName={name}", *words, options.conf))
+
+
+def _capacity(path: str, hardware: Hardware) -> NodeCapacity:
+    """What is here; nothing where it does not matter, because a node may be what it likes."""
+    settings = load(path).settings
+    if any(settings.has_option("SlurmdParameters", name) for name in ("config_overrides", "private_hosts")):
+        return NodeCapacity(cpus=0)
+    shape = hardware.topology
+    return NodeCapacity(
+        cpus=hardware.cpus,
+        sockets=shape.sockets,
+        cores_per_socket=shape.cores_per_socket,
+        threads_per_core=shape.threads_per_core,
+        memory_mib=hardware.memory_mib,
+        tmp_mib=hardware.tmp_mib,
+        gres=hardware.gpus,
+    )
