@@ -66,6 +66,11 @@ class Server:
         self._user = user
         self._made = 0
 
+    @property
+    def socket(self) -> str:
+        """MariaDB's Unix socket."""
+        return f"{self._directory}/socket"
+
     def url(self) -> str:
         """A new database."""
         from sqlalchemy import create_engine, text
@@ -81,7 +86,7 @@ class Server:
     def _url(self, database: str) -> str:
         if self.kind == "postgresql":
             return f"postgresql+psycopg://spritz@/{database}?host={self._directory}"
-        return f"mariadb+pymysql://spritz@localhost/{database}?unix_socket={self._directory}/socket&charset=utf8mb4"
+        return f"mariadb+pymysql://spritz@localhost/{database}?unix_socket={self.socket}&charset=utf8mb4"
 
     def _listens(self) -> bool:
         path = next(iter(self._directory.glob(".s.PGSQL.*[0-9]" if self.kind == "postgresql" else "socket")), None)
