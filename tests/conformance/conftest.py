@@ -10,12 +10,16 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from spritz.accounting.engine import open_engine, parse_url
+from spritz.accounting.store import Store
+
+from . import databases
 from .cluster import Cluster, connect, started
 
 COMMANDS = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
@@ -39,3 +43,42 @@ def cluster() -> Iterator[Cluster]:
             yield cluster
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", params=databases.KINDS)
+def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """Makes empty databases of one kind."""
+    kind = str(request.param)
+    missing = databases.reason(kind)
+    if missing:
+        if os.environ.get("SPRITZ_TEST_DATABASES") == "all":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    if kind == "sqlite":
+        yield lambda: f"sqlite:///{tmp_path_factory.mktemp('database') / 'acct.db'}"
+        return
+    if os.environ.get("SPRITZ_TEST_DATABASES") != "all":
+        pytest.skip("servers are started by `make databases`")
+    with databases.server(kind) as server:
+        yield server.url
+
+
+@pytest.fixture
+def make_store(new_url: Callable[[], str]) -> Iterator[Callable[[], Store]]:
+    """Makes stores with tables, each on a database of its own."""
+    made: list[Store] = []
+
+    def make() -> Store:
+        store = Store(open_engine(parse_url(new_url())))
+        store.migrate()
+        made.append(store)
+        return store
+
+    yield make
+    for store in made:
+        store.engine.dispose()
+
+
+@pytest.fixture
+def store(make_store: Callable[[], Store]) -> Store:
+    return make_store()

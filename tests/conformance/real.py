@@ -1,4 +1,4 @@
-"""A real Slurm with accounting, to record on: munged, MariaDB, slurmdbd, slurmctld and four slurmd of Debian's packages.
+"""A real Slurm with accounting, to record on: munged, MariaDB, slurmdbd, slurmctld and four slurmd, Debian's packages.
 
     python -m tests.conformance.real DIRECTORY
 

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from sqlalchemy import MetaData, inspect, select, text
 
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
-from spritz.accounting.purge import purge
+from spritz.accounting.purge import Upkeep, purge
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
@@ -24,50 +23,10 @@ from spritz.model.events import Event
 from spritz.model.events import job as jobs
 from spritz.testing.builders import World
 from spritz.testing.history import History, in_groups
-from tests.conformance import databases
 
 JOURNAL = 77
 
 pytestmark = pytest.mark.xdist_group("databases")
-
-
-@pytest.fixture(scope="module", params=databases.KINDS)
-def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Makes empty databases of one kind."""
-    kind = str(request.param)
-    missing = databases.reason(kind)
-    if missing:
-        if os.environ.get("SPRITZ_TEST_DATABASES") == "all":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    if kind == "sqlite":
-        yield lambda: f"sqlite:///{tmp_path_factory.mktemp('database') / 'acct.db'}"
-        return
-    if os.environ.get("SPRITZ_TEST_DATABASES") != "all":
-        pytest.skip("servers are started by `make databases`")
-    with databases.server(kind) as server:
-        yield server.url
-
-
-@pytest.fixture
-def make_store(new_url: Callable[[], str]) -> Iterator[Callable[[], Store]]:
-    """Makes stores with tables, each on a database of its own."""
-    made: list[Store] = []
-
-    def make() -> Store:
-        store = Store(open_engine(parse_url(new_url())))
-        store.migrate()
-        made.append(store)
-        return store
-
-    yield make
-    for store in made:
-        store.engine.dispose()
-
-
-@pytest.fixture
-def store(make_store: Callable[[], Store]) -> Store:
-    return make_store()
 
 
 def register(store: Store, cluster: str = "c1", journal: int = JOURNAL, last: int = 10**9) -> int:
@@ -428,13 +387,15 @@ def test_what_is_older_than_it_shall_be_goes_and_nothing_else(store: Store) -> N
     lives = asked(store, duplicates=True)
     kept = {one.job.number for one in lives if not 0.0 < one.job.ended_at < start + 20 * 86_400}
     assert 0 < len(kept) < len(lives)
-    done = dict.fromkeys(key for key, _ in purge(store.engine, {"PurgeJobAfter": "20day"}, now))
+    done = dict.fromkeys(key for key, _ in purge(store.engine, Upkeep(periods={"PurgeJobAfter": "20day"}), now))
     assert list(done) == ["PurgeJobAfter", "documents"]
     assert {one.job.number for one in asked(store, duplicates=True)} == kept
     for name in ("steps", "suspensions", "pending_reasons"):
         assert {row[1] for row in tables(store)[name]} <= kept, name
     assert tables(store)["node_events"], "only jobs were to go"
-    list(purge(store.engine, {"PurgeStepAfter": "1hour", "PurgeEventAfter": "1month"}, now + 90 * 86_400))
+    list(
+        purge(store.engine, Upkeep(periods={"PurgeStepAfter": "1hour", "PurgeEventAfter": "1month"}), now + 90 * 86_400)
+    )
     assert tables(store)["steps"] == []
     assert [row for row in tables(store)["node_events"] if row[5]] == []
     assert {one.job.number for one in asked(store, duplicates=True)} == kept

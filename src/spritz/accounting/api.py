@@ -16,11 +16,14 @@ from msgspec import structs
 
 from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
+from spritz.accounting.admin import AdminRequests
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.links import Links
-from spritz.accounting.purge import next_hour, purge
+from spritz.accounting.purge import Upkeep, next_hour, purge
 from spritz.accounting.select import document_of, read_jobs
+from spritz.client.statistics import CallStatistics
 from spritz.model import accounting as model
+from spritz.model.accounting_admin import RollupCount
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.queries import Counters, Ping, Pong, Statistics
 
@@ -51,12 +54,17 @@ class Api:
         self._log = self.log = log
         self.engine = store.engine
         self._admins = frozenset({0, slurm_uid, os.geteuid()})
-        self._private = private
+        self.private = private
+        self.upkeep = Upkeep(periods={})
         self.links = Links(log)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(engines.READERS, thread_name_prefix="read")
         self._reading = asyncio.Semaphore(engines.READERS)
-        self._started_at = clock.now()
+        self.started_at = clock.now()
+        self.statistics_of_calls = CallStatistics()
+        #: rounds of work that nobody asks for, by name
+        self.rounds: dict[str, RollupCount] = {}
+        self.admin = AdminRequests(self, self._store_by, self._read_by, self.statistics_of_calls)
         self._counts = {"events.stored_count": 0.0, "queries.count": 0.0, "batches.count": 0.0}
 
     def handlers(self) -> dict[type[Struct], Handler]:
@@ -68,6 +76,7 @@ class Api:
             model.SelectJobs: self.select_jobs,
             model.GetDocuments: self.get_documents,
             **BookRequests(self, self._store_by, self._read_by).handlers(),
+            **self.admin.handlers(),
             Ping: self.ping,
             Statistics: self.statistics,
         }
@@ -145,29 +154,52 @@ class Api:
 
     # -- forgetting
 
-    async def purge_hourly(self, periods: dict[str, str]) -> None:
-        """Forget what is older than it shall be, now and at the start of every hour. One piece at a time between
-        batches."""
+    def forget(self) -> None:
+        """The storing thread looks at the database again before it believes what it remembers."""
+        self._store.forget()
+
+    async def purge_hourly(self) -> None:
+        """Forget what is older than it shall be, now and at the start of every hour."""
         while True:
             now = self._clock.now()
-            pieces = purge(self._store.engine, periods, now)
-            counts: dict[str, int] = {}
-            try:
-                while (piece := await self._store_by(next, pieces, None)) is not None:
-                    counts[piece[0]] = counts.get(piece[0], 0) + piece[1]
-            except SpritzError as error:
-                self._log.error("purge.failed", error=error.message)
+            if self.upkeep.periods:
+                try:
+                    await self.purge_once(self.upkeep, [])
+                except SpritzError as error:
+                    self._log.error("purge.failed", error=error.message)
+            await self._clock.sleep(next_hour(now) - now)
+
+    async def purge_once(self, upkeep: Upkeep, files: list[str]) -> None:
+        """One piece at a time between batches; `files` gets the archives' paths. Raises SpritzError."""
+        now, began = self._clock.now(), self._clock.monotonic()
+        pieces = purge(self._store.engine, upkeep, now, files)
+        counts: dict[str, int] = {}
+        try:
+            while (piece := await self._store_by(next, pieces, None)) is not None:
+                counts[piece[0]] = counts.get(piece[0], 0) + piece[1]
+        finally:
+            await asyncio.shield(self._store_by(_close, pieces))
+            self._store.forget()
             for key, rows in counts.items():
                 self._log.info("records.purged", key=key, rows=rows)
-            self._store.forget()
-            await self._clock.sleep(next_hour(now) - now)
+            for path in files:
+                self._log.info("records.archived", path=path)
+            self.count_round("purge", now, self._clock.monotonic() - began)
+
+    def count_round(self, name: str, at: float, seconds: float) -> None:
+        """Some work was done once more: for `sacctmgr show stats`."""
+        took = int(seconds * 1e6)
+        before = self.rounds.get(name) or RollupCount(name, 0.0, 0, 0, 0, 0)
+        self.rounds[name] = RollupCount(
+            name, at, took, max(took, before.longest), before.total + took, before.count + 1
+        )
 
     # -- questions
 
     async def select_jobs(self, request: model.SelectJobs, call: Call) -> AsyncIterator[model.JobRecords]:
         """Jobs and their steps, as fast as the caller reads. With PrivateData=jobs, of others only administrators'."""
         uid = self._uid(call)
-        if "jobs" in self._private and not self.is_admin(call):
+        if "jobs" in self.private and not self.is_admin(call):
             if request.users and uid not in request.users:
                 return
             request = structs.replace(request, users=(uid,))
@@ -175,11 +207,15 @@ class Api:
         behind = await self.links.catch_up(request.clusters)
         if behind:
             yield model.JobRecords(now=self._clock.now(), jobs=[], behind=tuple(behind))
+        async for piece in self.stream(read_jobs(self._store.engine, request)):
+            yield model.JobRecords(now=self._clock.now(), jobs=piece)
+
+    async def stream(self, pieces: Iterator[T]) -> AsyncIterator[T]:
+        """What a reading in a thread gives, piece by piece."""
         async with self._reading:
-            pieces = read_jobs(self._store.engine, request)
             try:
                 while (piece := await self._read_by(next, pieces, None)) is not None:
-                    yield model.JobRecords(now=self._clock.now(), jobs=piece)
+                    yield piece
             finally:
                 # In a thread too: it rolls back, and gives the connection back.
                 await asyncio.shield(self._read_by(_close, pieces))
@@ -216,7 +252,7 @@ class Api:
             pid=os.getpid(),
             version=SLURM_VERSION,
             software=__version__,
-            started_at=self._started_at,
+            started_at=self.started_at,
             now=self._clock.now(),
         )
 

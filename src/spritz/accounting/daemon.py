@@ -45,26 +45,24 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    for signal_number in (signal.SIGHUP, signal.SIGUSR2):
-        loop.add_signal_handler(signal_number, _reopen_log, log)
+    loop.add_signal_handler(signal.SIGUSR2, _reopen_log, log)
+    loop.add_signal_handler(signal.SIGHUP, _reopen_log, log)
     for number in _IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if not await _open_database(store, log, stopping):
         return 0
-    api = Api(store, clock, log, slurm_uid, private=frozenset(settings.words("PrivateData")))
+    api = Api(store, clock, log, slurm_uid)
+    _configure(api, settings)
+    loop.add_signal_handler(signal.SIGHUP, _reload_or_say, api, settings.path, log)
+    api.admin.stop = stopping.set
+    api.admin.reload = lambda: _reload(api, settings.path, log)
     try:
-        async with Server(api.handlers(), role="slurmdbd", log=log) as server:
+        async with Server(api.handlers(), role="slurmdbd", log=log, statistics=api.statistics_of_calls) as server:
             await _listen(server, settings, log)
             startup.serves()
             log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
             async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
-                periods, held = wanted(settings)
-                for key in held:
-                    log.error(
-                        "purge.held", key=key, detail="an archive is wanted first, and archives are not built yet"
-                    )
-                if periods:
-                    tasks.spawn_contained(api.purge_hourly(periods), name="purge")
+                tasks.spawn_contained(api.purge_hourly(), name="purge")
                 await stopping.wait()
                 tasks.cancel_all()
             server.stop_listening()
@@ -112,6 +110,35 @@ async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
             f"cannot listen on DbdPort {port} of {host}: {error.strerror}",
             hint="another slurmdbd may be running; DbdPort sets another port",
         ) from error
+
+
+def _configure(api: Api, settings: DbdSettings) -> None:
+    """What may change while the daemon runs."""
+    api.private = frozenset(settings.words("PrivateData"))
+    api.upkeep = wanted(settings)
+    api.admin.settings = settings
+
+
+def _reload(api: Api, path: str, log: Logger) -> None:
+    """slurmdbd.conf again. Raises SpritzError, and then everything stays as it is."""
+    from spritz.config.load import load_slurmdbd
+
+    settings = load_slurmdbd(path)
+    runtime_log.set_levels(file_level=settings.text("DebugLevel"))
+    _configure(api, settings)
+    _reopen_log(log)
+    for item in settings.warnings:
+        log.warning("config.questionable", detail=item.text)
+    log.info("config.reread", path=path)
+
+
+def _reload_or_say(api: Api, path: str, log: Logger) -> None:
+    """At SIGHUP nobody waits for an answer."""
+    try:
+        _reload(api, path, log)
+    except SpritzError as error:
+        log.error("config.refused", path=path, error=error.message)
+        _reopen_log(log)
 
 
 def _reopen_log(log: Logger) -> None:

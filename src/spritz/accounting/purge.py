@@ -1,20 +1,25 @@
 """Forgetting what is older than Purge*After says: at the start of every hour, some thousand rows at a time.
 
-A job goes with its steps, suspensions and reasons; a script or environment when no job names it any more. Records that
-should be archived first are kept, since archives are not built yet.
+A job goes with its steps, suspensions and reasons; a script or environment when no job names it any more. What shall be
+archived is written to files (`archive`) before its rows are deleted, or ArchiveScript has fetched it.
 
 Source: slurmdbd.conf(5) PurgeJobAfter and its kin: ages count from the start of this hour, day or month.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, Table, and_, delete, exists, select, tuple_, update
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Engine, Table, and_, delete, exists, select, tuple_, update
 
 from spritz.accounting import schema
+from spritz.accounting.archive import ArchiveError, Archivist, Line
+from spritz.accounting.associations.tables import transactions
 from spritz.accounting.engine import told
 
 if TYPE_CHECKING:
@@ -28,22 +33,43 @@ ROWS = 2_000
 #: 2 January 1970: nothing is older, in any zone.
 _FIRST_DAY = datetime(1970, 1, 2).toordinal()
 
-#: key -> the key that wants an archive of the same records first
+#: key -> the key that wants an archive of the same records first, and the word for it in a file's name
 PERIODS = {
-    "PurgeJobAfter": "ArchiveJobs",
-    "PurgeStepAfter": "ArchiveSteps",
-    "PurgeSuspendAfter": "ArchiveSuspend",
-    "PurgeEventAfter": "ArchiveEvents",
-    "PurgeJobScriptAfter": "",
-    "PurgeJobEnvAfter": "",
+    "PurgeEventAfter": ("ArchiveEvents", "event"),
+    "PurgeSuspendAfter": ("ArchiveSuspend", "suspend"),
+    "PurgeStepAfter": ("ArchiveSteps", "step"),
+    "PurgeJobAfter": ("ArchiveJobs", "job"),
+    "PurgeJobScriptAfter": ("", ""),
+    "PurgeJobEnvAfter": ("", ""),
+    "PurgeTXNAfter": ("ArchiveTXN", "txn"),
 }
 
+#: An ArchiveScript may take so long, seconds.
+_SCRIPT_SECONDS = 3600
 
-def wanted(settings: DbdSettings) -> tuple[dict[str, str], list[str]]:
-    """Periods by key, and the keys that are not carried out because an archive is wanted first."""
-    given = {key: settings.text(key) for key in PERIODS if settings.text(key)}
-    held = [key for key in given if PERIODS[key] and settings[PERIODS[key]] is True]
-    return {key: period for key, period in given.items() if key not in held}, held
+
+class Upkeep(Struct, frozen=True, kw_only=True):
+    """What is forgotten when, and what is archived of it: periods by purge key, and purge keys."""
+
+    periods: dict[str, str]
+    archived: frozenset[str] = frozenset()
+    directory: str = "/tmp"
+    script: str = ""
+    #: rows of one transaction
+    rows: int = ROWS
+
+
+def wanted(settings: DbdSettings) -> Upkeep:
+    """slurmdbd.conf's wishes."""
+    periods = {key: settings.text(key) for key in PERIODS if settings.text(key)}
+    archived = frozenset(key for key in periods if PERIODS[key][0] and settings[PERIODS[key][0]] is True)
+    return Upkeep(
+        periods=periods,
+        archived=archived,
+        directory=settings.text("ArchiveDir") or "/tmp",
+        script=settings.text("ArchiveScript"),
+        rows=settings.integer("MaxPurgeLimit") or ROWS,
+    )
 
 
 def cutoff(period: str, now: float) -> float:
@@ -65,79 +91,165 @@ def next_hour(now: float) -> float:
     return datetime.fromtimestamp(now + 3600).replace(minute=0, second=0, microsecond=0).timestamp()
 
 
-def purge(engine: Engine, periods: dict[str, str], now: float) -> Iterator[tuple[str, int]]:
-    """Do it piece by piece: (key, rows) for each transaction. Raises DatabaseError."""
-    limits = {key: cutoff(period, now) for key, period in periods.items()}
-    for key, limit in limits.items():
-        yield from _repeated(engine, key, _PURGES[key], limit)
-    if limits.keys() & {"PurgeJobAfter", "PurgeJobScriptAfter", "PurgeJobEnvAfter"}:
-        yield from _repeated(engine, "documents", _purge_documents, now)
+def purge(engine: Engine, upkeep: Upkeep, now: float, files: list[str] | None = None) -> Iterator[tuple[str, int]]:
+    """Do it piece by piece: (key, rows) for each transaction. `files` gets the paths of archives.
+
+    Raises DatabaseError and ArchiveError; what was not archived then is still there.
+    """
+    limits = {key: cutoff(upkeep.periods[key], now) for key in PERIODS if key in upkeep.periods}
+    archived = upkeep.archived & limits.keys()
+    if upkeep.script and archived:
+        _run_script(upkeep.script, archived, limits)
+    keeper = Archivist(upkeep.directory, {} if upkeep.script else {key: PERIODS[key][1] for key in archived})
+    try:
+        for key, limit in limits.items():
+            work = _PURGES[key]
+            yield from _repeated(
+                engine,
+                key,
+                lambda connection, w=work, k=key, b=limit: w(  # type: ignore[misc]
+                    _Round(connection, k, b, keeper, upkeep.rows)
+                ),
+            )
+        if limits.keys() & {"PurgeJobAfter", "PurgeJobScriptAfter", "PurgeJobEnvAfter"}:
+            yield from _repeated(engine, "documents", lambda connection: _purge_documents(connection, upkeep.rows))
+    finally:
+        keeper.close()
+        if files is not None:
+            files += keeper.files
 
 
-def _repeated(
-    engine: Engine, key: str, work: Callable[[Connection, float], int], before: float
-) -> Iterator[tuple[str, int]]:
+def _run_script(script: str, archived: frozenset[str], limits: dict[str, float]) -> None:
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}
+    for key, (_, word) in PERIODS.items():
+        if word:
+            name = {"event": "EVENTS", "job": "JOBS", "step": "STEPS"}.get(word, word.upper())
+            environment[f"SLURM_ARCHIVE_{name}"] = "1" if key in archived else "0"
+            environment[f"SLURM_ARCHIVE_LAST_{name.removesuffix('S')}"] = str(int(limits.get(key, 0.0)))
+    try:
+        subprocess.run([script], env=environment, stdin=subprocess.DEVNULL, check=True, timeout=_SCRIPT_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ArchiveError(f"ArchiveScript {script} failed: {error}") from error
+
+
+def _repeated(engine: Engine, key: str, work: Callable[[Connection], int]) -> Iterator[tuple[str, int]]:
     while True:
         with told(engine.url), engine.begin() as connection:
-            rows = work(connection, before)
+            rows = work(connection)
         if not rows:
             return
         yield key, rows
+
+
+class _Round:
+    """One transaction of one key: what ended before `before` goes."""
+
+    def __init__(self, connection: Connection, key: str, before: float, keeper: Archivist, rows: int) -> None:
+        self.connection = connection
+        self.key = key
+        self.before = before
+        self.keeper = keeper
+        self.rows = rows
+
+    def keep(self, cluster_id: int, begins: float, lines: list[Line]) -> None:
+        clusters = schema.clusters
+        name = self.connection.execute(select(clusters.c.name).where(clusters.c.id == cluster_id)).scalar()
+        self.keeper.write(self.key, name or "slurmdbd", begins, self.before, lines)
+
+    def lines(self, table: Table, chosen: ColumnElement[bool]) -> list[Line]:
+        names = [str(column.name) for column in table.columns]
+        rows = self.connection.execute(select(table).where(chosen))
+        return [(str(table.name), dict(zip(names, row, strict=True))) for row in rows]
 
 
 def _ended(table: Table, before: float) -> Any:
     return and_(table.c.ended_at > 0.0, table.c.ended_at < before)
 
 
-def _purge_jobs(connection: Connection, before: float) -> int:
+def _purge_jobs(one: _Round) -> int:
     jobs = schema.jobs
-    chosen = select(jobs.c.cluster_id, jobs.c.number).where(_ended(jobs, before)).limit(ROWS)
-    keys = [tuple(row) for row in connection.execute(chosen)]
-    if keys:
-        for table in (schema.steps, schema.suspensions, schema.pending_reasons, jobs):
-            connection.execute(delete(table).where(tuple_(table.c.cluster_id, table.c.number).in_(keys)))
+    columns = (jobs.c.cluster_id, jobs.c.number)
+    chosen = select(*columns).where(_ended(jobs, one.before)).order_by(*columns).limit(one.rows)
+    keys = [tuple(row) for row in one.connection.execute(chosen)]
+    if not keys:
+        return 0
+    tables = (schema.steps, schema.suspensions, schema.pending_reasons, jobs)
+    if one.keeper.keeps(one.key):
+        for cluster_id in sorted({key[0] for key in keys}):
+            mine = [key[1] for key in keys if key[0] == cluster_id]
+            lines: list[Line] = []
+            for table in reversed(tables):
+                lines += one.lines(table, and_(table.c.cluster_id == cluster_id, table.c.number.in_(mine)))
+            found = [row for name, row in lines if name == jobs.name]
+            named = one.keeper.new_documents(row[c] for row in found for c in ("script_key", "environment_key"))
+            if named:
+                lines += one.lines(schema.documents, schema.documents.c.key.in_(named))
+            one.keep(cluster_id, min(row["submitted_at"] for row in found), lines)
+    for table in tables:
+        one.connection.execute(delete(table).where(tuple_(table.c.cluster_id, table.c.number).in_(keys)))
     return len(keys)
 
 
-def _purge_table(table: Table) -> Callable[[Connection, float], int]:
+def _purge_table(table: Table) -> Callable[[_Round], int]:
     primary = tuple(table.primary_key.columns)
 
-    def work(connection: Connection, before: float) -> int:
-        keys = [tuple(row) for row in connection.execute(select(*primary).where(_ended(table, before)).limit(ROWS))]
-        if keys:
-            connection.execute(delete(table).where(tuple_(*primary).in_(keys)))
+    def work(one: _Round) -> int:
+        chosen = select(*primary).where(_ended(table, one.before)).order_by(*primary).limit(one.rows)
+        keys = [tuple(row) for row in one.connection.execute(chosen)]
+        if not keys:
+            return 0
+        doomed = tuple_(*primary).in_(keys)
+        if one.keeper.keeps(one.key):
+            lines = one.lines(table, doomed)
+            for cluster_id in sorted({key[0] for key in keys}):
+                mine = [line for line in lines if line[1]["cluster_id"] == cluster_id]
+                one.keep(cluster_id, min(row["started_at"] for _, row in mine), mine)
+        one.connection.execute(delete(table).where(doomed))
         return len(keys)
 
     return work
 
 
-def _forget_key(column: str) -> Callable[[Connection, float], int]:
-    def work(connection: Connection, before: float) -> int:
+def _purge_transactions(one: _Round) -> int:
+    table = transactions
+    chosen = select(table.c.id).where(table.c.at < one.before).order_by(table.c.id).limit(one.rows)
+    keys = [row[0] for row in one.connection.execute(chosen)]
+    if keys:
+        if one.keeper.keeps(one.key):
+            lines = one.lines(table, table.c.id.in_(keys))
+            one.keep(0, min(row["at"] for _, row in lines), lines)
+        one.connection.execute(delete(table).where(table.c.id.in_(keys)))
+    return len(keys)
+
+
+def _forget_key(column: str) -> Callable[[_Round], int]:
+    def work(one: _Round) -> int:
         jobs = schema.jobs
-        chosen = select(jobs.c.cluster_id, jobs.c.number).where(_ended(jobs, before), jobs.c[column] != "").limit(ROWS)
-        keys = [tuple(row) for row in connection.execute(chosen)]
+        chosen = select(jobs.c.cluster_id, jobs.c.number).where(_ended(jobs, one.before), jobs.c[column] != "")
+        keys = [tuple(row) for row in one.connection.execute(chosen.limit(one.rows))]
         if keys:
             found = tuple_(jobs.c.cluster_id, jobs.c.number).in_(keys)
-            connection.execute(update(jobs).where(found).values({column: ""}))
+            one.connection.execute(update(jobs).where(found).values({column: ""}))
         return len(keys)
 
     return work
 
 
-def _purge_documents(connection: Connection, _before: float) -> int:
+def _purge_documents(connection: Connection, rows: int) -> int:
     jobs, table = schema.jobs, schema.documents
     named = (exists().where(column == table.c.key) for column in (jobs.c.script_key, jobs.c.environment_key))
-    keys = [row[0] for row in connection.execute(select(table.c.key).where(*(~one for one in named)).limit(ROWS))]
+    keys = [row[0] for row in connection.execute(select(table.c.key).where(*(~one for one in named)).limit(rows))]
     if keys:
         connection.execute(delete(table).where(table.c.key.in_(keys)))
     return len(keys)
 
 
-_PURGES: dict[str, Callable[[Connection, float], int]] = {
+_PURGES: dict[str, Callable[[_Round], int]] = {
     "PurgeJobAfter": _purge_jobs,
     "PurgeStepAfter": _purge_table(schema.steps),
     "PurgeSuspendAfter": _purge_table(schema.suspensions),
     "PurgeEventAfter": _purge_table(schema.node_events),
     "PurgeJobScriptAfter": _forget_key("script_key"),
     "PurgeJobEnvAfter": _forget_key("environment_key"),
+    "PurgeTXNAfter": _purge_transactions,
 }

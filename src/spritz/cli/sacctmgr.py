@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.manager.commit import Edit
+    from spritz.cli.manager.show import Style
     from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
@@ -58,6 +59,10 @@ _VERBS = (
     "ping",
     "exit",
 )
+#: those that take no words
+_ALONE = ("reconfigure", "shutdown", "ping", "version")
+#: those that change something
+_CHANGING = ("add", "modify", "delete", "load", "archive", "clear", "reconfigure", "shutdown")
 _ENTITIES = (
     "account",
     "association",
@@ -73,6 +78,7 @@ _ENTITIES = (
     "configuration",
     "event",
     "federation",
+    "job",
     "resource",
     "reservation",
     "stats",
@@ -118,6 +124,7 @@ def _interactive(said: set[str], context: Context) -> int:
 
     status = 0
     prompt = context.stdin.isatty()
+    last: list[str] = []
     while True:
         if prompt:
             context.out("sacctmgr: ")
@@ -127,7 +134,11 @@ def _interactive(said: set[str], context: Context) -> int:
             words = shlex.split(line, comments=True)
             if not line or (words and words[0].lower() in ("quit", "exit")):
                 return status
-            if words:
+            if words == ["!!"]:
+                words = last
+                context.out(" ".join(words) + "\n")
+            last = words or last
+            if words and not _mode(words, said, context):
                 status = _line(words, said, context) or status
         except Silent as silent:
             status = silent.exit_code
@@ -136,9 +147,24 @@ def _interactive(said: set[str], context: Context) -> int:
             status = 1
 
 
+#: commands of the interactive mode that stand for options
+_MODES = {"associations": "associations", "parsable": "parsable", "quiet": "quiet", "readonly": "readonly"}
+
+
+def _mode(words: Sequence[str], said: set[str], context: Context) -> bool:
+    """`quiet`, `readonly` and their like hold for what follows."""
+    mode = _MODES.get(words[0].lower())
+    if mode is None:
+        return False
+    if len(words) > 1:
+        context.err(f"too many arguments for {words[0]} keyword\n")
+    else:
+        said.add(mode)
+    return True
+
+
 def _line(words: Sequence[str], said: set[str], context: Context) -> int:
     from spritz.cli.manager.words import match, read
-    from spritz.cli.options import Fatal
 
     verb = match(words[0].lower(), _VERBS, 2)
     if verb is None:
@@ -147,16 +173,26 @@ def _line(words: Sequence[str], said: set[str], context: Context) -> int:
     verb = {"create": "add", "update": "modify", "remove": "delete", "list": "show", "associations": "show"}.get(
         verb, verb
     )
+    if verb in _ALONE and len(words) > 1:
+        context.err(f"too many arguments for {words[0]} keyword\n")
+        return 1
+    if "readonly" in said and verb in _CHANGING:
+        context.err("Can't run this command in readonly mode.\n")
+        return 1
     if verb not in ("add", "modify", "delete", "show"):
-        raise Fatal(f"{verb} is not supported by Spritz yet")
+        return _other(verb, words[1:], said, context)
     name = words[1].lower() if len(words) > 1 else ""
     entity = match(name.removesuffix("s") if name not in ("qos", "tres", "stats") else name, _ENTITIES, 2)
     where, setting = read(words[2:])
     if verb == "show":
         return _show(entity, where, said, context)
-    if "readonly" in said:
-        context.err("Can't run this command in readonly mode.\n")
-        return 1
+    if entity == "job" and verb == "modify":
+        from spritz.cli.acct.connect import connected
+        from spritz.cli.manager.jobs import modify_jobs
+
+        connection, cluster = connected(context)
+        with connection:
+            return modify_jobs(connection, cluster, where, setting, context, at_once="immediate" in said)
     return _edit(verb, entity, where, setting, said, context)
 
 
@@ -166,23 +202,69 @@ def _connected(context: Context) -> Connection:
     return connected(context)[0]
 
 
+def _other(verb: str, words: Sequence[str], said: set[str], context: Context) -> int:
+    """Commands that are about files and the daemon."""
+    from spritz.cli.manager import daemon, files
+    from spritz.cli.manager.words import read
+
+    if verb == "ping":
+        return daemon.ping(context)
+    if verb == "clear" and not words:
+        return daemon.clear_statistics(None, (), context)
+    at_once = "immediate" in said
+    given = read(words)[0]
+    with _connected(context) as connection:
+        if verb == "dump":
+            return files.dump(connection, given, context)
+        if verb == "load":
+            return files.load(connection, given, context, at_once=at_once)
+        if verb == "archive":
+            return files.archive(connection, given, context, at_once=at_once)
+        if verb == "clear":
+            return daemon.clear_statistics(connection, words, context)
+        return daemon.reconfigure(connection) if verb == "reconfigure" else daemon.shutdown(connection)
+
+
 def _show(entity: str | None, where: list[Word], said: set[str], context: Context) -> int:
     from spritz.cli.manager.commit import get_book
     from spritz.cli.manager.show import Style, show
     from spritz.cli.manager.words import Word
     from spritz.cli.options import Fatal
 
-    if entity is None or entity == "coordinator":
+    if entity in (None, "coordinator", "job"):
         context.err(f"No valid entity in list command\n{_LISTED}")
         return 1
+    assert entity is not None
+    style = Style(header="noheader" not in said, parsable=2 if "parsable2" in said else int("parsable" in said))
+    if entity in ("configuration", "event", "runawayjobs", "stats"):
+        return _show_live(entity, where, style, said, context)
     if entity not in _SHOWN:
         raise Fatal(f"show {entity} is not supported by Spritz yet")
     if "associations" in said:
         where = [*where, Word("", "=", "withassoc", "withassoc")]
-    style = Style(header="noheader" not in said, parsable=2 if "parsable2" in said else int("parsable" in said))
     with _connected(context) as connection:
         book = get_book(connection, transactions=entity == "transaction")
     return show(entity, where, book, style, context)
+
+
+def _show_live(entity: str, where: list[Word], style: Style, said: set[str], context: Context) -> int:
+    """Lists that are not of the book."""
+    from spritz.cli.acct.connect import connected
+    from spritz.cli.manager import daemon
+
+    connection, cluster = connected(context)
+    with connection:
+        if entity == "configuration":
+            return daemon.show_configuration(connection, context)
+        if entity == "stats":
+            return daemon.show_statistics(connection, where, context)
+        if entity == "event":
+            from spritz.cli.manager.events import show_events
+
+            return show_events(connection, cluster, where, style, context)
+        from spritz.cli.manager.jobs import show_runaway
+
+        return show_runaway(connection, cluster, where, style, context, at_once="immediate" in said)
 
 
 def _edit(

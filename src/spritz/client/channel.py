@@ -37,6 +37,7 @@ from spritz.wire.frames import HELLO_BYTES_MAX, FrameDecoder, FrameError
 from spritz.wire.versions import IncompatiblePeer, hello, negotiate
 
 if TYPE_CHECKING:
+    from spritz.client.statistics import CallStatistics
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
     from spritz.runtime.tasks import Supervisor
@@ -87,8 +88,11 @@ class Channel:
         accepted: bool,
         log: Logger,
         tasks: Supervisor | None = None,
+        statistics: CallStatistics | None = None,
     ) -> None:
         self.pipe = pipe
+        #: What is asked of us is counted there.
+        self.statistics = statistics
         self.peer: Hello | None = None
         self.log = log
         self.tasks = tasks

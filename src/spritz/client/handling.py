@@ -67,10 +67,12 @@ class Handlers:
 class Call:
     """One request being answered. Answers after the last one, or after the caller has gone, are dropped."""
 
-    __slots__ = ("_abandon_callbacks", "_answered", "_task", "abandoned", "channel", "id", "kind")
+    __slots__ = ("_abandon_callbacks", "_answered", "_task", "abandoned", "channel", "counted", "id", "kind")
 
     def __init__(self, channel: Channel, request_id: int, kind: str) -> None:
         self.channel = channel
+        #: When it was begun, by the clock of the daemon's `CallStatistics`; 0.0: it is not counted, or was.
+        self.counted = 0.0
         self.id = request_id
         self.kind = kind
         #: Whether the caller has gone away or no longer waits.
@@ -113,6 +115,8 @@ class Call:
         if self._answered or self.abandoned:
             return
         self.abandoned = True
+        if self.counted:
+            self._count()
         self.channel.answered(self.id)
         if self._task is not None:
             self._task.cancel()
@@ -150,10 +154,24 @@ class Call:
             return
         if last:
             self._answered = True
+            if self.counted:
+                self._count()
             self._abandon_callbacks.clear()
             self.channel.answered(self.id)
         if self.id != 0:
             self.channel.pipe.send(frame)
+
+    def defer(self) -> None:
+        """The handler has done its part: waiting is not counted as work. Used by `answer`."""
+        if self.counted:
+            self._count()
+
+    def _count(self) -> None:
+        statistics = self.channel.statistics
+        if statistics is not None:
+            uid = -1 if self.caller is None else self.caller.uid
+            statistics.note(self.kind, uid, statistics.clock() - self.counted)
+        self.counted = 0.0
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         tasks = self.channel.tasks
@@ -165,12 +183,15 @@ class Call:
 
 def answer(call: Call, handler: Handler, request: Struct) -> None:
     """Run the handler and see to it that the call is answered, now or later."""
+    statistics = call.channel.statistics
+    if statistics is not None:
+        call.counted = statistics.clock()
     try:
         result = handler(request, call)
         if result is None or isinstance(result, Struct):
             call.reply(result)
         elif isinstance(result, Deferred):
-            pass
+            call.defer()
         elif isinstance(result, AsyncIterator):
             call.start_stream(result)
         else:

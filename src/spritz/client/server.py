@@ -26,6 +26,7 @@ from spritz.wire.envelope import encode_failure, failure
 if TYPE_CHECKING:
     import socket
 
+    from spritz.client.statistics import CallStatistics
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
 
@@ -40,7 +41,7 @@ class Server:
     """Answers requests. `channels` are the open connections; either side of each may ask (`Channel.call`).
 
     `on_connect(channel)` is called with each new connection, before anything of it was read. Above `connections_max`
-    further ones are told "Resource temporarily unavailable" and closed.
+    further ones are told "Resource temporarily unavailable" and closed. Requests are counted in `statistics`.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Server:
         log: Logger,
         connections_max: int = 10_000,
         on_connect: Callable[[Channel], None] | None = None,
+        statistics: CallStatistics | None = None,
     ) -> None:
+        self._statistics = statistics
         self.channels: set[Channel] = set()
         self._handlers = Handlers(table)
         self._role = role
@@ -100,7 +103,15 @@ class Server:
             pipe.send(encode_failure(0, failure("ESLURM_MAX_JOB_COUNT", hint="too many connections")))
             pipe.close_slowly()
             return
-        channel = Channel(pipe, self._handlers, role=self._role, accepted=True, log=self._log, tasks=self._tasks)
+        channel = Channel(
+            pipe,
+            self._handlers,
+            role=self._role,
+            accepted=True,
+            log=self._log,
+            tasks=self._tasks,
+            statistics=self._statistics,
+        )
         self.channels.add(channel)
         timer = asyncio.get_running_loop().call_later(HELLO_SECONDS_MAX, self._expect_hello, channel)
         channel.on_close(lambda: self._gone(channel, timer))

@@ -44,8 +44,11 @@ def test_the_next_look_is_at_the_next_full_hour() -> None:
     assert datetime.fromtimestamp(next_hour(now)).isoformat() == "2023-11-01T00:00:00"
 
 
-def test_what_shall_be_archived_first_is_kept() -> None:
+def test_what_is_forgotten_and_what_is_archived_of_it_is_as_configured() -> None:
     settings = DbdSettings(
-        path="x", values={"PurgeJobAfter": "12month", "PurgeStepAfter": "1month", "ArchiveSteps": True}
+        path="x",
+        values={"PurgeJobAfter": "12month", "PurgeStepAfter": "1month", "ArchiveSteps": True, "ArchiveEvents": True},
     )
-    assert wanted(settings) == ({"PurgeJobAfter": "12month"}, ["PurgeStepAfter"])
+    found = wanted(settings)
+    assert found.periods == {"PurgeJobAfter": "12month", "PurgeStepAfter": "1month"}
+    assert found.archived == {"PurgeStepAfter"}

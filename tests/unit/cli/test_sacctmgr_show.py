@@ -13,7 +13,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Book
 
 
-@pytest.mark.parametrize("word", ["wolimits", "wopinfo", "WithDeleted", "withrawqos"])
+@pytest.mark.parametrize("word", ["WithDeleted", "withdel"])
 def test_a_modifier_that_is_not_built_is_refused_by_name(word: str) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match=f"{word} is not supported"):

@@ -174,8 +174,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
                     listed.append(f"  U = {name:<9} A = {account:<10} C = {cluster:<10}{part}")
     if listed:
         lines += [" Associations =", *listed]
-        if asked.shown:
-            lines += [" Non Default Settings", *(f"  {title:<13} = {text}" for title, text in asked.shown.items())]
+        lines += [" Non Default Settings", *(f"  {title:<13} = {text}" for title, text in asked.shown.items())]
     old = {(one.cluster, one.name, one.user) for one in book.wckeys}
     more = [WcKey(cluster=c, name=k, user=n) for n in names for k in keys for c in clusters if (c, k, n) not in old]
     puts += more
@@ -211,9 +210,13 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
     puts = [replace(sample, name=name, description=sample.description or name) for name in new]
     if not puts:
         return " Nothing new added.\n", [], []
-    shown = {"Description": sample.description or new[0], **shown}
     lines = [" Adding QOS(s)", *(f"  {name}" for name in new), " Settings"]
-    lines += [f"  {title:<14} = {value}" for title, value in shown.items()]
+    lines.append(f"  {'Description':<14} = {shown.pop('Description', '') or new[0]}")
+    if sample.max_wall is not None and "MaxWall" in shown:
+        from spritz.notation.duration import format_minutes
+
+        shown["MaxWall"] = format_minutes(sample.max_wall)
+    lines += [f"  {title:<24} = {value}" for title, value in sorted(shown.items())]
     return "\n".join(lines) + "\n", list(puts), []
 
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 class Field:
     """One column."""
 
-    __slots__ = ("show", "title", "width")
+    __slots__ = ("left", "show", "title", "width")
 
-    def __init__(self, title: str, width: int, show: Callable[[Row], object]) -> None:
+    def __init__(self, title: str, width: int, show: Callable[[Row], object], *, left: bool = False) -> None:
+        self.left = left
         self.title = title
         self.width = width
         self.show = show
@@ -127,7 +128,7 @@ ASSOCIATION: dict[str, Field] = {
 }
 ACCOUNT: dict[str, Field] = {
     "account": Field("Account", 10, _of("c", "name")),
-    "name": Field("Account", 10, _of("c", "name")),
+    "name": Field("Name", 10, _of("c", "name")),
     "description": Field("Descr", 20, _of("c", "description")),
     "organization": Field("Org", 20, _of("c", "organization")),
     "coordinators": Field("Coord Accounts", 20, _text("coordinators")),
@@ -135,7 +136,7 @@ ACCOUNT: dict[str, Field] = {
 } | {"account": Field("Account", 10, _of("c", "name"))}
 USER: dict[str, Field] = {
     "user": Field("User", 10, _of("u", "name")),
-    "name": Field("User", 10, _of("u", "name")),
+    "name": Field("Name", 10, _of("u", "name")),
     "defaultaccount": Field("Def Acct", 10, _text("default_account")),
     "defacct": Field("Def Acct", 10, _text("default_account")),
     "defaultwckey": Field("Def WCKey", 10, _of("u", "default_wckey")),
@@ -182,7 +183,7 @@ QOS: dict[str, Field] = {
 }
 CLUSTER: dict[str, Field] = {
     "cluster": Field("Cluster", 10, _of("k", "name")),
-    "name": Field("Cluster", 10, _of("k", "name")),
+    "name": Field("Name", 10, _of("k", "name")),
     "controlhost": Field("ControlHost", 15, _of("k", "host")),
     "controlport": Field("ControlPort", 12, _of("k", "port")),
     "rpc": Field("RPC", 5, _text("rpc")),

@@ -30,14 +30,19 @@ def get_book(connection: Connection, *, transactions: bool = False) -> Book:
     return connection.call(GetBook(transactions=transactions), Book, timeout=60.0)
 
 
-def commit(connection: Connection, context: Context, make: Callable[[Book], Edit], *, at_once: bool) -> int:
-    """Show what `make` makes of the book, ask, and send it; made again if the book has changed meanwhile."""
+def commit(
+    connection: Connection, context: Context, make: Callable[[Book], Edit], *, at_once: bool, unchanged: int = 1
+) -> int:
+    """Show what `make` makes of the book, ask, and send it; made again if the book has changed meanwhile.
+
+    `unchanged` is the status where there is nothing to do.
+    """
     book = get_book(connection)
     text, puts, drops = make(book)
     context.out(text)
     if not puts and not drops:
-        return 1
-    if not at_once and not _agreed(context):
+        return unchanged
+    if not at_once and not agreed(context):
         context.out(" Changes Discarded\n")
         return 0
     for _ in range(_ATTEMPTS):
@@ -52,8 +57,11 @@ def commit(connection: Connection, context: Context, make: Callable[[Book], Edit
     return 1
 
 
-def _agreed(context: Context) -> bool:
-    context.out("Would you like to commit changes? (You have 30 seconds to decide)\n")
+def agreed(
+    context: Context, question: str = "Would you like to commit changes? (You have 30 seconds to decide)\n"
+) -> bool:
+    """Ask, and wait for a while."""
+    context.out(question)
     for _ in range(10):
         context.out("(N/y): ")
         context.stdout.flush()

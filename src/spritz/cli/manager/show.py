@@ -5,13 +5,15 @@ Source: sacctmgr(1); what 22.05 prints.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spritz.cli.manager.change import selected
 from spritz.cli.manager.columns import DEFAULTS, Field
 from spritz.cli.manager.words import MODIFIERS, MODIFIERS_NOT_BUILT, Conditions, Word, conditions, match
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Association, Policy
-from spritz.model.limits.rules import Rules
+from spritz.model.limits.rules import AssocBounds, Rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,10 +54,10 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
         text = word.key or word.value.lower()
         if not word.key and text not in MODIFIERS and match(text, MODIFIERS_NOT_BUILT, 5) is not None:
             raise SpritzError(f"{word.text} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
-        known = match(text, MODIFIERS, 5) if text not in ("name", "names") else None
+        known = match(text, MODIFIERS, 4 if text.startswith("wo") else 5) if text not in ("name", "names") else None
         if known == "format":
             asked_format += ("," if asked_format else "") + word.value
-        elif known is not None and (not word.key or known in ("tree",)):
+        elif known is not None and (not word.key or known == "tree"):
             flags.add(known)
         else:
             rest.append(word)
@@ -65,7 +67,9 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
     table, default = DEFAULTS[kind]
     if "withcoord" in flags:
         default += ",coordinators"
-    columns = [_column(item, table, context) for item in (asked_format or default).split(",") if item.strip()]
+    if flags & {"wolimits", "woplimits"}:
+        default = _WITHOUT_LIMITS.get(entity, default)
+    columns = columns_of(asked_format or default, table, context)
     if "tree" in flags:
         columns = [
             (field, 20 if field.title == "Account" else width, left or field.title == "Account")
@@ -79,6 +83,19 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
 
 Column = tuple[Field, int, bool]
 
+#: wolimits
+_WITHOUT_LIMITS = {"association": "cluster,account,user,partition", "cluster": "cluster,controlhost,controlport,rpc"}
+
+
+def columns_of(asked: str, table: dict[str, Field], context: Context) -> list[Column]:
+    """`account,user%20`. Raises Silent after the line that names an unknown field."""
+    return [_column(item, table, context) for item in asked.split(",") if item.strip()]
+
+
+def printed(asked: str, entity: str, rows: Iterable[Row], context: Context) -> str:
+    """A table as text, whatever the style of lists is."""
+    return "".join(table_text(columns_of(asked, DEFAULTS[entity][0], context), rows, Style()))
+
 
 def _column(item: str, table: dict[str, Field], context: Context) -> Column:
     name, percent, width = item.strip().partition("%")
@@ -87,24 +104,31 @@ def _column(item: str, table: dict[str, Field], context: Context) -> Column:
         context.err(f"Unknown field '{name.strip()}'\n")
         raise Silent
     field = table[known]
-    return field, abs(int(width)) if percent and width.lstrip("-") else field.width, width.startswith("-")
+    wide = abs(int(width)) if percent and width.lstrip("-") else field.width
+    return field, wide, field.left or width.startswith("-")
 
 
 def print_table(columns: list[Column], rows: Iterable[Row], style: Style, context: Context) -> None:
     """Header and rows."""
+    for line in table_text(columns, rows, style):
+        context.out(line)
+
+
+def table_text(columns: list[Column], rows: Iterable[Row], style: Style) -> Iterator[str]:
+    """Header and rows, line by line."""
     if style.header:
         if style.parsable:
-            context.out(_joined([field.title for field, _, _ in columns], style))
+            yield _joined([field.title for field, _, _ in columns], style)
         else:
             heads = [_fit(field.title, width, left) for field, width, left in columns]
-            context.out(" ".join(heads) + " \n" + " ".join("-" * width for _, width, _ in columns) + " \n")
+            yield " ".join(heads) + " \n" + " ".join("-" * width for _, width, _ in columns) + " \n"
     for row in rows:
         texts = [_as_text(field.show(row)) for field, _, _ in columns]
         if style.parsable:
-            context.out(_joined(texts, style))
+            yield _joined(texts, style)
         else:
-            fitted = [_fit(text, width, left) for text, (_, width, left) in zip(texts, columns, strict=True)]
-            context.out(" ".join(fitted) + " \n")
+            yield " ".join(_fit(text, width, left) for text, (_, width, left) in zip(texts, columns, strict=True))
+            yield " \n"
 
 
 def _joined(texts: list[str], style: Style) -> str:
@@ -125,7 +149,12 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
     from spritz.notation.times import format_time
 
     if entity == "association":
-        yield from _association_rows(book, selected(book, asked, users=None))
+        if "withsubaccounts" in flags:
+            asked.accounts = _with_those_below(book, asked.accounts)
+        chosen = selected(book, asked, users=None)
+        if "onlydefaults" in flags:
+            chosen = [one for one in chosen if one.is_default]
+        yield from _association_rows(book, chosen, flags)
     elif entity == "account":
         yield from _account_rows(book, asked, with_associations=with_associations)
     elif entity == "user":
@@ -166,9 +195,22 @@ def _tres(book: Book) -> list[tuple[str, str, int]]:
     return found
 
 
-def _association_rows(book: Book, wanted: Iterable[Association]) -> Iterator[Row]:
-    """In order of the tree: an account, its users, the accounts below it."""
+def _with_those_below(book: Book, accounts: list[str]) -> list[str]:
+    found = {name.lower() for name in accounts}
+    grown = bool(found)
+    while grown:
+        more = {one.account for one in book.associations if not one.user and one.parent in found} - found
+        found |= more
+        grown = bool(more)
+    return sorted(found)
+
+
+def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable[str] = ()) -> Iterator[Row]:
+    """In order of the tree: an account, its users, the accounts below it. Of `flags`, wopinfo and woplimits leave out
+    what is inherited, and withrawqoslevel the QOS that are.
+    """
     ids = {one.id for one in wanted}
+    alone = bool({"wopinfo", "woplimits"}.intersection(flags))
     for cluster in dict.fromkeys(one.cluster for one in book.associations):
         mine = [one for one in book.associations if one.cluster == cluster]
         rules = Rules(Policy(version=1, associations=tuple(mine), qos=book.qos))
@@ -180,12 +222,28 @@ def _association_rows(book: Book, wanted: Iterable[Association]) -> Iterator[Row
         while stack:
             one, depth = stack.pop()
             if one.id in ids:
-                yield {"a": one, "b": rules.bounds(one), "depth": depth}
+                yield _association_row(rules, one, depth, alone=alone, flags=flags)
+            else:
+                depth -= 1  # what is below an account that is not shown stands where that would
             for user in sorted(users.get(one.account, []), key=lambda item: (item.user, item.partition)):
                 if user.id in ids:
-                    yield {"a": user, "b": rules.bounds(user), "depth": depth + 1}
+                    yield _association_row(rules, user, depth + 1, alone=alone, flags=flags)
             children = sorted(below.get(one.account, []), key=lambda item: item.account, reverse=True)
             stack += [(child, depth + 1) for child in children]
+
+
+def _association_row(rules: Rules, one: Association, depth: int, *, alone: bool, flags: Iterable[str]) -> Row:
+    bounds = own_bounds(one) if alone else rules.bounds(one)
+    if "withrawqoslevel" in flags:
+        bounds = replace(bounds, qos=own_bounds(one).qos)
+    shown = replace(one, parent="") if "wopinfo" in flags else one
+    return {"a": shown, "b": bounds, "depth": depth}
+
+
+def own_bounds(one: Association) -> AssocBounds:
+    """What the association sets itself."""
+    orphan = replace(one, parent="")
+    return Rules(Policy(version=1, associations=(orphan,))).bounds(orphan)
 
 
 def _account_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Iterator[Row]:

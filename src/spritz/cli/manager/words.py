@@ -85,10 +85,13 @@ CONDITIONS = {
 }
 
 #: what `show` takes besides conditions
-MODIFIERS = ("format", "withassoc", "withcoord", "tree")
+MODIFIERS = (
+    *("format", "withassoc", "withcoord", "withclusters", "withrawqoslevel", "withsubaccounts", "tree"),
+    *("onlydefaults", "wolimits", "wopinfo", "woplimits"),
+)
 
 #: Slurm's other ones, refused by name
-MODIFIERS_NOT_BUILT = ("withdeleted", "withrawqoslevel", "withsubaccounts", "wolimits", "wopinfo", "wopparents")
+MODIFIERS_NOT_BUILT = ("withdeleted", "withfed")
 
 
 class Conditions(Struct, kw_only=True):

@@ -75,7 +75,8 @@ CR_CORE_DEFAULT_DIST_BLOCK
 _DATABASE = """
 DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost StorageLoc StorageParameters StoragePass
 StoragePassScript StoragePort StorageType StorageUrl StorageUser
-PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter
+PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
+ArchiveDir ArchiveEvents ArchiveJobs ArchiveScript ArchiveSteps ArchiveSuspend ArchiveTXN MaxPurgeLimit
 """
 
 
@@ -142,7 +143,7 @@ HONOURED: dict[str, frozenset[str]] = {
         | {"NOT_RESPONDING", "PLANNED", "RESERVED"}
     ),
     "PrivateData": frozenset({"cloud"}),
-    "slurmdbd.conf.PrivateData": frozenset({"jobs"}),
+    "slurmdbd.conf.PrivateData": frozenset({"events", "jobs"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
     "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),
 }

@@ -1,0 +1,208 @@
+"""What `sacctmgr` asks of the daemon besides the book and jobs: events, its own state, archives, changes of records.
+
+Source: sacctmgr(1); slurmdbd(8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pwd
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+from sqlalchemy import select
+
+from spritz.accounting import archive, described, purge
+from spritz.accounting.amend import end_runaway, modify_jobs
+from spritz.accounting.associations.tables import TABLES
+from spritz.accounting.engine import told
+from spritz.accounting.select_events import read_events
+from spritz.config.schema.slurmdbd import PERIOD
+from spritz.model import accounting_admin as model
+from spritz.model.commands.job import Done
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.limits.records import User
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.accounting.api import Api
+    from spritz.client.handling import Call, Handler
+    from spritz.client.statistics import CallStatistics
+    from spritz.config.loaded import DbdSettings
+
+
+class AdminRequests:
+    """`store` runs work on the one thread that writes, `read` on one of those that read; `reload` reads slurmdbd.conf
+    again, and `stop` ends the daemon.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        store: Callable[..., Coroutine[Any, Any, Any]],
+        read: Callable[..., Coroutine[Any, Any, Any]],
+        statistics: CallStatistics,
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._read = read
+        self.statistics = statistics
+        self._since = api.now()
+        #: set by the daemon; a test that has no daemon does without
+        self.settings: DbdSettings | None = None
+        self.reload: Callable[[], None] = lambda: None
+        self.stop: Callable[[], None] = lambda: None
+
+    def handlers(self) -> dict[type[Struct], Handler]:
+        """For the table of requests."""
+        return {
+            model.SelectEvents: self.events,
+            model.GetDatabaseConfiguration: self.configuration,
+            model.ReconfigureDatabase: self.reconfigure,
+            model.ShutdownDatabase: self.shutdown,
+            model.GetCallStatistics: self.call_statistics,
+            model.ClearStatistics: self.clear_statistics,
+            model.FixRunaway: self.fix_runaway,
+            model.ModifyJobs: self.modify,
+            model.ArchiveDump: self.archive_dump,
+            model.ArchiveLoad: self.archive_load,
+        }
+
+    # -- who
+
+    async def _is(self, call: Call, *levels: str) -> bool:
+        if self._api.is_admin(call):
+            return True
+        try:
+            name = pwd.getpwuid(self._api.uid(call)).pw_name
+        except KeyError:
+            return False
+        return await self._read(self._level, name) in levels
+
+    def _level(self, name: str) -> str:
+        users = TABLES[User]
+        with told(self._api.engine.url), self._api.engine.connect() as connection:
+            return str(connection.execute(select(users.c.admin).where(users.c.name == name)).scalar())
+
+    async def _need(self, call: Call, *levels: str) -> None:
+        if not await self._is(call, *levels):
+            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+
+    # -- reading
+
+    async def events(self, request: model.SelectEvents, call: Call) -> AsyncIterator[model.EventRecords]:
+        """As fast as the caller reads; PrivateData=events keeps them for operators."""
+        self._api.uid(call)
+        if self.settings is not None and "events" in self.settings.words("PrivateData"):
+            await self._need(call, "Operator", "Administrator")
+        await self._api.links.catch_up(request.clusters)
+        async for piece in self._api.stream(read_events(self._api.engine, request)):
+            yield piece
+
+    def configuration(self, request: model.GetDatabaseConfiguration, call: Call) -> model.DatabaseConfiguration:
+        """Everybody may know it: passwords are not in it."""
+        self._api.uid(call)
+        rows: list[tuple[str, str]] = []
+        if self.settings is not None:
+            rows = described.rows(self.settings, self._api.engine.url, self._api.started_at)
+        return model.DatabaseConfiguration(now=self._api.now(), rows=rows)
+
+    async def call_statistics(self, request: model.GetCallStatistics, call: Call) -> model.CallCounts:
+        """By kind and by user."""
+        await self._need(call, "Operator", "Administrator")
+        return model.CallCounts(
+            now=self._api.now(),
+            since=self._since,
+            kinds=[model.CallCount(kind, int(n), int(s * 1e6)) for kind, (n, s) in self.statistics.kinds.items()],
+            users=[model.CallCount(str(uid), int(n), int(s * 1e6)) for uid, (n, s) in self.statistics.users.items()],
+            rollups=list(self._api.rounds.values()),
+        )
+
+    # -- the daemon
+
+    async def clear_statistics(self, request: model.ClearStatistics, call: Call) -> Done:
+        """Counters begin anew."""
+        await self._need(call, "Administrator")
+        self.statistics.clear()
+        self._api.rounds.clear()
+        self._since = self._api.now()
+        return Done()
+
+    async def reconfigure(self, request: model.ReconfigureDatabase, call: Call) -> Done:
+        """slurmdbd.conf again. Raises SpritzError for mistakes in it, and then the old one stays."""
+        await self._need(call, "Administrator")
+        self.reload()
+        return Done()
+
+    def shutdown(self, request: model.ShutdownDatabase, call: Call) -> Done:
+        """End in order."""
+        self._api.need_admin(call)
+        self._api.log.info("daemon.shutdown_requested", uid=self._api.uid(call))
+        # After the answer has left.
+        asyncio.get_running_loop().call_soon(self.stop)
+        return Done()
+
+    # -- changing what was recorded
+
+    async def fix_runaway(self, request: model.FixRunaway, call: Call) -> model.Changed:
+        """End jobs that nobody knows any more."""
+        await self._need(call, "Operator", "Administrator")
+        ended = await self._store(self._changing, end_runaway, self._api.engine, request.cluster, request.numbers)
+        self._api.log.info("runaway.fixed", cluster=request.cluster, jobs=len(ended), uid=self._api.uid(call))
+        return model.Changed(names=tuple(map(str, ended)))
+
+    async def modify(self, request: model.ModifyJobs, call: Call) -> model.Changed:
+        """Comments and codes of ended jobs."""
+        operator = await self._is(call, "Operator", "Administrator")
+        await self._api.links.catch_up((request.cluster,))
+        uid = self._api.uid(call)
+        found = await self._store(
+            self._changing, lambda: modify_jobs(self._api.engine, request, uid, operator=operator)
+        )
+        return model.Changed(names=tuple(found))
+
+    def _changing(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """On the storing thread; what it remembers of jobs is not true afterwards."""
+        try:
+            return work(*arguments)
+        finally:
+            self._api.forget()
+
+    async def archive_dump(self, request: model.ArchiveDump, call: Call) -> model.Changed:
+        """Purge now, with archives."""
+        self._api.need_admin(call)
+        upkeep = self.asked_upkeep(request)
+        files: list[str] = []
+        await self._api.purge_once(upkeep, files)
+        return model.Changed(names=tuple(files))
+
+    def asked_upkeep(self, request: model.ArchiveDump) -> purge.Upkeep:
+        """slurmdbd.conf's, and what the request has in its place. Raises SpritzError."""
+        upkeep = purge.wanted(self.settings) if self.settings is not None else purge.Upkeep(periods={})
+        periods = dict(upkeep.periods)
+        for key, text in request.periods.items():
+            if key not in purge.PERIODS:
+                raise SpritzError(f"{key} is not supported", code="ESLURM_NOT_SUPPORTED")
+            try:
+                periods[key] = str(PERIOD.parse(text))
+            except ValueError as error:
+                raise SpritzError(f"{key}={text}: {PERIOD.accepted}") from error
+        archived = set(upkeep.archived)
+        for key, (name, _) in purge.PERIODS.items():
+            if name and name in request.kinds:
+                (archived.add if request.kinds[name] else archived.discard)(key)
+        return replace(
+            upkeep,
+            periods=periods,
+            archived=frozenset(archived),
+            directory=request.directory or upkeep.directory,
+            script=request.script or upkeep.script,
+        )
+
+    async def archive_load(self, request: model.ArchiveLoad, call: Call) -> model.Changed:
+        """An archive's records back."""
+        self._api.need_admin(call)
+        added = await self._store(self._changing, lambda: archive.load(self._api.engine, request.path, self._api.now()))
+        return model.Changed(names=tuple(f"{name}: {count}" for name, count in added.items()))

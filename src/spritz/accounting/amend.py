@@ -1,0 +1,96 @@
+"""Changes of what was recorded, at a person's word: runaway jobs are ended, comments and codes of ended jobs set.
+
+These are the only rows that do not follow from events alone. Source: sacctmgr(1) RunawayJobs, modify job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine, case, func, or_, select, update
+
+from spritz.accounting import schema
+from spritz.accounting.engine import told
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.resources import mask_of
+
+if TYPE_CHECKING:
+    from spritz.model.accounting_admin import ModifyJobs
+
+#: What a job's owner may change himself.
+_OWN = frozenset({"comment", "derived_exit_status", "extra"})
+
+
+def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[int]:
+    """End lives that have not: COMPLETED at the moment when they began, or could have. Their job ids."""
+    jobs, steps = schema.jobs, schema.steps
+    with told(engine.url), engine.begin() as connection:
+        cluster_id = connection.execute(select(schema.clusters.c.id).where(schema.clusters.c.name == cluster)).scalar()
+        here = (jobs.c.cluster_id == cluster_id, jobs.c.number.in_(numbers), jobs.c.ended_at == 0.0)
+        found = [tuple(row) for row in connection.execute(select(jobs.c.number, jobs.c.job_id).where(*here))]
+        end = case(
+            (jobs.c.started_at > 0.0, jobs.c.started_at),
+            (jobs.c.eligible_at > 0.0, jobs.c.eligible_at),
+            else_=jobs.c.submitted_at,
+        )
+        started = case((jobs.c.started_at > 0.0, jobs.c.started_at), else_=end)
+        connection.execute(
+            update(jobs).where(*here).values(state="COMPLETED", ended_at=end, started_at=started, suspended_at=0.0)
+        )
+        connection.execute(
+            update(steps)
+            .where(
+                steps.c.cluster_id == cluster_id,
+                steps.c.number.in_([number for number, _ in found]),
+                steps.c.ended_at == 0.0,
+            )
+            .values(state="COMPLETED", ended_at=steps.c.started_at)
+        )
+        return sorted(job_id for _, job_id in found)
+
+
+def modify_jobs(engine: Engine, request: ModifyJobs, uid: int, *, operator: bool) -> list[str]:
+    """Set what is given on the newest lives of ended jobs; their ids. Raises SpritzError, and then changes nothing."""
+    names = ("derived_exit_status", "comment", "admin_comment", "system_comment", "extra", "wckey")
+    values: dict[str, Any] = {name: given for name in names if (given := getattr(request, name)) is not None}
+    if not operator and not values.keys() <= _OWN:
+        raise _denied()
+    jobs = schema.jobs
+    with told(engine.url), engine.begin() as connection:
+        cluster_id = connection.execute(
+            select(schema.clusters.c.id).where(schema.clusters.c.name == request.cluster)
+        ).scalar()
+        ids = sorted({pick.job_id for pick in request.picks})
+        newest = (
+            select(func.max(jobs.c.number))
+            .where(jobs.c.cluster_id == cluster_id, or_(jobs.c.job_id.in_(ids), jobs.c.array_job_id.in_(ids)))
+            .group_by(jobs.c.job_id)
+        )
+        columns = (jobs.c.number, jobs.c.job_id, jobs.c.array_job_id, jobs.c.array_task_id, jobs.c.uid, jobs.c.ended_at)
+        rows = connection.execute(select(*columns).where(jobs.c.cluster_id == cluster_id, jobs.c.number.in_(newest)))
+        chosen = [row for row in rows if any(_picked(row, pick.job_id, pick.tasks) for pick in request.picks)]
+        if any(row.ended_at == 0.0 for row in chosen):
+            raise SpritzError("a job that has not ended is changed by scontrol update", code="ESLURM_JOB_NOT_FINISHED")
+        if not operator and any(row.uid != uid for row in chosen):
+            raise _denied()
+        if chosen and values:
+            connection.execute(
+                update(jobs)
+                .where(jobs.c.cluster_id == cluster_id, jobs.c.number.in_([row.number for row in chosen]))
+                .values(**values)
+            )
+    return [
+        str(row.job_id) if row.array_task_id is None else f"{row.array_job_id}_{row.array_task_id}" for row in chosen
+    ]
+
+
+def _picked(row: Any, job_id: int, tasks: str) -> bool:
+    if not tasks:
+        return job_id in (row.job_id, row.array_job_id)
+    return (
+        job_id == row.array_job_id and row.array_task_id is not None and bool(mask_of(tasks) >> row.array_task_id & 1)
+    )
+
+
+def _denied() -> SpritzError:
+    return SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")

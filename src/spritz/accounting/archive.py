@@ -1,0 +1,247 @@
+"""Archives: records that are purged, kept in files first, and put back.
+
+A file holds a line of JSON for each record, `["jobs", {column: value}]`, behind a line that says what it is. The lines
+are on disk before the transaction that deletes their rows is committed: a daemon that is killed between the two
+leaves rows that are archived twice, and loading passes over what is there already. A line that was cut off by a kill
+belongs to rows that are still in the database.
+
+Source: slurmdbd.conf(5) ArchiveDir (names of files, 50,000 records a file); sacctmgr(1) archive. The form is ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from msgspec import DecodeError, json
+from sqlalchemy import Connection, Engine, Table, insert, select, tuple_, update
+
+from spritz.accounting import schema
+from spritz.accounting.associations import tables as book
+from spritz.accounting.engine import told
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+#: Records of one file; further ones go to another, with a number behind its name.
+RECORDS_MAX = 50_000
+
+#: Records of one transaction of loading.
+_ROWS = 500
+
+_FORMAT = 1
+_MARK = "spritz-archive"
+
+#: What lines may be called, in the order in which they are loaded.
+TABLES: dict[str, Table] = {
+    "jobs": schema.jobs,
+    "steps": schema.steps,
+    "pending_reasons": schema.pending_reasons,
+    "suspensions": schema.suspensions,
+    "node_events": schema.node_events,
+    "documents": schema.documents,
+    "transactions": book.transactions,
+}
+
+#: Row of a table by its name there.
+Line = tuple[str, dict[str, Any]]
+
+
+class ArchiveError(SpritzError):
+    """An archive cannot be written or read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="ESLURM_DB_CONNECTION")
+
+
+class Archivist:
+    """Writes the files of one round of purging. `kinds`: word for a file's name by the purge key that it is for."""
+
+    def __init__(self, directory: str, kinds: dict[str, str]) -> None:
+        self._directory = directory
+        self._kinds = kinds
+        self._open: dict[tuple[str, str], tuple[IO[bytes], int]] = {}
+        self._documents: set[str] = set()
+        self.files: list[str] = []
+
+    def keeps(self, key: str) -> bool:
+        """Are such records archived?"""
+        return key in self._kinds
+
+    def new_documents(self, keys: Iterable[str]) -> list[str]:
+        """Those that this round has not written yet."""
+        fresh = sorted(set(keys) - self._documents - {""})
+        self._documents.update(fresh)
+        return fresh
+
+    def write(self, key: str, cluster: str, begins: float, ends: float, lines: Iterable[Line]) -> None:
+        """Add records of one cluster, and have them on disk. Raises ArchiveError."""
+        kind = self._kinds[key]
+        try:
+            stream, count = self._open.get((kind, cluster)) or (self._begin(kind, cluster, begins, ends), 0)
+            if count >= RECORDS_MAX:
+                stream.close()
+                stream, count = self._begin(kind, cluster, begins, ends), 0
+            for line in lines:
+                stream.write(json.encode(line, enc_hook=_text_of) + b"\n")
+                count += 1
+            stream.flush()
+            os.fsync(stream.fileno())
+        except OSError as error:
+            raise ArchiveError(f"cannot write an archive in {self._directory}: {error.strerror}") from error
+        self._open[kind, cluster] = (stream, count)
+
+    def _begin(self, kind: str, cluster: str, begins: float, ends: float) -> IO[bytes]:
+        name = f"{cluster}_{kind}_archive_{_stamp(begins)}_{_stamp(ends)}"
+        number = 1
+        while True:
+            path = os.path.join(self._directory, name if number == 1 else f"{name}.{number}")
+            try:
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                break
+            except FileExistsError:
+                number += 1
+        self.files.append(path)
+        stream = os.fdopen(handle, "wb")
+        self._open[kind, cluster] = (stream, 0)
+        head = {"format": _FORMAT, "cluster": cluster, "kind": kind, "revision": schema.REVISION}
+        stream.write(json.encode((_MARK, head)) + b"\n")
+        directory = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        return stream
+
+    def close(self) -> None:
+        """No more records."""
+        for stream, _ in self._open.values():
+            stream.close()
+        self._open.clear()
+
+
+def _stamp(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _text_of(value: Any) -> str:
+    return base64.b64encode(bytes(value)).decode("ascii")
+
+
+# -- loading
+
+
+def load(engine: Engine, path: str, now: float) -> dict[str, int]:
+    """Put a file's records back; how many of each table were missing. Raises ArchiveError, DatabaseError.
+
+    What is there already, by its key, stays as it is: loading twice changes nothing.
+    """
+    added: dict[str, int] = {}
+    cluster, lines = _read(path)
+    with told(engine.url), engine.begin() as connection:
+        cluster_id = _cluster(connection, cluster, now) if cluster else 0
+        held: dict[str, list[dict[str, Any]]] = {}
+        for name, row in lines:
+            rows = held.setdefault(name, [])
+            rows.append(_row(TABLES[name], row, cluster_id))
+            if len(rows) >= _ROWS:
+                added[name] = added.get(name, 0) + _put(connection, name, rows)
+                rows.clear()
+        for name, rows in held.items():
+            added[name] = added.get(name, 0) + _put(connection, name, rows)
+        if cluster:
+            _make_room(connection, cluster_id)
+    return added
+
+
+def _read(path: str) -> tuple[str, Iterator[Line]]:
+    try:
+        stream = open(path, "rb")  # noqa: SIM115 - the lines are read from it later, and close it
+    except OSError as error:
+        raise ArchiveError(f"{path}: {error.strerror}") from error
+    try:
+        mark, head = json.decode(stream.readline(), type=tuple[str, dict[str, Any]])
+        known = mark == _MARK and head["format"] == _FORMAT and isinstance(head["cluster"], str)
+    except (DecodeError, KeyError, UnicodeDecodeError, OSError):
+        known = False
+    if not known:
+        stream.close()
+        raise ArchiveError(f"{path}: not an archive of slurmdbd")
+    return head["cluster"], _lines(stream, path)
+
+
+def _lines(stream: IO[bytes], path: str) -> Iterator[Line]:
+    with stream:
+        for number, text in enumerate(stream, 2):
+            if not text.endswith(b"\n"):
+                return  # cut off: its row was never deleted
+            try:
+                name, row = json.decode(text, type=tuple[str, dict[str, Any]])
+            except (DecodeError, UnicodeDecodeError) as error:
+                raise ArchiveError(f"{path}: line {number} is damaged") from error
+            if name not in TABLES:
+                raise ArchiveError(f"{path}: line {number}: no records are called {name!r}")
+            yield name, row
+
+
+def _row(table: Table, found: dict[str, Any], cluster_id: int) -> dict[str, Any]:
+    """The row with columns that this release has; what an older one lacked is empty."""
+    row: dict[str, Any] = {}
+    for column in table.columns:
+        kind = column.type.python_type
+        if column.name == "cluster_id":
+            row[column.name] = cluster_id
+        elif column.name in found:
+            value = found[column.name]
+            row[column.name] = base64.b64decode(value) if kind is bytes else value
+        elif not column.nullable and column.name != "id":
+            row[column.name] = kind()
+    return row
+
+
+def _put(connection: Connection, name: str, rows: list[dict[str, Any]]) -> int:
+    """Insert those that are not there."""
+    table = TABLES[name]
+    # A transaction's number says nothing in another database: it is known by all that it says.
+    names = [c.name for c in table.columns if c.name != "id"] if name == "transactions" else _keys(table)
+    columns = [table.c[one] for one in names]
+    wanted = {tuple(row[one] for one in names): row for row in rows}
+    there = connection.execute(select(*columns).where(tuple_(*columns).in_(list(wanted))))
+    for row in there:
+        wanted.pop(tuple(row), None)
+    fresh = [{key: value for key, value in row.items() if key != "id"} for row in wanted.values()]
+    if fresh:
+        connection.execute(insert(table), fresh)
+    return len(fresh)
+
+
+def _keys(table: Table) -> list[str]:
+    return [column.name for column in table.primary_key]
+
+
+def _cluster(connection: Connection, name: str, now: float) -> int:
+    table = schema.clusters
+    found = connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
+    if found is None:
+        empty = {column.name: column.type.python_type() for column in table.columns if column.name != "id"}
+        connection.execute(insert(table).values(**empty | {"name": name, "created_at": now}))
+        found = connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
+    return int(found or 0)
+
+
+def _make_room(connection: Connection, cluster_id: int) -> None:
+    """What the cluster sends from now on gets places behind those of the archive."""
+    table = schema.clusters
+    row = connection.execute(select(table.c.base, table.c.sequence).where(table.c.id == cluster_id)).one()
+    from sqlalchemy import func
+
+    last = 0
+    for column in (schema.jobs.c.number, schema.node_events.c.place, schema.pending_reasons.c.place):
+        newest = select(func.max(column)).where(column.table.c.cluster_id == cluster_id)
+        last = max(last, connection.execute(newest).scalar() or 0)
+    if last > row.base + row.sequence:
+        base = last - row.sequence
+        connection.execute(update(table).where(table.c.id == cluster_id).values(base=base))

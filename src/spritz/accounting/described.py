@@ -1,0 +1,73 @@
+"""slurmdbd's configuration in words: the second half of `sacctmgr show configuration`, without passwords.
+
+Source: what 22.05's sacctmgr prints.
+"""
+
+from __future__ import annotations
+
+import pwd
+from typing import TYPE_CHECKING
+
+from spritz import SLURM_VERSION
+from spritz.accounting.engine import describe
+from spritz.config.schema.slurmdbd import DBD_KEYS
+from spritz.notation.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy.engine import URL
+
+    from spritz.config.loaded import DbdSettings
+
+_SECRET = frozenset({"StoragePass", "StorageUrl"})
+_SECONDS = frozenset({"MessageTimeout", "TCPTimeout"})
+
+
+def rows(settings: DbdSettings, url: URL, started_at: float) -> list[tuple[str, str]]:
+    """(key, value), in the order of the keys."""
+    found = dict(_keys(settings))
+    found["BOOT_TIME"] = format_time(started_at)
+    found["SLURMDBD_CONF"] = settings.path
+    found["SLURMDBD_VERSION"] = SLURM_VERSION
+    found["SlurmUser"] = _user(settings.text("SlurmUser"))
+    if settings.text("StorageUrl"):
+        found["StorageUrl"] = describe(url)
+    return sorted(found.items(), key=lambda row: row[0].lower())
+
+
+def _keys(settings: DbdSettings) -> Iterator[tuple[str, str]]:
+    for key in DBD_KEYS:
+        if key.name in _SECRET:
+            continue
+        value = settings[key.name]
+        if isinstance(value, bool):
+            text = "Yes" if value else "No"
+        elif key.name.startswith("Purge"):
+            text = _period(str(value)) if value else "NONE"
+        elif key.name == "MaxQueryTimeRange" and value is None:
+            text = "UNLIMITED"
+        elif key.name == "CommitDelay":
+            text = f"{value} secs" if value else "No"
+        elif key.name == "PrivateData":
+            text = ",".join(settings.words(key.name)) or "none"
+        elif value is None or value == ():
+            text = "(null)"
+        elif isinstance(value, tuple):
+            text = ",".join(map(str, value))
+        else:
+            text = f"{value} secs" if key.name in _SECONDS else str(value)
+        yield key.name, text
+
+
+def _period(text: str) -> str:
+    """`12month` -> `12 months`."""
+    digits = text.rstrip("hourdaymnt")
+    return f"{digits} {text[len(digits) :]}s"
+
+
+def _user(name: str) -> str:
+    try:
+        return f"{name}({pwd.getpwnam(name).pw_uid})"
+    except KeyError:
+        return name

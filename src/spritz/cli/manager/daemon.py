@@ -1,0 +1,137 @@
+"""`sacctmgr show configuration`, `show stats`, `clear stats`, `reconfigure`, `shutdown`, `ping`.
+
+Source: sacctmgr(1); what 22.05 prints, and 24.05 for ping.
+"""
+
+from __future__ import annotations
+
+from spritz.model import accounting_admin as model
+from spritz.model.commands.job import Done
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.words import Word
+    from spritz.client.sync import Connection
+
+_STARS = "*" * 67
+
+
+def show_configuration(connection: Connection, context: Context) -> int:
+    """slurm.conf's part, then slurmdbd's."""
+    from spritz import SLURM_VERSION
+    from spritz.client.locate import locate_database
+    from spritz.notation.times import format_time
+
+    found = connection.call(model.GetDatabaseConfiguration(), model.DatabaseConfiguration)
+    config = locate_database()
+    ours = (
+        ("AccountingStorageHost", config.host),
+        ("AccountingStoragePort", str(config.port)),
+        ("AccountingStorageType", f"accounting_storage/{config.kind}"),
+        ("MessageTimeout", f"{config.message_timeout_seconds:g} sec"),
+        ("SlurmUser", config.slurm_user),
+        ("SLURM_CONF", config.path),
+        ("SLURM_VERSION", SLURM_VERSION),
+    )
+    context.out(f"Configuration data as of {format_time(found.now)}\n")
+    for key, text in ours:
+        context.out(f"{key:<22} = {text}\n")
+    context.out("\nSlurmDBD configuration:\n")
+    for key, text in found.rows:
+        context.out(f"{key:<22} = {text}\n")
+    return 0
+
+
+def show_statistics(connection: Connection, words: Sequence[Word], context: Context) -> int:
+    """Requests by kind and by user, and what the daemon does by itself. `ave_time`, `total_time` sort by these."""
+    found = connection.call(model.GetCallStatistics(), model.CallCounts)
+    order = words[0].value.lower() if words else ""
+    context.out(f"{_STARS}\nsacctmgr show stats output at {_when(found.now)}\nData since{'':20}{_when(found.since)}\n")
+    context.out(f"All statistics are in microseconds\n{_STARS}\n")
+    for one in found.rollups:
+        context.out(f"\nInternal DBD {one.name} last ran {_when(one.last_at)}\n")
+        context.out(
+            f"\tLast cycle:   {one.last}\n\tMax cycle:    {one.longest}\n\tTotal time:   {one.total}\n"
+            f"\tTotal cycles: {one.count}\n\tMean cycle:   {one.total // max(1, one.count)}\n"
+        )
+    context.out("\nRemote Procedure Call statistics by message type\n")
+    for row in sorted_counts(found.kinds, order):
+        average = row.microseconds // max(1, row.count)
+        context.out(f"\t{row.name:<25} count:{row.count:<6} ave_time:{average:<6} total_time:{row.microseconds}\n")
+    context.out("\nRemote Procedure Call statistics by user\n")
+    from spritz.cli.people import name_of
+
+    for row in sorted_counts(found.users, order):
+        average = row.microseconds // max(1, row.count)
+        name = name_of(int(row.name)) if int(row.name) >= 0 else "unknown"
+        context.out(
+            f"\t{name:<20}({int(row.name):>10}) count:{row.count:<6} ave_time:{average:<6} "
+            f"total_time:{row.microseconds}\n"
+        )
+    return 0
+
+
+def sorted_counts(rows: Sequence[model.CallCount], order: str) -> list[model.CallCount]:
+    """By count, or as `ave_time` or `total_time` says; the largest first."""
+    if order == "ave_time":
+        return sorted(rows, key=lambda row: (-(row.microseconds // max(1, row.count)), row.name))
+    if order == "total_time":
+        return sorted(rows, key=lambda row: (-row.microseconds, row.name))
+    return sorted(rows, key=lambda row: (-row.count, -row.microseconds, row.name))
+
+
+def _when(at: float) -> str:
+    from time import ctime
+
+    return f"{ctime(at)} ({int(at)})"
+
+
+def clear_statistics(connection: Connection | None, words: Sequence[str], context: Context) -> int:
+    """`clear stats`."""
+    from spritz.cli.manager.words import match
+
+    if connection is None or not words or match(words[0].lower(), ("stats",), 2) is None:
+        context.err('No valid entity in clear command\nInput line must include "stats"\n')
+        return 1
+    connection.call(model.ClearStatistics(), Done)
+    return 0
+
+
+def reconfigure(connection: Connection) -> int:
+    """slurmdbd reads its configuration again. Raises ClientError with what is wrong in it."""
+    connection.call(model.ReconfigureDatabase(), Done)
+    return 0
+
+
+def shutdown(connection: Connection) -> int:
+    """slurmdbd ends."""
+    connection.call(model.ShutdownDatabase(), Done)
+    return 0
+
+
+def ping(context: Context) -> int:
+    """Whether slurmdbd answers: 0, or 1 if it does not."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_database
+    from spritz.client.sync import connect_address
+    from spritz.model.queries import Ping, Pong
+
+    config = locate_database()
+    if config.kind != "slurmdbd":
+        context.err("Slurm accounting storage is disabled\n")
+        return 1
+    up = False
+    for address in config.addresses:
+        owners = config.owners() if isinstance(address, str) else None
+        try:
+            with connect_address(address, timeout=config.message_timeout_seconds, owners=owners) as connection:
+                connection.call(Ping(), Pong)
+            up = True
+            break
+        except ClientError:
+            continue
+    context.out(f"slurmdbd(primary) at {config.host} is {'UP' if up else 'DOWN'}\n")
+    return 0 if up else 1

@@ -1,0 +1,216 @@
+"""`sacctmgr show event`: when nodes could not be used, and what the cluster had.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR EVENTS; what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.manager.columns import Field
+from spritz.cli.manager.show import columns_of, print_table
+from spritz.cli.manager.words import match
+from spritz.cli.silent import Silent
+from spritz.model.accounting_admin import EventRecords, SelectEvents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.columns import Row
+    from spritz.cli.manager.show import Style
+    from spritz.cli.manager.words import Word
+    from spritz.client.sync import Connection
+    from spritz.model.accounting import NodeEventRecord
+
+_WORDS = (
+    *("all_clusters", "all_time", "clusters", "condflags", "end", "event", "format", "maxcpus", "mincpus", "nodes"),
+    *("reason", "start", "states", "user"),
+)
+_DEFAULT = "cluster,nodename,start,end,state,reason,user"
+_OF_CLUSTERS = "cluster,tres,start,end,clusternodes"
+
+#: Slurm's numbers of base states, and of flags (slurm.h, NODE_STATE_*).
+_BASE = {"DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "ERROR": 4, "MIXED": 5, "FUTURE": 6}
+_FLAGS = {"DRAIN": 0x200, "COMPLETING": 0x400, "NOT_RESPONDING": 0x800, "POWERED_DOWN": 0x1000, "FAIL": 0x2000}
+_FLAGS |= {"POWERING_UP": 0x4000, "MAINTENANCE": 0x8000, "REBOOT_REQUESTED": 0x10000}
+
+
+class Asked:
+    """The question and how its answer is shown."""
+
+    def __init__(self, cluster: str) -> None:
+        self.query = SelectEvents(clusters=(cluster,))
+        self.format = ""
+
+
+def show_events(connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context) -> int:
+    """Ask and print."""
+    from spritz.runtime.clock import SystemClock
+
+    now = SystemClock().now()
+    asked = _read(cluster, words, now, context)
+    default = _OF_CLUSTERS if asked.query.kind == "cluster" else _DEFAULT
+    columns = columns_of(asked.format or default, FIELDS, context)
+
+    def rows() -> Iterator[Row]:
+        for piece in connection.stream(asked.query, EventRecords, timeout=60.0):
+            for one in piece.events:
+                yield {"e": one, "cluster": piece.cluster, "now": now}
+
+    print_table(columns, rows(), style, context)
+    return 0
+
+
+def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> Asked:
+    from msgspec.structs import replace
+
+    asked = Asked(cluster)
+    changes: dict[str, object] = {}
+    only_open = whole = False
+    for word in words:
+        text = word.key or word.value.lower()
+        known = match(text, _WORDS, 2)
+        if known in ("all_clusters", "all_time"):
+            whole = whole or known == "all_time"
+            changes |= {"clusters": ()} if known == "all_clusters" else {}
+        elif not word.key or known == "event":
+            kind = match(word.value.lower(), ("cluster", "node"), 1)
+            if kind is None:
+                context.err(f" Unknown event type: '{word.value}'  Valid events are Cluster and Node.\n")
+                raise Silent
+            changes["kind"] = kind
+        elif known is None:
+            context.err(f" Unknown condition: {word.text}\n")
+            raise Silent
+        elif known == "format":
+            asked.format += ("," if asked.format else "") + word.value
+        elif known == "condflags":
+            only_open = only_open or any(match(one.lower(), ("open",), 1) for one in word.values)
+        elif known in ("start", "end"):
+            changes["starts_at" if known == "start" else "ends_at"] = _time(word.value, now, context)
+        elif known in ("maxcpus", "mincpus"):
+            from spritz.model.errors import SpritzError
+
+            raise SpritzError(f"{known} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
+        else:
+            changes |= _condition(known, word, context)
+    if only_open or (changes.get("states") and "starts_at" not in changes):
+        changes.pop("starts_at", None)
+        changes.pop("ends_at", None)
+    elif whole:
+        changes["starts_at"] = 0.0
+    else:
+        changes.setdefault("starts_at", _yesterday(now))
+    asked.query = replace(asked.query, **changes)
+    return asked
+
+
+def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
+    if known == "clusters":
+        return {"clusters": tuple(one.lower() for one in word.values)}
+    if known == "nodes":
+        from spritz.notation.hostlist import expand
+
+        return {"nodes": tuple(expand(word.value)), "kind": "node"}
+    if known == "reason":
+        return {"reasons": tuple(word.values)}
+    if known == "states":
+        states = tuple(one.upper() for one in word.values)
+        for one in states:
+            if one not in _BASE and one not in ("DRAIN", "FAIL", "DRAINED", "DRAINING"):
+                context.err(f'Bad state string: "{one}"\n')
+                raise Silent
+        return {"states": states, "kind": "node"}
+    from spritz.cli.people import uid_of
+
+    numbers = [uid_of(one) for one in word.values]
+    if None in numbers:
+        context.err(f" Unknown user: {word.value}\n")
+        raise Silent
+    return {"users": tuple(numbers), "kind": "node"}
+
+
+def _time(text: str, now: float, context: Context) -> float:
+    from spritz.notation.times import TimeError, parse_time
+
+    try:
+        return parse_time(text, now, future=False)
+    except TimeError as error:
+        context.err(f"{error}\n")
+        raise Silent from error
+
+
+def _yesterday(now: float) -> float:
+    from spritz.notation.times import parse_time
+
+    return parse_time("today", parse_time("today", now, future=False) - 43_200.0, future=False)
+
+
+# -- columns
+
+
+def _event(row: Row) -> NodeEventRecord:
+    found: NodeEventRecord = row["e"]
+    return found
+
+
+def _at(epoch: float) -> str:
+    from spritz.notation.times import format_time
+
+    return format_time(epoch) if epoch else "Unknown"
+
+
+def _state(row: Row) -> str:
+    from spritz.cli.format.node_states import state_word
+
+    one = _event(row)
+    return state_word([one.state, *_flag_names(one)], compact=True).rstrip("*$^@#%!~-").upper() if one.node else ""
+
+
+def _flag_names(one: NodeEventRecord) -> list[str]:
+    from spritz.model.states import NodeFlag
+
+    return [flag.name for flag in NodeFlag if flag.name and one.flags & flag.value]
+
+
+def _state_raw(row: Row) -> int:
+    one = _event(row)
+    return _BASE.get(one.state, 0) + sum(_FLAGS.get(name, 0) for name in _flag_names(one))
+
+
+def _reason(row: Row) -> str:
+    one = _event(row)
+    return one.reason if one.node else "Cluster Registered TRES"
+
+
+def _user(row: Row) -> str:
+    from spritz.cli.people import name_of
+
+    one = _event(row)
+    return f"{name_of(one.reason_uid)}({one.reason_uid})" if one.node else ""
+
+
+def _duration(row: Row) -> str:
+    from spritz.notation.duration import format_duration
+
+    one = _event(row)
+    return format_duration(max(0, int((one.ended_at or row["now"]) - one.started_at)))
+
+
+FIELDS: dict[str, Field] = {
+    "cluster": Field("Cluster", 10, lambda row: row["cluster"]),
+    "clusternodes": Field("Cluster Nodes", 20, lambda row: _event(row).nodes),
+    "duration": Field("Duration", 13, _duration),
+    "end": Field("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
+    "timeend": Field("TimeEnd", 19, lambda row: _at(_event(row).ended_at)),
+    "event": Field("Event", 7, lambda row: "Node" if _event(row).node else "Cluster"),
+    "eventraw": Field("EventRaw", 8, lambda row: 2 if _event(row).node else 1),
+    "nodename": Field("NodeName", 15, lambda row: _event(row).node, left=True),
+    "reason": Field("Reason", 30, _reason),
+    "start": Field("TimeStart", 19, lambda row: _at(_event(row).started_at)),
+    "timestart": Field("TimeStart", 19, lambda row: _at(_event(row).started_at)),
+    "state": Field("State", 6, _state),
+    "stateraw": Field("StateRaw", 8, _state_raw),
+    "tres": Field("TRES", 20, lambda row: _event(row).tres),
+    "user": Field("User", 10, _user),
+}

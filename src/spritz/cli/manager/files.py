@@ -1,0 +1,192 @@
+"""`sacctmgr dump`, `load` and `archive`: files of a cluster's associations, and of purged records.
+
+Source: sacctmgr(1) FLAT FILE DUMP AND LOAD, ARCHIVE FUNCTIONALITY; what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+import os
+
+from spritz.cli.manager.commit import agreed, commit, get_book
+from spritz.cli.manager.words import match
+from spritz.cli.silent import Silent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.commit import Edit
+    from spritz.cli.manager.words import Word
+    from spritz.client.sync import Connection
+    from spritz.model.limits.records import Book
+
+#: Longest file that is loaded, bytes: a hundred thousand users.
+_FILE_MAX = 64 * 1024 * 1024
+
+
+def dump(connection: Connection, words: Sequence[Word], context: Context) -> int:
+    """`dump CLUSTER [file=PATH]`."""
+    from spritz.cli.manager.flatfile import HEAD, write
+
+    cluster = path = ""
+    for word in words:
+        known = match(word.key, ("cluster", "name", "file"), 1) if word.key else "cluster"
+        if known == "file":
+            path = word.value
+        elif known is None or cluster:
+            context.err(f" Unknown option: {word.text}\n")
+            raise Silent
+        else:
+            cluster = word.value.lower()
+    if not cluster:
+        context.err(" We need a cluster to dump.\n")
+        raise Silent
+    book = get_book(connection)
+    lines = list(write(book, cluster))
+    if not lines:
+        context.err(f" Cluster {cluster} doesn't exist.\n")
+        raise Silent
+    if not path:
+        path = f"./{cluster}.cfg"
+        context.out(f" No filename given, using {path}.\n")
+    place = os.path.join(context.cwd, path)
+    # Beside its place first: a disk that fills up leaves an older dump as it is.
+    try:
+        with open(f"{place}.new", "w", encoding="utf-8") as stream:
+            stream.write(HEAD + "".join(f"{line}\n" for line in lines))
+        os.replace(f"{place}.new", place)
+    except OSError as error:
+        context.err(f"Can't open {path} for dumping: {error.strerror}\n")
+        raise Silent from error
+    for line in lines:
+        context.info(line)
+    return 0
+
+
+def load(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
+    """`load PATH [clean] [cluster=NAME]`."""
+    from spritz.cli.manager.load import Loading
+
+    cluster = path = ""
+    clean = False
+    for number, word in enumerate(words):
+        known = match(word.key, ("file", "cluster"), 1) if word.key else "file" if not path else "clean"
+        if known == "clean" and word.value.lower() == "clean":
+            clean = True
+        elif known == "file" and not path:
+            path = word.value
+        elif known == "cluster":
+            cluster = word.value.lower()
+        else:
+            context.err(
+                f" Unknown option: {word.text}\n error: Problem with line({number})\n"
+                " Problem with requests: Unspecified error\n"
+            )
+            raise Silent
+    if not path:
+        context.err(" No filename given, specify one with file=''\n")
+        raise Silent
+    try:
+        with open(os.path.join(context.cwd, path), "rb") as stream:
+            text = stream.read(_FILE_MAX).decode("utf-8", "replace")
+    except OSError as error:
+        context.err(f' Unable to read "{path}": {error.strerror}\n')
+        raise Silent from error
+
+    def make(book: Book) -> Edit:
+        return Loading(book, context, cluster=cluster, clean=clean).edit(text)
+
+    # "Nothing new" is no failure here.
+    return commit(connection, context, make, at_once=at_once, unchanged=0)
+
+
+_KINDS = {"events": "ArchiveEvents", "jobs": "ArchiveJobs", "steps": "ArchiveSteps", "suspend": "ArchiveSuspend"}
+_KINDS |= {"txn": "ArchiveTXN"}
+_PURGES = {
+    "purgeeventafter": "PurgeEventAfter",
+    "purgejobafter": "PurgeJobAfter",
+    "purgestepafter": "PurgeStepAfter",
+    "purgesuspendafter": "PurgeSuspendAfter",
+    "purgetxnafter": "PurgeTXNAfter",
+}
+
+
+def archive(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
+    """`archive dump [jobs] [purgejobafter=…] …` and `archive load [file=]PATH`."""
+    verb = match(words[0].value.lower(), ("dump", "load"), 1) if words and not words[0].key else None
+    if verb == "dump":
+        return _archive_dump(connection, words[1:], context, at_once=at_once)
+    if verb == "load":
+        return _archive_load(connection, words[1:], context)
+    context.err('No valid entity in archive command\nInput line must include, "Dump", or "load"\n')
+    return 1
+
+
+def _archive_dump(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
+    from spritz.client.errors import ClientError
+    from spritz.model.accounting_admin import ArchiveDump, Changed
+
+    directory = script = ""
+    kinds: dict[str, bool] = {}
+    periods: dict[str, str] = {}
+    for word in words:
+        name = word.key or word.value.lower()
+        kind = match(name, tuple(_KINDS), 2)
+        period = match(name, tuple(_PURGES), 6) if word.key else None
+        if kind is not None:
+            kinds[_KINDS[kind]] = not word.key or word.value.lower() in ("1", "yes", "true")
+        elif period is not None:
+            periods[_PURGES[period]] = word.value
+        elif word.key and match(name, ("directory",), 1):
+            directory = os.path.join(context.cwd, word.value)
+        elif word.key and match(name, ("script",), 2):
+            script = os.path.join(context.cwd, word.value)
+        else:
+            context.err(f" Unknown option: {word.text}\n")
+            raise Silent
+    if not at_once:
+        question = (
+            "This may result in loss of accounting database records (if Purge* options enabled).\n"
+            "Are you sure you want to continue? (You have 30 seconds to decide)\n"
+        )
+        if not agreed(context, question):
+            context.out(" Changes Discarded\n")
+            return 0
+    request = ArchiveDump(directory=directory, script=script, periods=periods, kinds=kinds)
+    try:
+        connection.call(request, Changed, timeout=None)
+    except ClientError as error:
+        context.err(f" Problem dumping archive: {error.message}\n")
+        return 1
+    return 0
+
+
+def _archive_load(connection: Connection, words: Sequence[Word], context: Context) -> int:
+    from spritz.client.errors import ClientError
+    from spritz.model.accounting_admin import ArchiveLoad, Changed
+
+    path = ""
+    for word in words:
+        if not word.key or match(word.key, ("file",), 1):
+            path = word.value
+        elif match(word.key, ("insert",), 2):
+            from spritz.model.errors import SpritzError
+
+            raise SpritzError("insert= is not supported by Spritz: it takes no SQL", code="ESLURM_NOT_SUPPORTED")
+        else:
+            context.err(f" Unknown option: {word.text}\n")
+            raise Silent
+    if not path:
+        context.error("Error with request.")
+        context.err(" Problem loading archive file: Unspecified error\n")
+        return 1
+    try:
+        connection.call(ArchiveLoad(path=os.path.join(context.cwd, path)), Changed, timeout=None)
+    except ClientError as error:
+        context.err(
+            f" Problem loading archive file: {error.message}\n"
+            " Note: For archive load, the file must be accessible on the slurmdbd host.\n"
+        )
+        return 1
+    return 0

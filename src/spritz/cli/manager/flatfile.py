@@ -1,0 +1,175 @@
+"""A cluster's associations as lines of text, as `sacctmgr dump` writes and `load` reads them.
+
+    Cluster - 'tux':Fairshare=1:QOS='normal'
+    Parent - 'root'
+    Account - 'physics':Description='physics':Organization='science':Fairshare=10
+    Parent - 'physics'
+    User - 'adam':DefaultAccount='physics':Fairshare=1
+
+A parent comes before what is below it; `#` begins a comment. Source: sacctmgr(1) FLAT FILE DUMP AND LOAD; the order of
+lines and of options is 22.05's.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.manager import settings
+from spritz.cli.manager.words import Word
+from spritz.model.limits.records import Association
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spritz.model.limits.records import Book
+
+HEAD = """\
+# To edit this file start with a cluster line for the new cluster
+# Cluster - 'cluster_name':MaxTRESPerJob=node=50
+# Followed by Accounts you want in this fashion (root is created by default)...
+# Parent - 'root'
+# Account - 'cs':MaxTRESPerJob=node=5:MaxJobs=4:MaxTRESMinsPerJob=cpu=20:FairShare=399:MaxWallDurationPerJob=40:\
+Description='Computer Science':Organization='LC'
+# Any of the options after a ':' can be left out and they can be in any order.
+# If you want to add any sub accounts just list the Parent THAT HAS ALREADY
+# BEEN CREATED before the account line in this fashion...
+# Parent - 'cs'
+# Account - 'test':MaxTRESPerJob=node=1:MaxJobs=1:MaxTRESMinsPerJob=cpu=1:FairShare=1:MaxWallDurationPerJob=1:\
+Description='Test Account':Organization='Test'
+# To add users to a account add a line like this after a Parent - 'line'
+# User - 'lipari':MaxTRESPerJob=node=2:MaxJobs=3:MaxTRESMinsPerJob=cpu=4:FairShare=1:MaxWallDurationPerJob=1
+"""
+
+#: Limits in the order in which they are written; those that nothing here keeps are left out.
+LIMITS = (
+    *("Fairshare", "GrpTRESMins", "GrpTRESRunMins", "GrpTRES", "GrpJobs", "GrpJobsAccrue", "GrpSubmitJobs", "GrpWall"),
+    *("MaxTRESMinsPerJob", "MaxTRESPerJob", "MaxTRESPerNode", "MaxJobs", "MaxJobsAccrue", "MinPrioThreshold"),
+    *("MaxSubmitJobs", "MaxWallDurationPerJob", "Priority", "DefaultQOS", "QOS"),
+)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def limits(one: Association) -> list[tuple[str, object]]:
+    """(option, value) of everything that is set."""
+    found: list[tuple[str, object]] = []
+    for option in LIMITS:
+        row = settings.ASSOCIATION.get(option.lower())
+        value = getattr(one, row[0]) if row is not None else None
+        if value is not None and value != "":
+            found.append((option, value))
+    return found
+
+
+def _line(title: str, name: str, own: Iterable[tuple[str, str]], one: Association) -> str:
+    parts = [f"{title} - {_quoted(name)}", *(f"{key}={_quoted(text)}" for key, text in own if text)]
+    for option, value in limits(one):
+        kind = settings.ASSOCIATION[option.lower()][1]
+        parts.append(f"{option}={_quoted(str(value)) if kind in ('list', 'name') else value}")
+    return ":".join(parts)
+
+
+def write(book: Book, cluster: str) -> Iterator[str]:
+    """The lines of one cluster, without the comments at the head."""
+    mine = [one for one in book.associations if one.cluster == cluster]
+    users: dict[str, list[Association]] = {}
+    below: dict[str, list[Association]] = {}
+    for one in mine:
+        (users.setdefault(one.account, []) if one.user else below.setdefault(one.parent, [])).append(one)
+    accounts = {one.name: one for one in book.accounts}
+    people = {one.name: one for one in book.users}
+    defaults = {one.user: one.account for one in mine if one.user and one.is_default}
+    coordinated: dict[str, list[str]] = {}
+    for item in book.coordinators:
+        coordinated.setdefault(item.user, []).append(item.account)
+
+    def user_line(one: Association) -> str:
+        person = people[one.user]
+        own = [
+            ("Partition", one.partition),
+            ("DefaultAccount", defaults.get(one.user, "")),
+            ("DefaultWCKey", person.default_wckey),
+            ("AdminLevel", person.admin if person.admin != "None" else ""),
+            ("Coordinator", ",".join(sorted(coordinated.get(one.user, ())))),
+        ]
+        return _line("User", one.user, own, one)
+
+    root = next((one for one in mine if one.account == "root" and not one.user), None)
+    if root is None:
+        return
+    yield _line("Cluster", cluster, (), root)
+    stack = ["root"]
+    while stack:
+        name = stack.pop()
+        theirs = sorted(users.get(name, ()), key=lambda one: (one.user, one.partition))
+        children = sorted(below.get(name, ()), key=lambda one: one.account)
+        if not theirs and not children:
+            continue
+        yield f"Parent - {_quoted(name)}"
+        yield from map(user_line, theirs)
+        for child in children:
+            account = accounts[child.account]
+            own = [("Description", account.description), ("Organization", account.organization)]
+            yield _line("Account", child.account, own, child)
+        stack += [child.account for child in reversed(children)]
+
+
+class Line:
+    """One line as it was read: `Title - name` and its options."""
+
+    def __init__(self, number: int, title: str, name: str, options: list[Word]) -> None:
+        self.number = number
+        self.title = title
+        self.name = name
+        self.options = options
+
+
+class BadLine(Exception):
+    """The line is not one of a dump. Its number and what is wrong."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+def read(text: str) -> Iterator[Line]:
+    """The lines that say something. Raises BadLine."""
+    for number, line in enumerate(text.splitlines(), 1):
+        parts = _split(line)
+        if not parts:
+            continue
+        title, dash, name = parts[0].partition("-")
+        if not dash:
+            raise BadLine(number, f"Misformatted line({number}): {line.strip()}")
+        options = []
+        for part in parts[1:]:
+            key, _, value = part.partition("=")
+            operator = "="
+            if key[-1:] in ("+", "-"):
+                operator, key = key[-1] + "=", key[:-1]
+            options.append(Word(key.strip().lower(), operator, value.strip(), part))
+        yield Line(number, title.strip().lower(), name.strip(), options)
+
+
+def _split(line: str) -> list[str]:
+    """Parts between colons; quotes keep what is in them together and go; `#` ends the line."""
+    parts, part, quote = list[str](), "", ""
+    for letter in line:
+        if quote:
+            if letter == quote:
+                quote = ""
+            else:
+                part += letter
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#":
+            break
+        elif letter == ":":
+            parts.append(part)
+            part = ""
+        else:
+            part += letter
+    if part.strip() or parts:
+        parts.append(part)
+    return [one.strip() for one in parts] if any(one.strip() for one in parts) else []

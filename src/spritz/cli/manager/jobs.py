@@ -1,0 +1,212 @@
+"""`sacctmgr show runawayjobs` and `modify job`: records of jobs, looked after by a person.
+
+Source: sacctmgr(1); what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.manager.columns import Field
+from spritz.cli.manager.commit import agreed
+from spritz.cli.manager.show import columns_of, print_table
+from spritz.cli.manager.words import match
+from spritz.cli.silent import Silent
+from spritz.model import accounting_admin as model
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.columns import Row
+    from spritz.cli.manager.show import Style
+    from spritz.cli.manager.words import Word
+    from spritz.client.sync import Connection
+    from spritz.model.accounting import JobRecord
+
+_DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"
+
+
+def _time(name: str) -> Field:
+    from spritz.notation.times import format_time
+
+    def show(row: Row) -> str:
+        at: float = getattr(row["job"], name)
+        return format_time(at) if at else "Unknown"
+
+    return Field({"submitted_at": "TimeSubmit", "started_at": "TimeStart", "ended_at": "TimeEnd"}[name], 19, show)
+
+
+def _fields() -> dict[str, Field]:
+    def of(title: str, width: int, name: str) -> Field:
+        return Field(title, width, lambda row: getattr(row["job"], name))
+
+    return {
+        "cluster": of("Cluster", 10, "cluster"),
+        "id": of("ID", 12, "job_id"),
+        "name": of("Name", 10, "name"),
+        "partition": of("Partition", 10, "partition"),
+        "state": of("State", 10, "state"),
+        "timestart": _time("started_at"),
+        "timeend": _time("ended_at"),
+        "timesubmit": _time("submitted_at"),
+    }
+
+
+def show_runaway(
+    connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context, *, at_once: bool
+) -> int:
+    """Jobs that the database thinks are alive and their controller knows nothing of; to be ended, if one likes."""
+    asked = ""
+    for word in words:
+        known = match(word.key, ("cluster", "format"), 2) if word.key else None
+        if known == "format":
+            asked += ("," if asked else "") + word.value
+        elif known == "cluster":
+            if word.values != [cluster]:
+                raise _elsewhere(word.value)
+        else:
+            context.err(f" Unknown condition: {word.text}\n")
+            raise Silent
+    columns = columns_of(asked or _DEFAULT, _fields(), context)
+    found = _runaway(connection, cluster)
+    if not found:
+        context.out(f"Runaway Jobs: No runaway jobs found on cluster {cluster}\n")
+        return 0
+    context.out(
+        "NOTE: Runaway jobs are jobs that don't exist in the controller but have a start time and no end time\n"
+    )
+    context.out("in the database.\n")
+    print_table(columns, ({"job": job} for job in found), style, context)
+    question = (
+        "\nWould you like to fix these runaway jobs?\n"
+        "(This will set the end time for each job to the latest out of the start, eligible, or submit times,\n"
+        "and set the state to completed.\nOnce corrected this will trigger the "
+        "rollup to reroll usage from before the earliest submit time of all the runaway jobs.)\n\n"
+    )
+    if not at_once and not agreed(context, question):
+        return 0
+    connection.call(
+        model.FixRunaway(cluster=cluster, numbers=tuple(job.number for job in found)), model.Changed, timeout=120.0
+    )
+    return 0
+
+
+def _elsewhere(name: str) -> Exception:
+    from spritz.model.errors import SpritzError
+
+    return SpritzError(
+        f"cluster {name}: the jobs of another cluster's controller cannot be asked for from here",
+        code="ESLURM_NOT_SUPPORTED",
+    )
+
+
+def _runaway(connection: Connection, cluster: str) -> list[JobRecord]:
+    """Looked at before and after the controller was: what ends meanwhile has not run away."""
+    before = {one.number: one for one in _alive(connection, cluster)}
+    if not before:
+        return []
+    from spritz.client.sync import connect_controller
+    from spritz.model.queries import JobRows, ListJobs
+
+    known: set[int] = set()
+    with connect_controller() as controller:
+        for piece in controller.stream(ListJobs(fields=("id",), all=True), JobRows, timeout=30.0):
+            known.update(int(str(row[0])) for row in piece.rows)
+    after = {one.number for one in _alive(connection, cluster)}
+    return [one for number, one in before.items() if number in after and one.job_id not in known]
+
+
+def _alive(connection: Connection, cluster: str) -> list[JobRecord]:
+    from spritz.model.accounting import JobRecords, SelectJobs
+
+    query = SelectJobs(
+        clusters=(cluster,), states=("PENDING", "RUNNING", "SUSPENDED"), duplicates=True, steps=False, not_eligible=True
+    )
+    found: list[JobRecord] = []
+    for piece in connection.stream(query, JobRecords, timeout=120.0):
+        if cluster in piece.behind:
+            from spritz.model.errors import SpritzError
+
+            raise SpritzError(f"slurmdbd does not have cluster {cluster}'s newest events; try again when it has")
+        found += [one.job for one in piece.jobs if one.job.ended_at == 0.0]
+    return found
+
+
+_SETTINGS = ("admincomment", "comment", "derivedexitcode", "derivedes", "extra", "systemcomment", "wckey")
+
+
+def modify_jobs(
+    connection: Connection,
+    cluster: str,
+    where: Sequence[Word],
+    setting: Sequence[Word],
+    context: Context,
+    *,
+    at_once: bool,
+) -> int:
+    """`modify job where jobid=… set comment=…`."""
+    picks = ""
+    for word in where:
+        known = match(word.key, ("jobid", "cluster"), 2) if word.key else None
+        if known == "jobid":
+            picks += ("," if picks else "") + word.value
+        elif known == "cluster":
+            cluster = word.value.lower()
+        else:
+            context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
+            raise Silent
+    changes: dict[str, str] = {}
+    for word in setting:
+        known = match(word.key, _SETTINGS, 2)
+        if known is None:
+            context.err(f" Unknown option: {word.text}\n Use keyword 'where' to modify condition\n")
+            raise Silent
+        changes[known] = word.value
+    if not changes:
+        context.err(" You didn't give me anything to set\n")
+        raise Silent
+    if not picks:
+        context.err(" You need to specify the job to modify with jobid=\n")
+        raise Silent
+    request = _request(cluster, picks, changes, context)
+    if not at_once and not agreed(context):
+        context.out(" Changes Discarded\n")
+        return 0
+    done = connection.call(request, model.Changed, timeout=60.0)
+    if not done.names:
+        context.out(" Nothing modified\n")
+        return 1
+    context.out(" Modified jobs...\n" + "".join(f"  {name}\n" for name in done.names))
+    return 0
+
+
+def _request(cluster: str, picks: str, changes: dict[str, str], context: Context) -> model.ModifyJobs:
+    from spritz.model.accounting import JobPick
+    from spritz.notation import jobid
+
+    found = []
+    for item in picks.split(","):
+        try:
+            one = jobid.parse(item.strip())
+        except jobid.JobIdError as error:
+            context.err(f" Invalid job id: {item}\n")
+            raise Silent from error
+        found.append(JobPick(one.job_id, "" if one.task_ids is None else format(one.task_ids, "x")))
+    status: int | None = None
+    code = changes.get("derivedexitcode", changes.get("derivedes"))
+    if code is not None:
+        number = code.partition(":")[0]
+        if not (number.isascii() and number.isdigit() and int(number) < 256):
+            context.err(f" Bad derivedexitcode value: {code}\n")
+            raise Silent
+        status = int(number) << 8
+    return model.ModifyJobs(
+        cluster=cluster,
+        picks=tuple(found),
+        derived_exit_status=status,
+        comment=changes.get("comment"),
+        admin_comment=changes.get("admincomment"),
+        system_comment=changes.get("systemcomment"),
+        extra=changes.get("extra"),
+        wckey=changes.get("wckey"),
+    )

@@ -1,0 +1,29 @@
+"""How often a daemon was asked what, by whom, and how long its answers took: what sdiag and `sacctmgr show stats` list.
+
+A request counts until it is answered or given up; one whose answer waits for something (a commit, the end of a job)
+counts until its handler has done its part.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+
+class CallStatistics:
+    """Counters by kind of request and by user; each is [count, seconds]. `clock` is in seconds from any moment."""
+
+    def __init__(self) -> None:
+        self.clock = perf_counter
+        self.kinds: dict[str, list[float]] = {}
+        self.users: dict[int, list[float]] = {}
+
+    def note(self, kind: str, uid: int, seconds: float) -> None:
+        """One request more."""
+        for found in (self.kinds.setdefault(kind, [0, 0.0]), self.users.setdefault(uid, [0, 0.0])):
+            found[0] += 1
+            found[1] += seconds
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.kinds.clear()
+        self.users.clear()

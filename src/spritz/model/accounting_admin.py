@@ -1,0 +1,152 @@
+"""What `sacctmgr` asks of `slurmdbd` besides its book and jobs: node events, configuration, statistics, runaway jobs,
+changes of ended jobs, archives. Source: sacctmgr(1).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.accounting import JobPick, NodeEventRecord
+
+
+class SelectEvents(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Events of nodes and of clusters. Streamed: `EventRecords`. Empty or None: no condition.
+
+    Without times, those that have not ended. `kind` is "node", "cluster" or "" for both.
+    """
+
+    clusters: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    kind: str = ""
+    states: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    users: tuple[int, ...] = ()
+    starts_at: float | None = None
+    ends_at: float | None = None
+
+
+class EventRecords(Struct, frozen=True, kw_only=True):
+    """Piece of the answer to `SelectEvents`: events of one cluster, by time."""
+
+    cluster: str
+    events: list[NodeEventRecord]
+
+
+class GetDatabaseConfiguration(Struct, frozen=True, kw_only=True):
+    """slurmdbd's configuration as text. Reply: `DatabaseConfiguration`. Passwords are left out."""
+
+
+class DatabaseConfiguration(Struct, frozen=True, kw_only=True):
+    """(key, value) as `sacctmgr show configuration` lists them."""
+
+    now: float
+    rows: list[tuple[str, str]]
+
+
+class ReconfigureDatabase(Struct, frozen=True, kw_only=True):
+    """Read slurmdbd.conf again: log level, purging, privacy. Reply: `Done`."""
+
+
+class ShutdownDatabase(Struct, frozen=True, kw_only=True):
+    """End slurmdbd in order. Reply: `Done`."""
+
+
+class GetCallStatistics(Struct, frozen=True, kw_only=True):
+    """What the daemon was asked since its counters began. Reply: `CallCounts`."""
+
+
+class ClearStatistics(Struct, frozen=True, kw_only=True):
+    """Counters begin anew. Reply: `Done`."""
+
+
+class CallCount(Struct, frozen=True, gc=False):
+    """Requests of one kind, or of one user (`name` is then the number), and the time they took in microseconds."""
+
+    name: str
+    count: int
+    microseconds: int
+
+
+class RollupCount(Struct, frozen=True, gc=False):
+    """Rounds of some work: when the last one began, its time, the longest, all of them (microseconds), how many."""
+
+    name: str
+    last_at: float
+    last: int
+    longest: int
+    total: int
+    count: int
+
+
+class CallCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Reply to GetCallStatistics. Times are epoch seconds."""
+
+    now: float
+    since: float
+    kinds: list[CallCount]
+    users: list[CallCount]
+    rollups: list[RollupCount] = []
+
+
+class RunawayJob(Struct, frozen=True, kw_only=True):
+    """A life of a job that the database thinks is waiting or running, and its cluster knows nothing of."""
+
+    number: int
+    job_id: int
+    name: str
+    partition: str
+    cluster: str
+    state: str
+    submitted_at: float
+    started_at: float
+
+
+class FixRunaway(Struct, frozen=True, kw_only=True):
+    """End these lives of jobs of `cluster` in the database: COMPLETED, when they began. Reply: `Changed`."""
+
+    cluster: str
+    numbers: tuple[int, ...]
+
+
+class ModifyJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Change what was kept of the newest lives of ended jobs. None: left as it is. Reply: `Changed`.
+
+    Their owners may change `comment`, `derived_exit_status` and `extra`; operators the rest.
+    """
+
+    cluster: str
+    picks: tuple[JobPick, ...]
+    derived_exit_status: int | None = None
+    comment: str | None = None
+    admin_comment: str | None = None
+    system_comment: str | None = None
+    extra: str | None = None
+    wckey: str | None = None
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """Job ids, or names, of what was changed."""
+
+    names: tuple[str, ...]
+
+
+class ArchiveDump(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Purge now, as Purge*After says, and keep what goes in files, as Archive* says. Reply: `Changed` with the files.
+
+    `periods` and `kinds` stand in place of slurmdbd.conf's, where they are given: PurgeJobAfter -> `12month`, and
+    ArchiveJobs -> True.
+    """
+
+    directory: str = ""
+    script: str = ""
+    periods: dict[str, str] = {}
+    kinds: dict[str, bool] = {}
+
+
+class ArchiveLoad(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Put an archive's records back. `path` is on slurmdbd's machine. Records that are there stay as they are.
+
+    Reply: `Changed` with a word for each kind of record: `jobs: 12`.
+    """
+
+    path: str

@@ -1,0 +1,190 @@
+"""Purging with archives, and putting them back, on every kind of database. Source: slurmdbd.conf(5); sacctmgr(1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spritz.accounting import archive
+from spritz.accounting.archive import ArchiveError, Archivist
+from spritz.accounting.associations.book import ensure
+from spritz.accounting.purge import Upkeep, purge
+from spritz.accounting.store import Store
+from spritz.model.accounting import EventGroup
+from spritz.testing.history import History, in_groups
+from tests.conformance.test_accounting import JOURNAL, register, tables
+
+pytestmark = pytest.mark.xdist_group("databases")
+
+START = 1_700_000_000.0
+#: Everything that has ended is old by then.
+LATER = START + 400 * 86_400
+
+KEYS = ("PurgeEventAfter", "PurgeSuspendAfter", "PurgeStepAfter", "PurgeJobAfter", "PurgeTXNAfter")
+
+
+def filled(store: Store, jobs: int = 60) -> Store:
+    register(store)
+    groups = in_groups(History(21, start_at=START).events(jobs), 21)
+    store.ingest("c1", JOURNAL, groups, {"a" * 40: b"#!/bin/sh\n\x00\xff"})
+    ensure(store.engine, "c1", START)
+    return store
+
+
+def upkeep(directory: Path, *keys: str, **more: Any) -> Upkeep:
+    return Upkeep(
+        periods=dict.fromkeys(keys or KEYS, "1month"),
+        archived=frozenset(keys or KEYS),
+        directory=str(directory),
+        **more,
+    )
+
+
+def without_ids(found: dict[str, list[tuple[Any, ...]]]) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: [row[1:] for row in rows] if name == "transactions" else rows for name, rows in found.items()}
+
+
+def test_what_was_archived_and_purged_comes_back_into_an_empty_database_once(
+    make_store: Callable[[], Store], tmp_path: Path
+) -> None:
+    store, empty = filled(make_store()), make_store()
+    before = tables(store)
+    files: list[str] = []
+    list(purge(store.engine, upkeep(tmp_path, rows=7), LATER, files))
+    left = tables(store)
+    assert sorted(Path(path).name.split("_")[1] for path in files) == ["event", "job", "step", "suspend", "txn"]
+    assert {os.stat(path).st_mode & 0o777 for path in files} == {0o600}
+    gone = [name for name in before if len(left[name]) < len(before[name])]
+    assert {"jobs", "steps", "node_events", "transactions"} <= set(gone)
+    for path in files:
+        added = archive.load(empty.engine, path, LATER)
+        assert sum(added.values()) > 0
+    assert {name: sorted([*left[name], *tables(empty)[name]]) for name in gone if name != "transactions"} == {
+        name: before[name] for name in gone if name != "transactions"
+    }
+    once = tables(empty)
+    for path in files:
+        assert sum(archive.load(empty.engine, path, LATER).values()) == 0
+    assert tables(empty) == once
+    # Back where they came from, everything is as it was.
+    for path in files:
+        archive.load(store.engine, path, LATER)
+    assert {name: sorted(rows) for name, rows in without_ids(tables(store)).items()} == {
+        name: sorted(rows) for name, rows in without_ids(before).items()
+    }
+
+
+def test_a_cluster_that_returns_after_its_archive_goes_on_behind_it(
+    make_store: Callable[[], Store], tmp_path: Path
+) -> None:
+    store, empty = filled(make_store()), make_store()
+    files: list[str] = []
+    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+    archive.load(empty.engine, files[0], LATER)
+    archived = {row[1] for row in tables(empty)["jobs"]}
+    assert register(empty) == 0
+    empty.ingest("c1", JOURNAL, in_groups(History(22).events(10), 22))
+    fresh = {row[1] for row in tables(empty)["jobs"]} - archived
+    assert len(fresh) >= 10
+    assert min(fresh) > max(archived)
+
+
+def test_a_daemon_that_is_killed_between_archive_and_purge_loses_nothing(
+    store: Store, make_store: Callable[[], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    before = tables(store)
+    write = Archivist.write
+
+    class Killed(Exception):
+        pass
+
+    def die(*arguments: Any) -> None:
+        write(*arguments)
+        raise Killed
+
+    files: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Archivist, "write", die)
+        with pytest.raises(Killed):
+            list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+    assert tables(store) == before
+    # The last line was cut off; its row is in the database still.
+    torn = Path(files[0])
+    torn.write_bytes(torn.read_bytes()[:-5])
+    assert sum(archive.load(store.engine, files[0], LATER).values()) == 0
+    assert tables(store) == before
+    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+    assert files[1] == files[0] + ".2"
+    whole = make_store()
+    for path in files:
+        archive.load(whole.engine, path, LATER)
+    restored = {row[1] for row in tables(whole)["jobs"]}
+    assert restored == {row[1] for row in before["jobs"]} - {row[1] for row in tables(store)["jobs"]}
+
+
+def test_what_cannot_be_archived_is_not_purged(store: Store, tmp_path: Path) -> None:
+    filled(store, 20)
+    before = tables(store)
+    with pytest.raises(ArchiveError, match="No such file"):
+        list(purge(store.engine, upkeep(tmp_path / "missing", "PurgeJobAfter"), LATER))
+    failing = tmp_path / "script"
+    failing.write_text("#!/bin/sh\nexit 3\n")
+    failing.chmod(0o755)
+    with pytest.raises(ArchiveError, match="ArchiveScript"):
+        list(purge(store.engine, upkeep(tmp_path, script=str(failing)), LATER))
+    assert tables(store) == before
+    failing.write_text(f'#!/bin/sh\necho "$SLURM_ARCHIVE_JOBS $SLURM_ARCHIVE_STEPS" > {tmp_path}/said\n')
+    files: list[str] = []
+    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter", script=str(failing)), LATER, files))
+    assert (tmp_path / "said").read_text() == "1 0\n"
+    assert files == []
+    assert len(tables(store)["jobs"]) < len(before["jobs"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not an archive"),
+        ("hello\n", "not an archive"),
+        ('["spritz-archive",{"format":9,"cluster":"c1"}]\n', "not an archive"),
+        ('["spritz-archive",{"format":1,"cluster":"c1"}]\n["users",{}]\n', "line 2: no records are called 'users'"),
+        ('["spritz-archive",{"format":1,"cluster":"c1"}]\n{"jobs":\n', "line 2 is damaged"),
+    ],
+)
+def test_a_file_that_is_no_archive_is_refused_and_changes_nothing(
+    store: Store, tmp_path: Path, text: str, problem: str
+) -> None:
+    filled(store, 5)
+    before = tables(store)
+    path = tmp_path / "file"
+    path.write_text(text)
+    with pytest.raises(ArchiveError, match=problem):
+        archive.load(store.engine, str(path), LATER)
+    assert tables(store) == before
+
+
+def test_records_beyond_the_limit_of_a_file_go_to_another(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    monkeypatch.setattr(archive, "RECORDS_MAX", 20)
+    files: list[str] = []
+    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter", rows=5), LATER, files))
+    assert len(files) > 2
+    assert files[1].endswith(".2")
+
+
+def test_groups_that_come_again_after_a_purge_bring_nothing_back(store: Store, tmp_path: Path) -> None:
+    register(store)
+    groups: list[EventGroup] = in_groups(History(23, start_at=START).events(20), 23)
+    store.ingest("c1", JOURNAL, groups)
+    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER))
+    left = tables(store)
+    store.forget()
+    store.ingest("c1", JOURNAL, groups)
+    assert tables(store) == left

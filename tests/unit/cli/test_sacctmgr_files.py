@@ -1,0 +1,113 @@
+"""sacctmgr dump and load: lines and what they change. Source: sacctmgr(1) FLAT FILE DUMP AND LOAD."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from msgspec.structs import replace
+
+from spritz.accounting.associations import rules
+from spritz.accounting.associations.book import applied
+from spritz.cli.context import Context
+from spritz.cli.manager.flatfile import write
+from spritz.cli.manager.load import Loading
+from spritz.cli.silent import Silent
+from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
+
+#: As 22.05 writes it.
+FILE = """\
+Cluster - 'tux':Fairshare=1:QOS='normal'
+Parent - 'root'
+User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1
+Account - 'chem':Description='chemistry: "wet"':Organization='sci':Fairshare=7:GrpJobs=9:MaxJobs=3:QOS='high,normal'
+Account - 'phys':Description='physics':Organization='sci':Fairshare=1:GrpTRES=cpu=10,gres/gpu=2
+Parent - 'phys'
+User - 'games':Partition='debug':DefaultAccount='phys':Fairshare=1
+Account - 'theo':Description="theo's":Organization='phys':Fairshare=1
+Parent - 'theo'
+User - 'daemon':DefaultAccount='theo':Fairshare=5:MaxWallDurationPerJob=60:QOS='high'
+User - 'man':DefaultAccount='theo':Coordinator='theo':Fairshare=2147483647
+"""
+EMPTY = Book(version=1, qos=(Qos(name="normal", id=1), Qos(name="high", id=2)), clusters=(ClusterRow(name="tux"),))
+
+
+def screen() -> Context:
+    return Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+
+
+def numbered(book: Book, records: list[Record]) -> list[Record]:
+    """New associations get numbers, as slurmdbd gives them."""
+    last = max((one.id for one in book.associations), default=0)
+    return [replace(one, id=last - one.id) if isinstance(one, Association) and one.id < 0 else one for one in records]
+
+
+def loaded(book: Book, text: str, cluster: str = "", *, clean: bool = False) -> tuple[Book, str]:
+    """The book after `load`, which must be one that slurmdbd takes, and what was printed."""
+    said, puts, drops = Loading(book, screen(), cluster=cluster, clean=clean).edit(text)
+    for one in puts:
+        rules.check_record(one)
+    after = applied(book, numbered(book, puts), drops)
+    rules.check_book(after)
+    return after, said
+
+
+def test_a_dump_that_is_loaded_gives_the_same_dump() -> None:
+    book, _ = loaded(EMPTY, FILE)
+    assert "".join(f"{line}\n" for line in write(book, "tux")) == FILE
+    assert loaded(book, FILE)[1] == "For cluster tux\n Nothing new added.\n"
+
+
+def test_a_file_may_be_loaded_under_another_cluster_s_name() -> None:
+    book, _ = loaded(EMPTY, FILE)
+    both, _ = loaded(book, FILE, "other")
+    assert [line.replace("other", "tux") for line in write(both, "other")] == list(write(book, "tux"))
+    assert list(write(both, "tux")) == list(write(book, "tux"))
+
+
+def test_what_differs_is_said_and_changed() -> None:
+    book, _ = loaded(EMPTY, FILE)
+    changed = FILE.replace("GrpJobs=9", "GrpJobs=8").replace("QOS='high,normal'", "QOS='normal'")
+    changed = changed.replace("'theo':Fairshare=5", "'theo':AdminLevel='Operator':Fairshare=6")
+    after, said = loaded(book, changed)
+    assert said.splitlines() == [
+        "For cluster tux",
+        " Changed GrpJobs               for Account chem              9 -> 8",
+        " Changed Admin Level           for User    daemon         None -> Operator",
+        " Changed Fairshare             for User    daemon            5 -> 6".replace("Fairshare", "fairshare"),
+    ]
+    kept = "".join(f"{line}\n" for line in write(after, "tux"))
+    assert kept == changed
+
+
+def test_clean_takes_away_what_is_not_in_the_file() -> None:
+    book, _ = loaded(EMPTY, FILE)
+    less = "".join(line + "\n" for line in FILE.splitlines() if "man" not in line and "chem" not in line)
+    assert "".join(f"{line}\n" for line in write(loaded(book, less)[0], "tux")) == FILE
+    assert "".join(f"{line}\n" for line in write(loaded(book, less, clean=True)[0], "tux")) == less
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Parent - 'root'\n", "You need to specify a cluster name first"),
+        ("Foo - 'x'\n", "Misformatted line(1)"),
+        ("Cluster - 'tux'\nUser games\n", "Misformatted line(2)"),
+        ("Cluster - 'tux'\nParent - 'nosuch'\n", "line(2) You need to add this parent (nosuch) as a child"),
+        ("Cluster - 'tux'\nParent - 'root'\nUser - 'x':Foo=3\n", "Unknown option: Foo=3\n Problem with line(3)"),
+        ("Cluster - 'tux'\nParent - 'root'\nUser - 'x':MaxJobs=many\n", "Problem with line(3)"),
+        ("Cluster - 'tux'\nCluster - 'two'\n", "A second cluster"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_its_line(text: str, problem: str) -> None:
+    context = screen()
+    with pytest.raises(Silent):
+        Loading(EMPTY, context, cluster="", clean=False).edit(text)
+    said = context.stderr.getvalue()  # type: ignore[attr-defined]  # it is a StringIO
+    assert problem in said
+
+
+def test_comments_and_quotes_are_read_as_written() -> None:
+    text = "# a comment\n\nCluster - tux # behind\nParent - root\nAccount - 'a':Description=\"x # y: z='1'\"\n"
+    book, _ = loaded(EMPTY, text)
+    assert next(one for one in book.accounts if one.name == "a").description == "x # y: z='1'"
