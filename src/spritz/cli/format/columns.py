@@ -8,9 +8,14 @@ Source: squeue(1) and sinfo(1) OUTPUT FORMAT; odd cases as 22.05 does them.
 
 from __future__ import annotations
 
+from _operator import itemgetter
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 #: width of a -O column without one
 NAME_WIDTH = 20
@@ -62,12 +67,13 @@ class Column:
         self.after = after
 
     def cell(self, text: str) -> str:
-        """Padded and cut to the width, with the literal text."""
-        width = self.width
-        if width:
-            text = text[:width]
-            text = text.rjust(width) if self.right else text.ljust(width)
-        return f"{self.before}{text}{self.after}"
+        """The text as it stands in a line."""
+        return self.pattern() % (text,)
+
+    def pattern(self) -> str:
+        """For the % operator: padded and cut to the width, with the literal text."""
+        shape = f"{'' if self.right else '-'}{self.width}.{self.width}" if self.width else ""
+        return f"{self.before.replace('%', '%%')}%{shape}s{self.after.replace('%', '%%')}"
 
 
 #: stands in a line where only literal text is
@@ -133,6 +139,52 @@ def header_line(columns: Sequence[Column]) -> str:
     return "".join(column.cell(column.field.header) for column in columns)
 
 
+class Memo(dict):  # type: ignore[type-arg]  # at run time there is no Any
+    """What `make` gives for a key, reckoned once."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[Any], object]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: object) -> object:
+        value = self[key] = self._make(key)
+        return value
+
+
+def values_of(rows: Sequence[Sequence[object]], positions: Sequence[int], make: Callable[[Any], T]) -> list[T]:
+    """What `make` gives for each row: of the value at the one position, or of the tuple of those at several.
+
+    Ten thousand jobs have few names, states and reasons: most of it is looking up, and done without a call.
+    """
+    if not positions:
+        return [make(())] * len(rows)
+    memo = Memo(make)
+    try:
+        return list(map(memo.__getitem__, map(itemgetter(*positions), rows)))
+    except TypeError:
+        pass  # some row has a list or a record there, which cannot be looked up
+    values = [
+        [tuple(value) if (value := row[place]).__class__ is list else value for row in rows]
+        for place in positions
+    ]
+    keys: Iterable[object] = values[0] if len(values) == 1 else zip(*values, strict=True)
+    return [_found(memo, key) for key in keys]
+
+
+def _found(memo: Memo, key: object) -> Any:
+    try:
+        return memo[key]
+    except TypeError:
+        return memo._make(key)
+
+
+def of_one_or_several(function: Callable[..., T], positions: Sequence[int]) -> Callable[[Any], T]:
+    """`function` of single values as `values_of` wants it."""
+    return function if len(positions) == 1 else lambda key: function(*key)
+
+
 class Lines:
     """Turns rows (values in the order of `needs`) into lines of text, quickly: 10,000 rows are one pass."""
 
@@ -146,11 +198,29 @@ class Lines:
         self.needs = tuple(needs)
         self.index = needs
         self._cells = [
-            (column.cell, column.field.render, tuple(needs[path] for path in column.field.needs)) for column in columns
+            (column.pattern(), column.field.render, tuple(needs[path] for path in column.field.needs))
+            for column in columns
         ]
 
     def line(self, now: float, row: Sequence[object]) -> str:
         """One line without its newline."""
         return "".join(
-            [cell(render(now, *[row[position] for position in positions])) for cell, render, positions in self._cells]
+            [
+                pattern % (render(now, *[row[position] for position in positions]),)
+                for pattern, render, positions in self._cells
+            ]
         )
+
+    def lines(self, now: float, rows: Sequence[Sequence[object]]) -> list[str]:
+        """A line with its newline for each row."""
+        cells = [
+            values_of(rows, positions, _cell(now, pattern, render, single=len(positions) == 1))
+            for pattern, render, positions in self._cells
+        ]
+        return list(map("".join, zip(*cells, ["\n"] * len(rows), strict=True)))
+
+
+def _cell(now: float, pattern: str, render: Callable[..., str], *, single: bool) -> Callable[[Any], str]:
+    if single:
+        return lambda value: pattern % (render(now, value),)
+    return lambda values: pattern % (render(now, *values),)

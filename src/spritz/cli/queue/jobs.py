@@ -11,12 +11,12 @@ import os
 from spritz.cli.format import columns
 from spritz.cli.format.job_fields import LETTERS, unconverted
 from spritz.cli.format.job_text import used_seconds
-from spritz.cli.queue.sort import SortError, parse_sort, sort_rows
+from spritz.cli.queue.sort import SortError, SortKey, order_of, parse_sort
 from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from spritz.cli.context import Context
@@ -31,6 +31,8 @@ DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG_FORMAT = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 DEFAULT_SORT = "P,t,-p"
+#: how jobs stand that compare equal
+_NEWEST = SortKey(LETTERS["A"], True)
 
 RUN_TIME = ("state", "started_at", "ended_at", "suspended_seconds", "suspended_at")
 
@@ -115,14 +117,34 @@ class Listing:
     def show(self, controller: Connection) -> None:
         """Ask and print."""
         context = self._context
-        now, rows = self._fetch(controller)
+        now = 0.0
+        rows: list[Row] = []
+        lines: list[str] = []
+        # Lines are made while the controller makes the next piece.
+        for now, piece in self._pieces(controller):
+            chosen = self._chosen(now, piece)
+            rows += chosen
+            lines += self._lines.lines(now, chosen)
         if "noheader" not in self._given:
             context.out(columns.header_line(self._columns) + "\n")
         if self._sort_error:
             raise SpritzError(f"Invalid sort specification: {self._sort_error}")
-        index = self._lines.index
+        order = order_of(rows, [_NEWEST, *self._keys], self._lines.index, now)
+        context.out("".join([lines[number] for number in order]))
+
+    def _pieces(self, controller: Connection) -> Iterator[tuple[float, list[Row]]]:
+        from spritz.model.queries import JobRows, ListJobs
+
+        request = ListJobs(filter=self._wanted, fields=self._lines.needs, all="all" in self._given)
+        if "verbose" in self._given:
+            self._context.info(f"asking for {len(request.fields)} values of each job: {', '.join(request.fields)}")
+        for piece in controller.stream(request, JobRows, timeout=controller.timeout_seconds):
+            yield piece.now, piece.rows  # type: ignore[misc]  # rows are only read, parts of arrays are copies
+
+    def _chosen(self, now: float, rows: list[Row]) -> list[Row]:
+        """What the options that the controller does not know leave of them."""
         if self._not_uid is not None:
-            place = index["spec.uid"]
+            place = self._lines.index["spec.uid"]
             rows = [row for row in rows if row[place] != self._not_uid]
         if self._over is not None or self._under is not None:
             rows = self._by_run_time(now, rows)
@@ -130,24 +152,7 @@ class Listing:
             rows = self._parts(rows)
         if self._split_partitions:
             rows = self._partition_parts(rows)
-        number = index["id"]
-        rows.sort(key=lambda row: row[number], reverse=True)
-        sort_rows(rows, self._keys, index, now)
-        line = self._lines.line
-        context.out("".join([line(now, row) + "\n" for row in rows]))
-
-    def _fetch(self, controller: Connection) -> tuple[float, list[Row]]:
-        from spritz.model.queries import JobRows, ListJobs
-
-        request = ListJobs(filter=self._wanted, fields=self._lines.needs, all="all" in self._given)
-        if "verbose" in self._given:
-            self._context.info(f"asking for {len(request.fields)} values of each job: {', '.join(request.fields)}")
-        now = 0.0
-        rows: list[Row] = []
-        for piece in controller.stream(request, JobRows, timeout=controller.timeout_seconds):
-            now = piece.now
-            rows += piece.rows  # type: ignore[arg-type]  # rows are only read, parts of arrays are copies
-        return now, rows
+        return rows
 
     def _by_run_time(self, now: float, rows: Sequence[Row]) -> list[Row]:
         """--running-over and --running-under: jobs that have started."""

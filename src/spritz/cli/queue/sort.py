@@ -6,9 +6,11 @@ it. Jobs that compare equal stand with the newest first, as Slurm's do. Source: 
 
 from __future__ import annotations
 
+from spritz.cli.format.columns import of_one_or_several, values_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from spritz.cli.format.columns import Field
@@ -47,18 +49,19 @@ def parse_sort(text: str, fields: Mapping[str, Field]) -> list[SortKey]:
     return keys
 
 
-def sort_rows(rows: list[Row], keys: list[SortKey], index: Mapping[str, int], now: float) -> None:
-    """Sort in place; `index` tells where in a row each path's value is."""
+def order_of(rows: Sequence[Row], keys: list[SortKey], index: Mapping[str, int], now: float) -> list[int]:
+    """Numbers of the rows, sorted; equal ones as they stand. `index` tells where in a row each path's value is."""
+    order = list(range(len(rows)))
     for key in keys:
-        rows.sort(key=_key_of(key.field, index, now), reverse=key.descending)
+        values = _keys_of(key.field, rows, index, now)
         # `reverse` keeps equal rows in their order.
+        order.sort(key=values.__getitem__, reverse=key.descending)
+    return order
 
 
-def _key_of(field: Field, index: Mapping[str, int], now: float) -> Callable[[Row], Any]:
+def _keys_of(field: Field, rows: Sequence[Row], index: Mapping[str, int], now: float) -> list[Any]:
     """Values of one column compare with each other, whatever they are."""
     positions = [index[path] for path in field.needs]
-    if field.sort is not None:
-        make = field.sort
-        return lambda row: make(*[row[position] for position in positions])
     render = field.render
-    return lambda row: render(now, *[row[position] for position in positions])
+    function = field.sort or (lambda *values: render(now, *values))
+    return values_of(rows, positions, of_one_or_several(function, positions))

@@ -7,7 +7,7 @@ from operator import attrgetter
 from spritz.cli.format import columns
 from spritz.cli.format.step_fields import LETTERS, NAMES
 from spritz.cli.queue.ask import targets
-from spritz.cli.queue.sort import SortError, parse_sort, sort_rows
+from spritz.cli.queue.sort import SortError, order_of, parse_sort
 from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
@@ -57,8 +57,8 @@ class StepListing:
         needs = self._lines.needs
         getters = [attrgetter(path) for path in needs]
         rows: list[list[object]] = [[get(view) for get in getters] for view in views]
-        sort_rows(rows, self._keys, self._lines.index, now)
-        context.out("".join([self._lines.line(now, row) + "\n" for row in rows]))
+        lines = self._lines.lines(now, rows)
+        context.out("".join([lines[number] for number in order_of(rows, self._keys, self._lines.index, now)]))
 
     def _fetch(self, controller: Connection) -> tuple[float, list[StepView]]:
         """Steps that match. A job that is not there has none; squeue says nothing about it."""
