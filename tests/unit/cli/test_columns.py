@@ -75,3 +75,25 @@ def test_any_text_is_a_form(form: str) -> None:
 
 def test_an_absurd_width_does_not_fill_the_memory() -> None:
     assert len(letters("%" + "9" * 300 + "j")[0]) == WIDTH_MAX
+
+
+def test_many_rows_make_the_lines_that_single_ones_make() -> None:
+    """Also where values cannot be looked up: records, and lists of them."""
+    from spritz.cli.format.job_fields import LETTERS
+    from spritz.cli.queue.jobs import DEFAULT_FORMAT
+
+    lines = Lines(parse_letters(DEFAULT_FORMAT + " %% %.3u|%E", LETTERS, lambda _: None))
+    base = {path: 0 for path in lines.needs} | {"state": "PENDING", "spec.name": "ä" * 9, "reason": "Resources"}
+    base |= {"partition": "debug", "reason_detail": "", "spec.partitions": [], "allocation": None, "array": None}
+    base |= {"dependencies": []}
+    running = {
+        "state": "RUNNING",
+        "allocation": {"nodes": [{"node": "n1", "cpus": "1"}]},
+        "spec.partitions": ["a", "b"],
+    }
+    rows = [
+        [{**base, "id": number, **more}[path] for path in lines.needs]
+        for number, more in enumerate([{}, running, {"array": {"pending": "f"}}, {}, {"spec.partitions": ["a", "b"]}])
+    ]
+    for some in (rows, rows[:1], rows[3:], []):
+        assert lines.lines(5.0, some) == [lines.line(5.0, row) + "\n" for row in some]

@@ -166,8 +166,7 @@ def values_of(rows: Sequence[Sequence[object]], positions: Sequence[int], make: 
     except TypeError:
         pass  # some row has a list or a record there, which cannot be looked up
     values = [
-        [tuple(value) if (value := row[place]).__class__ is list else value for row in rows]
-        for place in positions
+        [tuple(value) if (value := row[place]).__class__ is list else value for row in rows] for place in positions
     ]
     keys: Iterable[object] = values[0] if len(values) == 1 else zip(*values, strict=True)
     return [_found(memo, key) for key in keys]
