@@ -83,7 +83,8 @@ def test_many_rows_make_the_lines_that_single_ones_make() -> None:
     from spritz.cli.queue.jobs import DEFAULT_FORMAT
 
     lines = Lines(parse_letters(DEFAULT_FORMAT + " %% %.3u|%E", LETTERS, lambda _: None))
-    base = {path: 0 for path in lines.needs} | {"state": "PENDING", "spec.name": "ä" * 9, "reason": "Resources"}
+    base: dict[str, object] = dict.fromkeys(lines.needs, 0)
+    base |= {"state": "PENDING", "spec.name": "ä" * 9, "reason": "Resources"}
     base |= {"partition": "debug", "reason_detail": "", "spec.partitions": [], "allocation": None, "array": None}
     base |= {"dependencies": []}
     running = {
@@ -91,9 +92,7 @@ def test_many_rows_make_the_lines_that_single_ones_make() -> None:
         "allocation": {"nodes": [{"node": "n1", "cpus": "1"}]},
         "spec.partitions": ["a", "b"],
     }
-    rows = [
-        [{**base, "id": number, **more}[path] for path in lines.needs]
-        for number, more in enumerate([{}, running, {"array": {"pending": "f"}}, {}, {"spec.partitions": ["a", "b"]}])
-    ]
+    others: list[dict[str, object]] = [{}, running, {"array": {"pending": "f"}}, {}, {"spec.partitions": ["a", "b"]}]
+    rows = [[(base | {"id": number} | more)[path] for path in lines.needs] for number, more in enumerate(others)]
     for some in (rows, rows[:1], rows[3:], []):
         assert lines.lines(5.0, some) == [lines.line(5.0, row) + "\n" for row in some]
