@@ -19,6 +19,10 @@ from spritz.core.machine import Machine
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
 
+#: Records live long and are in no cycles: looking at all of them would hold up requests by tenths of a second. So the
+#: young ones are looked at often enough, and all of them as good as never.
+GC_THRESHOLDS = (10_000, 5, 100_000)
+
 
 class Recovered(Struct, frozen=True, kw_only=True):
     """The machine as it was; `image_sequence` is where the image stood, `replayed` how many events came after."""
@@ -38,6 +42,7 @@ def recover(journal: Journal, settings: ClusterSettings) -> Recovered:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
     return Recovered(machine=machine, image_sequence=image_sequence, replayed=replayed)
 
 

@@ -3,7 +3,8 @@
 Owns the projection and the rhythm; what is decided is `scheduling`'s, what is applied is `core`'s. After commands that
 may free or need resources a quick pass runs at the end of the same turn of the loop, at most one a turn, so that a
 start joins the group of the submission that made it possible; when passes have become slow they run just after that
-group has left. A quick pass's budget counts placements; when it is cut off, or when `bf_interval` has passed, a full
+group has left. A quick pass's budget counts placements, and it ends after `QUICK_SECONDS`, so that requests are
+answered meanwhile; when it is cut off, or when `bf_interval` has passed, a full
 pass runs in a forked child on its own copy, and its plan is applied like any other: what has become stale meanwhile is
 dropped by the core.
 
@@ -42,6 +43,10 @@ SHARE = 0.33
 
 #: Placements that a quick pass tries, unless default_queue_depth says otherwise.
 QUICK_PLACEMENTS = 64
+
+#: A quick pass that has taken so long starts and tests nothing more; the next one goes on from there, since requests
+#: that failed need not be tested again.
+QUICK_SECONDS = 0.010
 
 #: Quick passes that take longer than this run after the turn's group has left for the disk, not before.
 INLINE_SECONDS = 0.002
@@ -243,9 +248,11 @@ class SchedulerDriver:
         try:
             if self._distrusted:
                 self._rebuild()
+            clock, until = context.clock.monotonic, began + QUICK_SECONDS
             plan = cycle.run(
                 self._projection.snapshot(context.clock.now(), REORDERED_MAX),
                 self._policy.quick_depth or QUICK_PLACEMENTS,
+                stop=lambda: clock() > until,
             )
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
@@ -262,6 +269,9 @@ class SchedulerDriver:
         # While the queue is short, whoever has just begun to wait is soon told when he will start.
         news = bool(plan.notes) and len(context.machine.state.pending) <= SHORT_QUEUE
         self._full_wanted = self._full_wanted or not plan.complete or news
+        if not plan.complete and plan.examined and ended - began > QUICK_SECONDS:
+            self._stirred = True
+            self._wake_in(self._not_before - ended)
         self.counts["cycle.quick_count"] += 1
         self.counts["cycle.quick_seconds"] += ended - began
 

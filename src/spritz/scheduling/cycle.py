@@ -28,6 +28,8 @@ from spritz.scheduling.records import Failure, Verdict
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.model.resources import Allocation
     from spritz.scheduling.nodes import Holder, Ints
     from spritz.scheduling.records import JobRecord, Shape, SortKey
@@ -45,17 +47,26 @@ Found = tuple["Allocation", int | None]
 Entry = tuple["SortKey", int, int, "Shape"]
 
 
-def run(snapshot: Snapshot, budget: int | None = None, *, expect: bool | None = None) -> Plan:
+def run(
+    snapshot: Snapshot,
+    budget: int | None = None,
+    *,
+    expect: bool | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Plan:
     """Which jobs to start now, and why others wait.
 
     `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews promises and expected starts
-    (by default one without a budget). The same arguments give the same plan. Promises live on if the plan is given
-    to `Projection.adopt`.
+    (by default one without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same
+    arguments give the same plan, if nothing stops it. Promises live on if the plan is given to `Projection.adopt`.
     """
     cycle = _Cycle(snapshot, budget, budget is None if expect is None else expect)
     waiting: list[Entry] = [(shape.keys[0], shape.order, 0, shape) for shape in snapshot.queue.shapes.values()]
     heapify(waiting)
     while waiting and not cycle.exhausted:
+        if stop():
+            cycle.stopped = True
+            break
         key, order, position, shape = waiting[0]
         go_on = cycle.consider(shape.jobs[key], key, shape)
         cycle.visited += 1
@@ -79,6 +90,8 @@ class _Cycle:
         self.full = full
         self.budget = budget
         self.examined = 0
+        #: from outside, before all jobs had been looked at
+        self.stopped = False
         #: how often a shape was looked at
         self.visited = 0
         #: heads that had been found when hopeless shapes were last left out
@@ -436,7 +449,7 @@ class _Cycle:
 
     def plan(self) -> Plan:
         """The plan, with notes for jobs whose reason has changed."""
-        complete = not self.exhausted
+        complete = not self.exhausted and not self.stopped
         memo = self.snapshot.memo
         memo.planned = [(start.job_id, start.task_id) for start in self.starts]
         self.promises.tell(self.notes, self.started)

@@ -24,6 +24,8 @@ from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow, NodeTable
 Floats = npt.NDArray[np.float64]
 
 NEVER = float("inf")
+#: More than any count.
+MOST = np.iinfo(np.int64).max
 #: Moments for which a profile has room at first, per node.
 MOMENTS = 4
 #: Starts are first looked for among the first so many parts of all moments to come; fewer than FEW are not divided.
@@ -314,7 +316,7 @@ class Profile:
         ends = np.concatenate((times[:, 1:], np.full((len(nodes), 1), NEVER)), axis=1)
         inside: Bools = (times < until) & (ends > start_at)
         for column, counts in zip(columns, self.counts, strict=True):
-            column[nodes] = np.where(inside, counts[nodes], np.iinfo(np.int64).max).min(axis=1)
+            column[nodes] = np.where(inside, counts[nodes], MOST).min(axis=1)
 
 
 class FutureRows(list[NodeRow]):

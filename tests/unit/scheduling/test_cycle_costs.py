@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.model.reasons import Reason
+from spritz.scheduling import cycle
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 QUICK = 64
@@ -83,3 +84,14 @@ def test_jobs_that_all_wait_for_the_same_are_not_looked_at_one_by_one() -> None:
     assert list(site.projection.snapshot(site.now).queue.unsettled) == [late]
     site.cycle()
     assert site.jobs[late].reason is Reason.PARTITION_TIME_LIMIT
+
+
+def test_a_cycle_that_is_stopped_does_not_undo_what_it_found_out_and_the_next_goes_on() -> None:
+    site = Site([node("n1", 8)])
+    jobs = [site.submit(spec(1, time_limit_minutes=5 + number)) for number in range(12)]
+    turns = iter([False] * 5 + [True])
+    plan = cycle.run(site.projection.snapshot(site.now), QUICK, stop=lambda: next(turns))
+    assert (len(plan.starts), plan.complete, plan.visited) == (5, False, 5)
+    site.follow(plan)
+    rest = site.cycle_plan(QUICK)
+    assert ([start.job_id for start in rest.starts], rest.complete) == (jobs[5:8], True)
