@@ -87,7 +87,7 @@ def test_many_rows_make_the_lines_that_single_ones_make() -> None:
     base |= {"state": "PENDING", "spec.name": "ä" * 9, "reason": "Resources"}
     base |= {"partition": "debug", "reason_detail": "", "spec.partitions": [], "allocation": None, "array": None}
     base |= {"dependencies": []}
-    running = {
+    running: dict[str, object] = {
         "state": "RUNNING",
         "allocation": {"nodes": [{"node": "n1", "cpus": "1"}]},
         "spec.partitions": ["a", "b"],
