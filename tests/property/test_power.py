@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster import ClusterSettings, NodeSet
 from spritz.model.commands.cluster import Configure, DeleteNodes, RebootNodes, UpdateNode
 from spritz.model.events.cluster import NodeRegistered, NodesDeleted, NodesPowered, NodeStateChanged, NodeUpdated
-from spritz.model.node import NodeConfig, NodeSet
+from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy

@@ -17,9 +17,9 @@ from spritz.config.geometry import geometry
 from spritz.config.gres import capacity
 from spritz.config.power import power_policy
 from spritz.config.schema.status import HONOURED
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster import ClusterSettings, NodeSet
 from spritz.model.ids import INFINITE
-from spritz.model.node import NodeConfig, NodeSet
+from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityPolicy

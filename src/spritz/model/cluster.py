@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.node import NodeSet
 from spritz.model.power import PowerPolicy
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.priority import PriorityPolicy
@@ -32,6 +31,13 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
 
 #: The controller itself: timers, plans, reports of its own nodes.
 SYSTEM = Caller(uid=0, gid=0, user="root", group="root", admin=True)
+
+
+class NodeSet(Struct, frozen=True, kw_only=True, gc=False):
+    """One NodeSet line with a feature: all nodes that have it."""
+
+    name: str
+    feature: str
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True):

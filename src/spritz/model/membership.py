@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from spritz.notation import hostlist
 
 if TYPE_CHECKING:
-    from spritz.model.node import NodeConfig, NodeSet
+    from spritz.model.cluster import NodeSet
+    from spritz.model.node import NodeConfig
     from spritz.model.partition import Partition
 
 

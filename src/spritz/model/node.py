@@ -35,13 +35,6 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     dynamic: bool = False
 
 
-class NodeSet(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One NodeSet line with a feature: all nodes that have it."""
-
-    name: str
-    feature: str
-
-
 #: State= of slurm.conf -> base state and flags of a node that has never been seen
 INITIAL_STATES: dict[str, tuple[NodeState, int]] = {
     "UNKNOWN": (NodeState.UNKNOWN, NodeFlag.NOT_RESPONDING),

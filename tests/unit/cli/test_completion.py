@@ -40,7 +40,7 @@ def test_options_that_work_are_offered_and_refused_ones_are_not() -> None:
 
 def test_scontrol_offers_keywords() -> None:
     assert set(completed("_spritz_scontrol", "scontrol", "re")) == {
-        "release", "requeue", "requeuehold", "resume", "reconfigure", "reservation",
+        "reboot", "release", "requeue", "requeuehold", "resume", "reconfigure", "reservation",
     }  # fmt: skip
 
 

@@ -40,9 +40,7 @@ def test_wrong_lines_are_told_in_slurms_words(site: Site, words: list[str], erro
     assert ran.err.splitlines()[0] == error
 
 
-@pytest.mark.parametrize(
-    "words", [["reboot", "n1"], ["token"], ["takeover"], ["show", "assoc_mgr"], ["-u", "x", "ping"]]
-)
+@pytest.mark.parametrize("words", [["abort"], ["token"], ["takeover"], ["show", "assoc_mgr"], ["-u", "x", "ping"]])
 def test_what_is_not_built_is_refused_by_name(site: Site, words: list[str]) -> None:
     ran = site.run(main, *words)
     assert ran.status == 1
@@ -311,7 +309,7 @@ def test_nodes_are_drained_with_a_reason_and_resumed(site: Site) -> None:
     assert site.run(main, "update", "nodename=n1", "state=nosuch").err.startswith(
         "Invalid input: state=nosuch\nRequest aborted\n"
     )
-    assert "not supported by Spritz" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
+    assert "is not to be rebooted" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
 
 
 def test_partitions_are_made_changed_and_deleted(site: Site) -> None:

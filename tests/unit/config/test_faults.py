@@ -135,7 +135,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
             "BurstBufferType=burst_buffer/lua",
             "BurstBufferType=burst_buffer/lua is not implemented yet; Spritz acts as without",
         ),
-        ("RebootProgram=/x", "RebootProgram is not implemented yet and has no effect"),
+        ("SlurmctldPrimaryOnProg=/x", "RebootProgram is not implemented yet and has no effect"),
         ("AuthType=auth/munge", "AuthType has no effect: Spritz authenticates by itself"),
         ("SchedulerParameters=bf_busy_nodes", "SchedulerParameters=bf_busy_nodes is not implemented yet"),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),
@@ -230,7 +230,7 @@ def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> N
 
 
 def test_a_report_counts_and_colours(tmp_path: Path) -> None:
-    _, found = examine(write(tmp_path, "Nonsense=1\nRebootProgram=/x\n"), check_users=False)
+    _, found = examine(write(tmp_path, "Nonsense=1\nSlurmctldPrimaryOnProg=/x\n"), check_users=False)
     plain, coloured = report(found), report(found, color=True)
     assert plain.splitlines()[-1] == "1 error, 1 warning"
     assert plain.startswith("error: ")

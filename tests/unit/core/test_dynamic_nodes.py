@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from spritz.core.effects import RebootOn
 from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.model.cluster import ClusterSettings, NodeSet
 from spritz.model.commands.cluster import AddNodes, Configure, DeleteNodes, RebootNodes, UpdateNode
-from spritz.model.node import NodeConfig, NodeSet
+from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy

@@ -281,7 +281,7 @@ KEYS: dict[str, Key] = {
     "Prefer": _text("prefer"),
     "Priority": Key(_priority),
     "QOS": _text("qos"),
-    "Reboot": _flag("reboot"),
+    "Reboot": Key(refused="a job says so when it is submitted"),
     "ReqCores": _count("cores_per_socket", "ReqCores"),
     "ReqNodeList": _hosts("node_list"),
     "ReqNodes": Key(_nodes),
