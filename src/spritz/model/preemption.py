@@ -13,13 +13,12 @@ from enum import Enum
 
 from msgspec import Struct
 
+from spritz.model.limits.records import Qos
 from spritz.model.partition import Partition
 
 TYPE_CHECKING = False  # commands import this: the typing module would cost them more than all else
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from spritz.model.limits.records import Qos
 
 
 class PreemptMode(str, Enum):

@@ -135,7 +135,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
             "BurstBufferType=burst_buffer/lua",
             "BurstBufferType=burst_buffer/lua is not implemented yet; Spritz acts as without",
         ),
-        ("SlurmctldPrimaryOnProg=/x", "RebootProgram is not implemented yet and has no effect"),
+        ("SlurmctldPrimaryOnProg=/x", "SlurmctldPrimaryOnProg is not implemented yet and has no effect"),
         ("AuthType=auth/munge", "AuthType has no effect: Spritz authenticates by itself"),
         ("SchedulerParameters=bf_busy_nodes", "SchedulerParameters=bf_busy_nodes is not implemented yet"),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),
