@@ -40,7 +40,8 @@ test-server: $(VENV)/.stamp
 
 # Private servers of PostgreSQL and MariaDB (Debian: postgresql, mariadb-server); fails where one is not installed.
 databases: $(VENV)/.stamp
-	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py $(PYTEST_ARGS)
+	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py tests/conformance/test_usage.py \
+		tests/conformance/test_archive.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@
 /* salloc runs a command with job control; sattach may take the terminal over. */
 static const char *const DIRECT[] = {"salloc", "sattach", NULL};
 /* Without a keyword these read line after line, with line editing. */
-static const char *const INTERACTIVE[] = {"scontrol", "sacctmgr", NULL};
+static const char *const INTERACTIVE[] = {"scontrol", "sacctmgr", "sreport", NULL};
 /* Names that mean something else in another process. */
 static const char *const OWN[] = {"/dev/fd", "/dev/std", "/dev/tty", "/proc/self", "/proc/thread-self", NULL};
 

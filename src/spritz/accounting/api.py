@@ -20,6 +20,7 @@ from spritz.accounting.admin import AdminRequests
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.links import Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
+from spritz.accounting.rollup.requests import UsageRequests
 from spritz.accounting.select import document_of, read_jobs
 from spritz.client.statistics import CallStatistics
 from spritz.model import accounting as model
@@ -59,12 +60,13 @@ class Api:
         self.links = Links(log)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(engines.READERS, thread_name_prefix="read")
-        self._reading = asyncio.Semaphore(engines.READERS)
+        self.reading = asyncio.Semaphore(engines.READERS)
         self.started_at = clock.now()
         self.statistics_of_calls = CallStatistics()
         #: rounds of work that nobody asks for, by name
         self.rounds: dict[str, RollupCount] = {}
         self.admin = AdminRequests(self, self._store_by, self._read_by, self.statistics_of_calls)
+        self.usage = UsageRequests(self, self._store_by, self._read_by)
         self._counts = {"events.stored_count": 0.0, "queries.count": 0.0, "batches.count": 0.0}
 
     def handlers(self) -> dict[type[Struct], Handler]:
@@ -77,6 +79,7 @@ class Api:
             model.GetDocuments: self.get_documents,
             **BookRequests(self, self._store_by, self._read_by).handlers(),
             **self.admin.handlers(),
+            **self.usage.handlers(),
             Ping: self.ping,
             Statistics: self.statistics,
         }
@@ -105,6 +108,14 @@ class Api:
     def now(self) -> float:
         """The daemon's clock."""
         return self._clock.now()
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """By the daemon's clock."""
+        await self._clock.sleep(seconds)
 
     def is_admin(self, call: Call) -> bool:
         """Root, SlurmUser, or who runs the daemon."""
@@ -212,7 +223,7 @@ class Api:
 
     async def stream(self, pieces: Iterator[T]) -> AsyncIterator[T]:
         """What a reading in a thread gives, piece by piece."""
-        async with self._reading:
+        async with self.reading:
             try:
                 while (piece := await self._read_by(next, pieces, None)) is not None:
                     yield piece
@@ -228,7 +239,7 @@ class Api:
         uid = self._uid(call)
         await self.links.catch_up(request.clusters)
         query = model.SelectJobs(clusters=request.clusters, picks=request.picks, steps=False, not_eligible=True)
-        async with self._reading:
+        async with self.reading:
             found = await self._read_by(self._documents, query, request.environment)
         admin = self.is_admin(call)
         return model.Documents(documents=[one for one in found if admin or one.job.uid == uid])

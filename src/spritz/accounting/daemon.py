@@ -63,6 +63,7 @@ async def serve(
             log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
             async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
                 tasks.spawn_contained(api.purge_hourly(), name="purge")
+                tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
                 await stopping.wait()
                 tasks.cancel_all()
             server.stop_listening()

@@ -47,39 +47,19 @@ def _clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int,
     return [(row[0], row[1]) for row in connection.execute(statement)]
 
 
-class _Reading:
-    def __init__(self, engine: Engine, query: SelectJobs, cluster_id: int, name: str) -> None:
-        self._engine = engine
-        self._query = query
-        self._cluster_id = cluster_id
-        self._name = name
+class Choice:
+    """Conditions that SQL cannot check."""
+
+    def __init__(self, query: SelectJobs) -> None:
+        self._constraints = frozenset(query.constraints)
         self._nodes = frozenset(query.nodes)
         self._picks = _by_job(query)
 
-    def pieces(self, connection: Connection) -> Iterator[list[JobWithSteps]]:
-        found = conditions(self._query, self._cluster_id)
-        # A sum is in no index: without statistics SQLite would walk all jobs in order to save the sorting of a few.
-        order = _jobs.job_id + 0 if found else _jobs.job_id
-        statement = (
-            select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *found).order_by(order, _jobs.number)
-        )
-        rows = connection.execution_options(yield_per=PIECE).execute(statement)
-        held: list[JobRecord] = []
-        try:
-            for part in rows.partitions(PIECE):
-                records = held + [job for row in part if self._fits(job := job_of(row, self._name))]
-                held = [] if self._query.duplicates else _newest_lives(records)
-                if records:
-                    yield self._with_steps(records)
-            if held:
-                yield self._with_steps(held)
-        finally:
-            rows.close()
-
-    def _fits(self, job: JobRecord) -> bool:
+    def fits(self, job: JobRecord) -> bool:
+        """Do they hold?"""
         if self._nodes and not (job.nodes and self._nodes.intersection(hostlist.expand(job.nodes))):
             return False
-        if self._query.constraints and not set(self._query.constraints) <= set(job.constraints.split("&")):
+        if not self._constraints <= set(job.constraints.split("&")):
             return False
         return not self._picks or self._picked(job)
 
@@ -96,6 +76,35 @@ class _Reading:
                 ):
                     return True
         return False
+
+
+class _Reading:
+    def __init__(self, engine: Engine, query: SelectJobs, cluster_id: int, name: str) -> None:
+        self._engine = engine
+        self._query = query
+        self._cluster_id = cluster_id
+        self._name = name
+        self._choice = Choice(query)
+
+    def pieces(self, connection: Connection) -> Iterator[list[JobWithSteps]]:
+        found = conditions(self._query, self._cluster_id)
+        # A sum is in no index: without statistics SQLite would walk all jobs in order to save the sorting of a few.
+        order = _jobs.job_id + 0 if found else _jobs.job_id
+        statement = (
+            select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *found).order_by(order, _jobs.number)
+        )
+        rows = connection.execution_options(yield_per=PIECE).execute(statement)
+        held: list[JobRecord] = []
+        try:
+            for part in rows.partitions(PIECE):
+                records = held + [job for row in part if self._choice.fits(job := job_of(row, self._name))]
+                held = [] if self._query.duplicates else _newest_lives(records)
+                if records:
+                    yield self._with_steps(records)
+            if held:
+                yield self._with_steps(held)
+        finally:
+            rows.close()
 
     def _with_steps(self, jobs: list[JobRecord]) -> list[JobWithSteps]:
         if not self._query.steps:
@@ -146,6 +155,13 @@ def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
 
 def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """What SQL can check, within one cluster."""
+    found = matching(query, cluster_id)
+    window = _window(query, cluster_id)
+    return found if window is None else [*found, window]
+
+
+def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
+    """As `conditions`, whatever the time and the state."""
     found: list[ColumnElement[bool]] = []
     if query.picks:
         ids = sorted({pick.job_id for pick in query.picks})
@@ -175,9 +191,6 @@ def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
             found.append(column >= low)
         if high is not None:
             found.append(column <= high)
-    window = _window(query, cluster_id)
-    if window is not None:
-        found.append(window)
     return found
 
 

@@ -29,6 +29,16 @@ def name_of(uid: int) -> str:
         return str(uid)
 
 
+def proper_name(user: str) -> str:
+    """The full name of a user as the machine's database has it; "" where there is none."""
+    import pwd
+
+    try:
+        return pwd.getpwnam(user).pw_gecos.partition(",")[0]
+    except (KeyError, ValueError):
+        return ""
+
+
 def group_of(gid: int) -> str:
     """Group's name, or its number where there is none."""
     import grp

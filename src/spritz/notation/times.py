@@ -206,7 +206,12 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: boo
     reader = _Reader(text, datetime.fromtimestamp(now, zone), future)
     reader.read()
     try:
-        return reader.resolve().timestamp()
+        when = reader.resolve()
+        at = when.timestamp()
+        if reader.clock is not None and datetime.fromtimestamp(at, zone).replace(fold=0) != when:
+            # The clock was put forward over it.
+            raise TimeError(f"Invalid time specification (no such time): {shown(text)}")
+        return at
     except (OverflowError, ValueError, OSError) as error:
         if isinstance(error, TimeError):
             raise

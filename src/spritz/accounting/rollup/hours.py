@@ -5,6 +5,7 @@ and who had used them. Times count in whole seconds, TRES in count times seconds
 
 The hour of a resource is divided in this order: allocated (jobs, and reservations as a whole), planned down (MAINT
 reservations), down, planned (CPUs that waiting jobs could have had; what they wanted beyond that is `over`), idle.
+A suspended job gives up its CPUs alone.
 A drained node is down once its last job has left it. Time that was reserved and not used is charged in equal parts to
 those for whom it was reserved. IGNORE_JOBS reservations are not counted.
 
@@ -135,22 +136,27 @@ class Window:
 
     def add(self, job: Used) -> None:
         """A job."""
-        if job.eligible_at:
+        # Jobs of a reservation wait for that.
+        if job.eligible_at and not job.reservation:
             self._wait(job)
         if not job.started_at or not job.tres:
             return
         end = job.ended_at or _FOREVER
         pairs = pairs_of(job.tres)
         for hour, seconds in self._hours(job.started_at, end):
-            for low, high in job.suspended:
-                seconds -= overlap(max(low, job.started_at), min(high or _FOREVER, end), hour, hour + _HOUR)
-            if seconds > 0:
-                self._charge(hour, job.holder, pairs, seconds)
-                reserved = self._reservation(job.reservation, hour) if job.reservation else None
-                into = self._allocated if reserved is None else reserved.used
-                sums = into.setdefault(hour, {})
-                for name, count in pairs:
-                    sums[name] = sums.get(name, 0) + count * seconds
+            used = [(name, count * seconds) for name, count in pairs]
+            if job.suspended:
+                # Others may have its CPUs meanwhile; everything else it keeps.
+                pause = sum(
+                    overlap(max(low, job.started_at), min(high or _FOREVER, end), hour, hour + _HOUR)
+                    for low, high in job.suspended
+                )
+                used = [(name, count * max(0, seconds - pause * (name == "cpu"))) for name, count in pairs]
+            reserved = self._reservation(job.reservation, hour) if job.reservation else None
+            into = self._allocated if reserved is None else reserved.used
+            for sums in (into.setdefault(hour, {}), self._holders.setdefault(hour, {}).setdefault(job.holder, {})):
+                for name, amount in used:
+                    sums[name] = sums.get(name, 0) + amount
         if self._draining and job.nodes:
             for node in self._draining.intersection(_nodes_of(job.nodes)):
                 self._busy[node] = max(self._busy.get(node, 0), end)
@@ -160,11 +166,6 @@ class Window:
         if job.eligible_at < until:
             for hour, seconds in self._hours(job.eligible_at, until):
                 self._wanted[hour] = self._wanted.get(hour, 0) + seconds * job.cpus_asked * job.tasks
-
-    def _charge(self, hour: int, holder: Holder, pairs: Pairs, seconds: int) -> None:
-        sums = self._holders.setdefault(hour, {}).setdefault(holder, {})
-        for name, count in pairs:
-            sums[name] = sums.get(name, 0) + count * seconds
 
     def _reservation(self, name: str, hour: int) -> _Reserved | None:
         return next(

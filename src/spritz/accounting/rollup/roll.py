@@ -210,7 +210,7 @@ def _jobs(connection: Connection, cluster_id: int, start: int, end: int) -> Iter
         or_(job.ended_at == 0.0, job.ended_at > start),
         or_(and_(job.eligible_at > 0.0, job.eligible_at < end), and_(job.started_at > 0.0, job.started_at < end)),
     )
-    suspended = _suspensions(connection, lives, end)
+    suspended = suspensions(connection, lives, end)
     columns = select(
         *(job.number, job.account, job.user, job.wckey, job.qos, job.reservation, job.eligible_at, job.started_at),
         *(job.ended_at, job.requested_cpus, job.array_tasks, job.tres_allocated, job.nodes),
@@ -236,7 +236,8 @@ def _jobs(connection: Connection, cluster_id: int, start: int, end: int) -> Iter
             )
 
 
-def _suspensions(connection: Connection, lives: Any, end: int) -> dict[int, tuple[tuple[int, int], ...]]:
+def suspensions(connection: Connection, lives: Any, end: int) -> dict[int, tuple[tuple[int, int], ...]]:
+    """When jobs that fulfil the condition were suspended, up to `end`: (from, to or 0), by their numbers."""
     job, table = schema.jobs.c, schema.suspensions.c
     rows = connection.execute(
         select(table.number, table.started_at, table.ended_at)

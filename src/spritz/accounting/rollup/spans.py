@@ -12,6 +12,8 @@ HOUR, DAY, MONTH = 0, 1, 2
 PERIODS = (MONTH, DAY, HOUR)
 
 _HOUR_SECONDS = 3600
+#: clocks are changed by multiples of this
+_QUARTER_SECONDS = 900
 
 
 def floor(period: int, at: float) -> int:
@@ -21,7 +23,18 @@ def floor(period: int, at: float) -> int:
     if period == HOUR:
         return whole - clock.tm_min * 60 - clock.tm_sec
     day = clock.tm_mday if period == DAY else 1
-    return int(time.mktime((clock.tm_year, clock.tm_mon, day, 0, 0, 0, 0, 0, -1)))
+    return _day(clock.tm_year, clock.tm_mon, day)
+
+
+def _day(year: int, month: int, day: int) -> int:
+    """The first second of a date; months and days beyond the last count on. Midnight may come twice, or not at all."""
+    date = time.localtime(time.mktime((year, month, day, 12, 0, 0, 0, 0, -1)))[:3]
+    start = int(time.mktime((*date, 0, 0, 0, 0, 0, -1)))
+    while time.localtime(start)[:3] != date:
+        start += _QUARTER_SECONDS
+    while time.localtime(start - 1)[:3] == date:
+        start -= _QUARTER_SECONDS
+    return start
 
 
 def following(period: int, start: int) -> int:
@@ -31,7 +44,7 @@ def following(period: int, start: int) -> int:
     clock = time.localtime(start)
     year, month, day = clock.tm_year, clock.tm_mon, clock.tm_mday
     month, day = (month, day + 1) if period == DAY else (month + 1, 1)
-    return int(time.mktime((year, month, day, 0, 0, 0, 0, 0, -1)))
+    return _day(year, month, day)
 
 
 def cover(start: int, end: int) -> list[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spritz.cli.context import Context
 
@@ -32,7 +32,7 @@ class Question:
 
 def build(given: Given, cluster: str, now: float, context: Context) -> Question:
     """The whole question. Raises SpritzError, or Silent where everything is said."""
-    picks = _picks(given.get("jobs", ""))
+    picks = picks_of(given.get("jobs", ""))
     states = _states(given["state"]) if "state" in given else ()
     start, end = window(given, now, context)
     steps: dict[int, set[int]] = {}
@@ -48,7 +48,7 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
         clusters=_clusters(given, cluster),
         picks=picks,
         users=_users(given, context, picked=bool(picks)),
-        groups=_groups(given, context),
+        groups=groups_named(words(given.get("gid", "")), context),
         accounts=tuple(word.lower() for word in words(given.get("accounts", ""))),
         partitions=words(given.get("partition", "")),
         qos=words(given.get("qos", "")),
@@ -115,7 +115,8 @@ def _midnight(now: float) -> float:
     return parse_time("today", now, future=False)
 
 
-def _picks(text: str) -> tuple[JobPick, ...]:
+def picks_of(text: str) -> tuple[JobPick, ...]:
+    """A list of jobs, array tasks and steps. Raises SpritzError."""
     from spritz.notation import jobid
 
     found = []
@@ -151,28 +152,34 @@ def _clusters(given: Given, cluster: str) -> tuple[str, ...]:
 
 
 def _users(given: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
-    from spritz.cli.people import uid_of
-
     if "allusers" in given:
         return ()
     if "uid" in given:
-        numbers = []
-        for word in words(given["uid"]):
-            number = uid_of(word)
-            if number is None:
-                context.error(f"Invalid user id: {word}")
-                raise Silent
-            numbers.append(number)
-        return tuple(numbers)
+        return users_named(words(given["uid"]), context)
     uid = os.getuid()
     return () if picked or uid == 0 else (uid,)
 
 
-def _groups(given: Given, context: Context) -> tuple[int, ...]:
+def users_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
+    """Their numbers. Raises Silent after the line that names one that there is not."""
+    from spritz.cli.people import uid_of
+
+    numbers = []
+    for word in names:
+        number = uid_of(word)
+        if number is None:
+            context.error(f"Invalid user id: {word}")
+            raise Silent
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def groups_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
+    """As `users_named`."""
     import grp
 
     numbers = []
-    for word in words(given.get("gid", "")):
+    for word in names:
         try:
             numbers.append(int(word) if word.isdigit() else grp.getgrnam(word).gr_gid)
         except KeyError as error:

@@ -1,0 +1,247 @@
+"""Questions about usage, as SQL.
+
+A span of time is put together from as few months, days and hours as cover it (`spans.cover`), so a year costs no more
+than a week. Source: sreport(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine, and_, case, func, or_, select
+
+from spritz.accounting import schema
+from spritz.accounting.engine import told
+from spritz.accounting.rollup import spans
+from spritz.accounting.rollup.hours import overlap, pairs_of
+from spritz.accounting.rollup.roll import suspensions
+from spritz.accounting.select import Choice, matching
+from spritz.accounting.store import job_of
+from spritz.model.accounting import ReservationRecord, SelectJobs
+from spritz.model.usage import (
+    AskJobSizes,
+    AskReservations,
+    AskUsage,
+    ClusterUsage,
+    HolderUsage,
+    JobSize,
+    ReservationUsage,
+    UsageReport,
+)
+from spritz.notation import hostlist
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+#: Rows of one piece of an answer.
+PIECE = 2_000
+_FETCH = 2_000
+
+
+def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> Iterator[UsageReport]:
+    """Usage, cluster by cluster. `only_user`: of nobody else. Raises DatabaseError."""
+    with told(engine.url), engine.connect() as connection:
+        for cluster_id, name, rolled in _clusters(connection, query.clusters):
+            runs = spans.cover(query.starts_at, min(query.ends_at, rolled))
+            yield UsageReport(clusters=list(_whole(connection, cluster_id, name, runs)))
+            if query.holders:
+                found = list(_holders(connection, cluster_id, name, runs, only_user))
+                for start in range(0, len(found), PIECE):
+                    yield UsageReport(holders=found[start : start + PIECE])
+
+
+def _clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int, str, int]]:
+    table = schema.clusters.c
+    statement = select(table.id, table.name, table.rolled_until).order_by(table.name)
+    if names:
+        statement = statement.where(table.name.in_(names))
+    return [(row[0], row[1], row[2]) for row in connection.execute(statement)]
+
+
+def _within(table: Any, cluster_id: int, run: tuple[int, int, int]) -> Any:
+    period, first, after = run
+    column = table.c
+    return and_(
+        column.cluster_id == cluster_id,
+        column.period == period,
+        column.started_at >= first,
+        column.started_at < after,
+    )
+
+
+_PARTS = ("allocated", "down", "planned_down", "idle", "planned", "over")
+
+
+def _whole(
+    connection: Connection, cluster_id: int, name: str, runs: list[tuple[int, int, int]]
+) -> Iterator[ClusterUsage]:
+    table = schema.cluster_usage
+    sums: dict[str, list[int]] = {}
+    for run in runs:
+        rows = connection.execute(
+            select(table.c.tres, func.max(table.c.count), *(func.sum(table.c[part]) for part in _PARTS))
+            .where(_within(table, cluster_id, run))
+            .group_by(table.c.tres)
+        )
+        for tres, count, *parts in rows:
+            known = sums.setdefault(tres, [0] * (len(_PARTS) + 1))
+            known[0] = max(known[0], count)
+            for place, part in enumerate(parts, 1):
+                known[place] += int(part)
+    for tres, (count, *parts) in sums.items():
+        yield ClusterUsage(cluster=name, tres=tres, count=count, **dict(zip(_PARTS, parts, strict=True)))
+
+
+def _holders(
+    connection: Connection, cluster_id: int, name: str, runs: list[tuple[int, int, int]], only_user: str | None
+) -> Iterator[HolderUsage]:
+    table, who = schema.usage, schema.usage_holders
+    sums: dict[tuple[int, str], int] = {}
+    for run in runs:
+        rows = connection.execute(
+            select(table.c.holder_id, table.c.tres, func.sum(table.c.seconds))
+            .where(_within(table, cluster_id, run))
+            .group_by(table.c.holder_id, table.c.tres)
+        )
+        for holder, tres, seconds in rows:
+            sums[holder, tres] = sums.get((holder, tres), 0) + int(seconds)
+    names = {row.id: row for row in connection.execute(select(who).where(who.c.cluster_id == cluster_id))}
+    for (holder, tres), seconds in sums.items():
+        one = names[holder]
+        if only_user is None or one.user == only_user:
+            yield HolderUsage(
+                cluster=name,
+                account=one.account,
+                user=one.user,
+                wckey=one.wckey,
+                qos=one.qos,
+                tres=tres,
+                seconds=seconds,
+            )
+
+
+# -- jobs by size
+
+
+def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
+    """Jobs that ran in the span, grouped by what they were given. Raises DatabaseError."""
+    last = min(now, float(query.ends_at))
+    # Lists of nodes and array tasks are no conditions of SQL's: then job by job.
+    alone = bool(query.nodes) or any(pick.tasks or pick.het_offset is not None for pick in query.picks)
+    found: list[JobSize] = []
+    with told(engine.url), engine.connect() as connection:
+        for cluster_id, name, _ in _clusters(connection, query.clusters):
+            wanted = and_(_ran(cluster_id, query), *matching(_selected(query), cluster_id))
+            if not alone:
+                found += _together(connection, name, and_(wanted, ~_PAUSED), float(query.starts_at), last)
+                wanted = and_(wanted, _PAUSED)
+            found += _one_by_one(connection, name, wanted, query, last)
+    return found
+
+
+def _selected(query: AskJobSizes) -> SelectJobs:
+    return SelectJobs(
+        picks=query.picks,
+        users=query.users,
+        groups=query.groups,
+        partitions=query.partitions,
+        wckeys=query.wckeys,
+        nodes=query.nodes,
+    )
+
+
+#: It was suspended, or is.
+_PAUSED = or_(schema.jobs.c.suspended_seconds > 0.0, schema.jobs.c.suspended_at > 0.0)
+
+
+def _ran(cluster_id: int, query: AskJobSizes) -> Any:
+    job = schema.jobs.c
+    return and_(
+        job.cluster_id == cluster_id,
+        job.started_at > 0.0,
+        job.started_at < query.ends_at,
+        or_(job.ended_at == 0.0, job.ended_at > query.starts_at),
+        job.node_count > 0,
+    )
+
+
+def _together(connection: Connection, name: str, wanted: Any, first: float, last: float) -> list[JobSize]:
+    job = schema.jobs.c
+    ended = case((or_(job.ended_at == 0.0, job.ended_at > last), last), else_=job.ended_at)
+    started = case((job.started_at < first, first), else_=job.started_at)
+    groups = (job.account, job.wckey, job.cpus, job.tres_allocated)
+    rows = connection.execute(select(*groups, func.count(), func.sum(ended - started)).where(wanted).group_by(*groups))
+    return [
+        JobSize(
+            cluster=name, account=row[0], wckey=row[1], cpus=row[2], tres=row[3], jobs=row[4], seconds=float(row[5])
+        )
+        for row in rows
+    ]
+
+
+def _one_by_one(connection: Connection, name: str, wanted: Any, query: AskJobSizes, last: float) -> list[JobSize]:
+    choice = Choice(_selected(query))
+    sums: dict[tuple[str, str, int, str], tuple[int, float]] = {}
+    pauses = suspensions(connection, wanted, query.ends_at)
+    for row in connection.execution_options(yield_per=_FETCH).execute(select(schema.jobs).where(wanted)):
+        job = job_of(row, name)
+        if choice.fits(job):
+            start, end = max(job.started_at, float(query.starts_at)), min(job.ended_at or last, last)
+            seconds = end - start
+            for low, high in pauses.get(job.number, ()):
+                seconds -= overlap(int(start), int(end), low, high or int(end))
+            key = (job.account, job.wckey, job.cpus, job.tres_allocated)
+            count, known = sums.get(key, (0, 0.0))
+            sums[key] = (count + 1, known + max(0.0, seconds))
+    return [
+        JobSize(cluster=name, account=key[0], wckey=key[1], cpus=key[2], tres=key[3], jobs=count, seconds=seconds)
+        for key, (count, seconds) in sums.items()
+    ]
+
+
+# -- reservations
+
+
+def reservations(engine: Engine, query: AskReservations, now: float) -> list[ReservationUsage]:
+    """Reservations that held in the span, in the order of their beginnings. Raises DatabaseError."""
+    table = schema.reservations
+    found: list[ReservationUsage] = []
+    wanted = frozenset(query.nodes)
+    with told(engine.url), engine.connect() as connection:
+        for cluster_id, name, _ in _clusters(connection, query.clusters):
+            chosen = select(table).where(
+                table.c.cluster_id == cluster_id,
+                table.c.started_at < query.ends_at,
+                table.c.ended_at > query.starts_at,
+                table.c.ended_at > table.c.started_at,
+            )
+            if query.names:
+                chosen = chosen.where(table.c.name.in_(query.names))
+            for row in connection.execute(chosen.order_by(table.c.started_at, table.c.number)).all():
+                values = row._mapping
+                record = ReservationRecord(**{field: values[field] for field in ReservationRecord.__struct_fields__})
+                if not wanted or wanted.intersection(hostlist.expand(record.nodes) if record.nodes else ()):
+                    used = _used_of(connection, cluster_id, record, now)
+                    found.append(ReservationUsage(cluster=name, record=record, used=used))
+    return found
+
+
+def _used_of(connection: Connection, cluster_id: int, record: ReservationRecord, now: float) -> list[tuple[str, int]]:
+    job = schema.jobs.c
+    rows: Iterable[Any] = connection.execute(
+        select(job.started_at, job.ended_at, job.suspended_seconds, job.tres_allocated).where(
+            job.cluster_id == cluster_id,
+            job.reservation == record.name,
+            job.started_at > 0.0,
+            job.started_at < record.ended_at,
+            or_(job.ended_at == 0.0, job.ended_at > record.started_at),
+        )
+    )
+    sums: dict[str, int] = {}
+    for started, ended, suspended, text in rows:
+        end = int(ended or now)
+        seconds = overlap(int(started), end, int(record.started_at), int(record.ended_at)) - int(suspended)
+        for name, count in pairs_of(text) if seconds > 0 else ():
+            sums[name] = sums.get(name, 0) + count * seconds
+    return list(sums.items())

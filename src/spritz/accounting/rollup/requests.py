@@ -1,0 +1,113 @@
+"""Requests about usage, and rolling it up: at the start of every hour, and before a question is answered."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from spritz.accounting.purge import next_hour
+from spritz.accounting.rollup.report import job_sizes, reservations, usage_of
+from spritz.accounting.rollup.roll import roll
+from spritz.model.errors import SpritzError
+from spritz.model.usage import AskJobSizes, AskReservations, AskUsage, JobSizes, ReservationReport, UsageReport
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.accounting.api import Api
+    from spritz.client.handling import Call, Handler
+
+#: How often is looked whether news of the past is to be rolled up again.
+LOOK_SECONDS = 60.0
+#: An answer waits for so many pieces of the roll-up: twenty years.
+PIECES_MAX = 1_100
+
+
+class UsageRequests:
+    """`store` runs work on the one thread that writes; `read` on one of those that read."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Callable[..., Coroutine[Any, Any, Any]],
+        read: Callable[..., Coroutine[Any, Any, Any]],
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._read = read
+
+    def handlers(self) -> dict[type[Struct], Handler]:
+        """For the table of requests."""
+        return {AskUsage: self.usage, AskJobSizes: self.job_sizes, AskReservations: self.reservations}
+
+    # -- rolling up
+
+    async def roll_always(self) -> None:
+        """For ever: what is due, now, and soon after it becomes so."""
+        while True:
+            try:
+                await self.roll_due()
+            except SpritzError as error:
+                self._api.log.error("usage.not_rolled", error=error.message)
+            now = self._api.now()
+            await self._api.sleep(min(LOOK_SECONDS, max(1.0, next_hour(now) - now)))
+
+    async def roll_due(self) -> None:
+        """All that is due, a piece at a time between batches of events."""
+        hours: dict[str, int] = {}
+        now, began = self._api.now(), self._api.monotonic()
+        for _ in range(PIECES_MAX):
+            done: tuple[str, int] | None = await self._store(roll, self._api.engine, self._api.now())
+            if done is None:
+                break
+            hours[done[0]] = hours.get(done[0], 0) + done[1]
+        for cluster, count in hours.items():
+            self._api.log.info("usage.rolled", cluster=cluster, hours=count)
+        if hours:
+            self._api.count_round("roll-up", now, self._api.monotonic() - began)
+
+    # -- questions
+
+    def _only(self, call: Call) -> str | None:
+        """The user whose usage alone may be seen; None: everybody's."""
+        if "usage" not in self._api.private or self._api.is_admin(call):
+            return None
+        try:
+            return pwd.getpwuid(self._api.uid(call)).pw_name
+        except KeyError:
+            return str(self._api.uid(call))
+
+    async def usage(self, request: AskUsage, call: Call) -> AsyncIterator[UsageReport]:
+        """Usage of clusters and of whoever used them. With PrivateData=usage, of others only administrators'."""
+        only = self._only(call)
+        await self._prepare(request.clusters)
+        async for piece in self._api.stream(usage_of(self._api.engine, request, only)):
+            yield piece
+
+    async def job_sizes(self, request: AskJobSizes, call: Call) -> JobSizes:
+        """Jobs by size. With PrivateData=jobs, of others only administrators'."""
+        uid = self._api.uid(call)
+        if "jobs" in self._api.private and not self._api.is_admin(call):
+            if request.users and uid not in request.users:
+                return JobSizes(sizes=[])
+            request = structs.replace(request, users=(uid,))
+        await self._api.links.catch_up(request.clusters)
+        async with self._api.reading:
+            return JobSizes(sizes=await self._read(job_sizes, self._api.engine, request, self._api.now()))
+
+    async def reservations(self, request: AskReservations, call: Call) -> ReservationReport:
+        """Reservations. With PrivateData=reservations, only administrators'."""
+        self._api.uid(call)
+        if "reservations" in self._api.private and not self._api.is_admin(call):
+            return ReservationReport(reservations=[])
+        await self._api.links.catch_up(request.clusters)
+        async with self._api.reading:
+            found = await self._read(reservations, self._api.engine, request, self._api.now())
+        return ReservationReport(reservations=found)
+
+    async def _prepare(self, clusters: tuple[str, ...]) -> None:
+        await self._api.links.catch_up(clusters)
+        await self.roll_due()

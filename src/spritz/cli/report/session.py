@@ -1,0 +1,239 @@
+"""What a run of sreport remembers between reports, and its keywords. Source: sreport(1) COMMANDS."""
+
+from __future__ import annotations
+
+from spritz.cli.options import Fatal
+from spritz.cli.report import words
+from spritz.cli.report.span import Span, span_of
+from spritz.cli.report.table import RULE, Field, Style, Unit, choose, print_table
+from spritz.cli.silent import Silent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.report.words import Asked
+    from spritz.client.sync import Connection
+
+CLUSTER_REPORTS = {
+    "AccountUtilizationByUser": 1,
+    "UserUtilizationByAccount": 18,
+    "UserUtilizationByWckey": 18,
+    "Utilization": 2,
+    "WCKeyUtilizationByUser": 1,
+}
+JOB_REPORTS = {"SizesByAccount": 1, "SizesByAccountAndWckey": 15, "SizesByWckey": 8}
+#: keyword -> (letters that are enough, its reports with the same, what is said when there is no such report)
+KINDS: dict[str, tuple[int, dict[str, int], str]] = {
+    "cluster": (
+        2,
+        CLUSTER_REPORTS,
+        'Valid cluster reports are, "AccountUtilizationByUser", "UserUtilizationByAccount", '
+        '"UserUtilizationByWckey", "Utilization", and "WCKeyUtilizationByUser"',
+    ),
+    "job": (
+        1,
+        JOB_REPORTS,
+        'Valid job reports are, "SizesByAccount, SizesByAccountAndWcKey, and  SizesByWckey"',
+    ),
+    "reservation": (2, {"Utilization": 1}, 'Valid reservation reports are, "Utilization"'),
+    "user": (1, {"TopUsage": 1}, 'Valid user reports are, "TopUsage"'),
+}
+#: keywords without a report, and the letters that are enough
+PLAIN = {
+    "exit": 1,
+    "help": 2,
+    "nonparsable": 4,
+    "parsable": 2,
+    "parsable2": 9,
+    "quiet": 4,
+    "quit": 4,
+    "time": 1,
+    "verbose": 4,
+    "version": 4,
+}
+_TOP = 10
+_TOP_MAX = 1_000_000
+
+
+class Session:
+    """`status` is what the command will exit with."""
+
+    def __init__(self, context: Context, given: Mapping[str, str]) -> None:
+        self.context = context
+        self.unit = Unit("minutes")
+        self.tres = given.get("tres")
+        self.header = "noheader" not in given
+        self.parsable = 2 if "parsable2" in given else int("parsable" in given)
+        self.verbose = "verbose" in given and "quiet" not in given
+        self.all_clusters = "all_clusters" in given
+        self.clusters = tuple(word.lower() for word in given.get("cluster", "").split(",") if word)
+        self.status = 0
+        self.over = False
+        if "time" in given:
+            self._set_unit(given["time"])
+
+    def _set_unit(self, text: str) -> None:
+        unit = Unit.named(text)
+        if unit is None:
+            self.context.err(f"unknown time format {text}\n")
+            raise Silent
+        self.unit = unit
+
+    # -- keywords
+
+    def line(self, line: Sequence[str]) -> None:
+        """One command. Raises SpritzError."""
+        name, rest = line[0].lower(), list(line[1:])
+        for kind, (least, reports, said) in KINDS.items():
+            if kind.startswith(name) and len(name) >= least:
+                if not rest:
+                    self.context.err(f"too few arguments for keyword:{line[0]}\n")
+                    raise Silent
+                self._report(kind, reports, said, rest)
+                return
+        keyword = next((one for one, least in PLAIN.items() if one.startswith(name) and len(name) >= least), None)
+        if keyword is None:
+            self.context.err(f"invalid keyword: {line[0]}\n")
+            raise Silent
+        self._plain(keyword, line[0], rest)
+
+    def _plain(self, keyword: str, word: str, rest: list[str]) -> None:
+        if len(rest) != (keyword == "time"):
+            few = "few" if keyword == "time" and not rest else "many"
+            self.context.err(f"too {few} arguments for keyword:{word}\n")
+            raise Silent
+        if keyword in ("exit", "quit"):
+            self.over = True
+        elif keyword == "time":
+            self._set_unit(rest[0])
+        elif keyword in ("nonparsable", "parsable", "parsable2"):
+            self.parsable = {"nonparsable": 0, "parsable": 1, "parsable2": 2}[keyword]
+        elif keyword in ("quiet", "verbose"):
+            self.verbose = keyword == "verbose"
+        elif keyword == "version":
+            from spritz.cli.options import version_text
+
+            self.context.out(version_text())
+        else:
+            from spritz.cli.sreport import help_page
+
+            self.context.out(help_page())
+
+    # -- reports
+
+    def _report(self, kind: str, reports: dict[str, int], said: str, rest: list[str]) -> None:
+        low = rest[0].lower()
+        report = next(
+            (one for one, least in reports.items() if one.lower().startswith(low) and len(low) >= least), None
+        )
+        if kind == "job" and low == "sizes":
+            report = "SizesByAccount"
+        if report is None:
+            self.context.err(f"Not valid report {rest[0]}\n{said}\n")
+            raise Silent
+        table = {"job": "Sizes", "reservation": "Reservation"}.get(kind, report)
+        asked = words.read(rest[1:], table, self.context)
+        from spritz.runtime.clock import SystemClock
+
+        now = SystemClock().now()
+        span = span_of(asked.start, asked.end, now, self.context)
+        if kind == "job":
+            self._sizes(report, asked, span)
+        elif kind == "reservation":
+            self._kept(asked, span)
+        else:
+            self._usage(report, asked, span)
+
+    def _connected(self, asked: Asked, span: Span) -> tuple[Connection, tuple[str, ...]]:
+        from spritz.cli.acct.connect import connected
+
+        connection, ours = connected(self.context)
+        clusters = tuple(name.lower() for name in asked.clusters) or self.clusters or (ours,)
+        if self.all_clusters or asked.all:
+            clusters = ()
+        if self.verbose:
+            self.context.info(f"{span.text}, clusters: {','.join(clusters) or 'all'}")
+        return connection, clusters
+
+    def _print(self, title: str, about: str, columns: list[Field], rows: Sequence[Mapping[str, object]]) -> None:
+        style = Style(self.unit, header=self.header, parsable=self.parsable)
+        if self.header:
+            self.context.out(f"{RULE}{title}\n{about}\n{RULE}")
+        print_table(columns, rows, style, self.context)
+
+    def _usage(self, report: str, asked: Asked, span: Span) -> None:
+        from spritz.cli.manager.commit import get_book
+        from spritz.cli.people import proper_name
+        from spritz.cli.report import usage
+
+        title, plain, with_tres = usage.FORMATS[report]
+        known = usage.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else usage.ACCOUNT_FIELDS
+        if report == "Utilization":
+            known = usage.UTILIZATION_FIELDS
+        elif asked.tree and report == "AccountUtilizationByUser":
+            known = usage.TREE_FIELDS
+        default = plain if self.tres is None else with_tres
+        columns = choose(asked.format or default, known, self.context)
+        top = self._top(asked.top)
+        if report != "Utilization" and self.unit.percent and "node" in (self.tres or "").lower().split(","):
+            raise Fatal(
+                "TRES node usage is no longer reported in percent format reports.  Please use TRES CPU instead."
+            )
+        connection, clusters = self._connected(asked, span)
+        with connection:
+            answer = usage.Answer(connection, clusters, span, holders=report != "Utilization")
+            names = answer.tres(self.tres)
+            if report == "Utilization":
+                everything = (self.tres or "").strip().lower() == "all"
+                rows = usage.utilization(answer, names, all_tres=everything)
+            else:
+                book = get_book(connection)
+                rows = usage.Reporter(answer, book, names, asked, proper_name).rows(report, top)
+        about = f"Usage reported in {self.unit.usage('CPU' if self.tres is None else 'TRES')}"
+        seconds = "" if report == "Utilization" else f" ({span.seconds} secs)"
+        self._print(f"{title.format(top=top)} {span.text}{seconds}", about, columns, rows)
+
+    def _top(self, text: str) -> int:
+        if not text:
+            return _TOP
+        if not (text.isascii() and text.isdigit() and int(text[:9]) <= _TOP_MAX):
+            self.context.error(f"Invalid value for TopCount ({text})")
+            raise Silent
+        return int(text)
+
+    def _sizes(self, report: str, asked: Asked, span: Span) -> None:
+        from spritz.cli.manager.commit import get_book
+        from spritz.cli.report import sizes
+
+        columns = choose(asked.format or sizes.DEFAULTS[report], sizes.FIELDS[report], self.context)
+        bounds = sizes.bounds_of(asked.grouping, self.context)
+        tres = sizes.tres_of(self.tres, self.context)
+        connection, clusters = self._connected(asked, span)
+        with connection:
+            query = sizes.question(asked, clusters, span, self.context)
+            found, book = sizes.ask(connection, query), get_book(connection)
+        table = sizes.Sizes(found, book, report, asked, tres)
+        more, rows = table.table(bounds, labelled="CPUs" if self.tres is None else "TRES")
+        about = "Units are in number of jobs ran" if asked.count else f"Time reported in {self.unit.title}"
+        if self.tres is not None:
+            about = f"TRES type is {tres}\n{about}"
+        self._print(f"{sizes.TITLES[report]} {span.text} ({span.seconds} secs)", about, columns + more, rows)
+
+    def _kept(self, asked: Asked, span: Span) -> None:
+        from spritz.cli.report import kept
+        from spritz.model.usage import AskReservations, ReservationReport
+        from spritz.notation.hostlist import expand
+
+        columns = choose(asked.format or kept.DEFAULT, kept.FIELDS, self.context)
+        nodes = tuple(expand(",".join(asked.nodes))) if asked.nodes else ()
+        connection, clusters = self._connected(asked, span)
+        with connection:
+            query = AskReservations(
+                clusters=clusters, starts_at=span.start, ends_at=span.end, names=tuple(asked.names), nodes=nodes
+            )
+            found = connection.call(query, ReservationReport, timeout=600.0)
+        rows = kept.rows_of(found, self.tres)
+        about = f"Usage reported in {self.unit.usage('TRES')}"
+        self._print(f"Reservation Utilization {span.text}", about, columns, rows)

@@ -1,0 +1,189 @@
+"""Reports of jobs by size. Source: sreport(1) job reports; columns as 22.05 has them."""
+
+from __future__ import annotations
+
+from spritz.cli.options import Fatal
+from spritz.cli.report.table import Amount, Field
+from spritz.cli.report.usage import TRES, parents
+from spritz.cli.silent import Silent
+from spritz.model.usage import AskJobSizes, JobSizes
+from spritz.notation import tres as notation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.cli.context import Context
+    from spritz.cli.report.span import Span
+    from spritz.cli.report.words import Asked
+    from spritz.client.sync import Connection
+    from spritz.model.limits.records import Book
+    from spritz.model.usage import JobSize
+
+    Row = dict[str, object]
+
+GROUPS = (50, 250, 500, 1000)
+_GROUPS_MAX = 1_000
+
+TITLES = {
+    "SizesByAccount": "Job Sizes",
+    "SizesByAccountAndWckey": "Job Sizes",
+    "SizesByWckey": "Job Sizes by Wckey",
+}
+FIELDS = {
+    "SizesByAccount": {"account": Field("name", "Account", 9), "cluster": Field("cluster", "Cluster", 9)},
+    "SizesByAccountAndWckey": {"account": Field("name", "Account", -20), "cluster": Field("cluster", "Cluster", 9)},
+    "SizesByWckey": {"wckey": Field("name", "Wckey", 9), "cluster": Field("cluster", "Cluster", 9)},
+}
+DEFAULTS = {
+    "SizesByAccount": "cluster,account",
+    "SizesByAccountAndWckey": "cluster,account",
+    "SizesByWckey": "cluster,wckey",
+}
+
+
+def bounds_of(text: str, context: Context) -> list[int] | None:
+    """`grouping=`: where groups begin; None: one for each size. Raises Silent for what rises not."""
+    if not text:
+        return list(GROUPS)
+    if text.strip().lower() == "individual":
+        return None
+    found: list[int] = []
+    for item in text.split(","):
+        number = item.strip()
+        if not (number.isascii() and number.isdigit() and len(number) < 10) or int(number) <= (found or [0])[-1]:
+            context.error(f"Invalid value for grouping ({text}): rising numbers, or individual")
+            raise Silent
+        found.append(int(number))
+    if len(found) > _GROUPS_MAX:
+        context.error(f"Invalid value for grouping: {len(found)} groups; {_GROUPS_MAX} are the most")
+        raise Silent
+    return found
+
+
+def tres_of(text: str | None, context: Context) -> str:
+    """The one TRES of -T. Raises Silent for several, Fatal for none that there is."""
+    if text is None:
+        return "cpu"
+    word = text.strip().lower()
+    if "," in word or word == "all":
+        context.err(
+            " Job report only supports a single --tres type.\n Generate a separate report for each TRES type.\n"
+        )
+        raise Silent
+    if word not in TRES and not word.startswith("gres/"):
+        raise Fatal("No valid TRES given")
+    return word
+
+
+def question(asked: Asked, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
+    """Raises SpritzError or Silent for users, groups and jobs that there are not."""
+    from spritz.cli.acct.ask import groups_named, picks_of, users_named
+
+    return AskJobSizes(
+        clusters=clusters,
+        starts_at=span.start,
+        ends_at=span.end,
+        picks=picks_of(",".join(asked.jobs)),
+        users=users_named(asked.users, context),
+        groups=groups_named(asked.groups, context),
+        partitions=tuple(asked.partitions),
+        wckeys=tuple(asked.wckeys),
+        nodes=_nodes(asked.nodes),
+    )
+
+
+def _nodes(words: list[str]) -> tuple[str, ...]:
+    if not words:
+        return ()
+    from spritz.notation.hostlist import expand
+
+    return tuple(expand(",".join(words)))
+
+
+class Sizes:
+    """The table: its columns and rows."""
+
+    def __init__(self, found: JobSizes, book: Book, report: str, asked: Asked, tres: str) -> None:
+        self._sizes = found.sizes
+        self._book = book
+        self._report = report
+        self._asked = asked
+        self._tres = tres
+
+    def table(self, bounds: list[int] | None, *, labelled: str) -> tuple[list[Field], list[Row]]:
+        """Columns of groups, and rows. `labelled`: what the groups count."""
+        if bounds is None:
+            sizes = sorted({one.cpus for one in self._sizes})
+            labels = [f"{size} {labelled}" for size in sizes]
+            place: Callable[[int], int] = sizes.index
+        else:
+            starts = [0, *bounds]
+            labels = [f"{low}-{high - 1} {labelled}" for low, high in zip(starts, bounds, strict=False)]
+            labels.append(f">= {bounds[-1]} {labelled}")
+            place = lambda cpus: sum(1 for bound in bounds if cpus >= bound)  # noqa: E731
+        columns = [Field(str(number), label, 13, width_both=20) for number, label in enumerate(labels)]
+        rows = []
+        for cluster in sorted({one.cluster for one in self._sizes}):
+            rows += self._rows(cluster, len(labels), place)
+        return [*columns, Field("share", "% of cluster", 12)], rows
+
+    def _rows(self, cluster: str, count: int, place: Callable[[int], int]) -> list[Row]:
+        groups: dict[str, list[float]] = {}
+        names = self._namer(cluster)
+        for one in self._sizes:
+            if one.cluster == cluster:
+                for name in names(one):
+                    cells = groups.setdefault(name, [0.0] * count)
+                    cells[place(one.cpus)] += one.jobs if self._asked.count else self._amount(one)
+        whole = sum(sum(cells) for cells in groups.values())
+        rows: list[Row] = []
+        for name in sorted(groups):
+            row: Row = {"cluster": cluster, "name": name}
+            for number, value in enumerate(groups[name]):
+                row[str(number)] = f"{value:.0f}" if self._asked.count else Amount(value, sum(groups[name]))
+            row["share"] = f"{100.0 * sum(groups[name]) / whole if whole else 0.0:.2f}%"
+            rows.append(row)
+        return rows
+
+    def _amount(self, one: JobSize) -> float:
+        if self._tres == "cpu":
+            return one.cpus * one.seconds
+        return dict(notation.parse(one.tres)).get(self._tres, 0) * one.seconds
+
+    def _namer(self, cluster: str) -> Callable[[JobSize], list[str]]:
+        """Under which names a job is counted."""
+        asked = self._asked
+        wckeys = self._report != "SizesByAccount"
+        if self._report == "SizesByWckey":
+            return lambda one: [one.wckey] if one.wckey else []
+        if asked.flat:
+            only = {name.lower() for name in asked.accounts}
+
+            def flat(one: JobSize) -> list[str]:
+                if only and one.account not in only:
+                    return []
+                return [f"{one.account}:{one.wckey}" if wckeys else one.account]
+
+            return flat
+        above = parents(self._book, cluster, {one.account for one in self._sizes if one.cluster == cluster})
+        roots = {name.lower() for name in asked.accounts} or {"root"}
+        shown = {name for name, parent in above.items() if parent in roots} if asked.as_parent else roots
+
+        def tree(one: JobSize) -> list[str]:
+            if wckeys and not one.wckey:
+                return []
+            found, at, seen = [], one.account, set[str]()
+            while at and at not in seen:
+                if at in shown:
+                    found.append(f"{at}:{one.wckey}" if wckeys else at)
+                seen.add(at)
+                at = above.get(at, "")
+            return found or ([f"root:{one.wckey}" if wckeys else "root"] if not one.account and "root" in shown else [])
+
+        return tree
+
+
+def ask(connection: Connection, query: AskJobSizes) -> JobSizes:
+    """slurmdbd's answer."""
+    return connection.call(query, JobSizes, timeout=600.0)

@@ -1,0 +1,70 @@
+"""The time that a report is about: whole hours, in the past.
+
+Source: sreport(1) Start=, End=: yesterday, unless one says otherwise; what 22.05 makes of odd times. Differs: times
+that do not exist are refused.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.silent import Silent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+
+_HOUR = 3600
+
+
+class Span:
+    """From `start` to `end`, seconds since the epoch, both the beginnings of hours."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+
+    @property
+    def text(self) -> str:
+        """Its first and its last second."""
+        from spritz.notation.times import format_time
+
+        return f"{format_time(self.start)} - {format_time(self.end - 1)}"
+
+    @property
+    def seconds(self) -> int:
+        """How long it is."""
+        return self.end - self.start
+
+
+def span_of(start_text: str, end_text: str, now: float, context: Context) -> Span:
+    """Raises Silent after the line that names what is no time."""
+    start = _nearest_hour(_time(start_text or "yesterday", now, context))
+    end = _nearest_hour(_time(end_text or "today", now, context))
+    # What the running hour will come to is not known yet; and an hour is the least that there is.
+    end = min(end, _hour(int(now)))
+    return Span(start, max(end, start + _HOUR))
+
+
+def _time(text: str, now: float, context: Context) -> int:
+    from spritz.notation.times import TimeError, parse_time
+
+    if text == "yesterday":
+        # Noon of the day before is in it, whatever the clock was changed by.
+        return int(parse_time("today", parse_time("today", now, future=False) - 12 * _HOUR, future=False))
+    try:
+        return int(parse_time(text, now, future=False))
+    except TimeError as error:
+        context.err(f"{error}\n")
+        raise Silent from error
+
+
+def _hour(at: int) -> int:
+    import time
+
+    clock = time.localtime(at)
+    return at - clock.tm_min * 60 - clock.tm_sec
+
+
+def _nearest_hour(at: int) -> int:
+    return _hour(at + _HOUR // 2)

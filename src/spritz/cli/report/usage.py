@@ -1,0 +1,322 @@
+"""Reports of rolled-up usage: of clusters, and of accounts, users and wckeys.
+
+Source: sreport(1) cluster and user reports; headings and orders as 22.05 has them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.options import Fatal
+from spritz.cli.report.table import Amount, Field
+from spritz.model.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spritz.cli.report.span import Span
+    from spritz.cli.report.words import Asked
+    from spritz.client.sync import Connection
+    from spritz.model.limits.records import Book
+
+    Row = dict[str, object]
+
+#: What every cluster has, in Slurm's order.
+TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
+
+_COMMON = {
+    "cluster": Field("cluster", "Cluster", 9),
+    "login": Field("login", "Login", 9),
+    "proper": Field("proper", "Proper Name", 15),
+    "trescount": Field("count", "TRES Count", 10),
+    "tresname": Field("tres", "TRES Name", 14),
+    "used": Field("used", "Used"),
+}
+_ENERGY = {"energy": Field("energy", "Energy")}
+ACCOUNT_FIELDS = {"accounts": Field("account", "Account", 15), **_COMMON, **_ENERGY}
+TREE_FIELDS = ACCOUNT_FIELDS | {"accounts": Field("account", "Account", -20)}
+WCKEY_FIELDS = {**_COMMON, "wckey": Field("wckey", "WCKey", 15)}
+UTILIZATION_FIELDS = {
+    "allocated": Field("allocated", "Allocated"),
+    "cluster": Field("cluster", "Cluster", 9),
+    "down": Field("down", "Down"),
+    "idle": Field("idle", "Idle"),
+    "overcommitted": Field("over", "Over Comm"),
+    "planned": Field("planned", "Planned"),
+    "planneddown": Field("planned_down", "PLND Down"),
+    "pdown": Field("planned_down", "PLND Down"),
+    "reported": Field("reported", "Reported"),
+    "reserved": Field("planned", "Planned"),
+    "trescount": Field("count", "TRES Count", 10),
+    "tresname": Field("tres", "TRES Name", 14),
+}
+
+#: (title, what is shown, what is shown with -T)
+FORMATS = {
+    "AccountUtilizationByUser": (
+        "Cluster/Account/User Utilization",
+        "cluster,accounts,login,proper,used,energy",
+        "cluster,accounts,login,proper,tresname,used",
+    ),
+    "UserUtilizationByAccount": (
+        "Cluster/User/Account Utilization",
+        "cluster,login,proper,accounts,used,energy",
+        "cluster,login,proper,accounts,tresname,used",
+    ),
+    "UserUtilizationByWckey": (
+        "Cluster/User/WCKey Utilization",
+        "cluster,login,proper,wckey,used",
+        "cluster,login,proper,wckey,tresname,used",
+    ),
+    "WCKeyUtilizationByUser": (
+        "Cluster/WCKey/User Utilization",
+        "cluster,wckey,login,proper,used",
+        "cluster,wckey,login,proper,tresname,used",
+    ),
+    "Utilization": (
+        "Cluster Utilization",
+        "cluster,allocated,down,planneddown,idle,planned,reported",
+        "cluster,tresname,allocated,down,planneddown,idle,planned,reported",
+    ),
+    "TopUsage": (
+        "Top {top} Users",
+        "cluster,login,proper,accounts,used,energy",
+        "cluster,login,proper,accounts,tresname,used",
+    ),
+}
+
+
+class Answer:
+    """What slurmdbd said."""
+
+    def __init__(self, connection: Connection, clusters: tuple[str, ...], span: Span, *, holders: bool) -> None:
+        #: cluster -> TRES -> what it was doing
+        self.clusters: dict[str, dict[str, ClusterUsage]] = {}
+        self.holders: list[HolderUsage] = []
+        query = AskUsage(clusters=clusters, starts_at=span.start, ends_at=span.end, holders=holders)
+        for piece in connection.stream(query, UsageReport, timeout=None):
+            for one in piece.clusters:
+                self.clusters.setdefault(one.cluster, {})[one.tres] = one
+            self.holders += piece.holders
+
+    def tres(self, asked: str | None) -> list[str]:
+        """The TRES that are reported. Raises Fatal if none of those asked for is known."""
+        if asked is None:
+            return ["cpu"]
+        known = dict.fromkeys(TRES) | {name: None for one in self.clusters.values() for name in one}
+        known |= {one.tres: None for one in self.holders}
+        if asked.strip().lower() == "all":
+            return list(known)
+        wanted = [word.strip().lower() for word in asked.split(",")]
+        found = [name for word in dict.fromkeys(wanted) for name in known if name.lower() == word]
+        if not found:
+            raise Fatal("No valid TRES given")
+        return found
+
+    def whole(self, cluster: str, tres: str) -> int:
+        """All that the cluster had."""
+        found = self.clusters.get(cluster, {}).get(tres)
+        return found.reported if found is not None else 0
+
+
+def utilization(answer: Answer, names: list[str], *, all_tres: bool) -> list[Row]:
+    """One line for each TRES of each cluster. Raises Fatal for nodes, which jobs share."""
+    if "node" in names and not all_tres:
+        raise Fatal(
+            "TRES node usage is no longer reported in the Cluster Utilization report.  Please use TRES CPU instead."
+        )
+    rows: list[Row] = []
+    for cluster, by_tres in answer.clusters.items():
+        for name in names if by_tres else ():
+            one = by_tres.get(name) or _nothing(cluster, name)
+            if name == "node":
+                continue
+            row: Row = {"cluster": cluster, "tres": name, "count": one.count}
+            for key in ("allocated", "down", "planned_down", "idle", "planned", "over", "reported"):
+                row[key] = Amount(getattr(one, key), one.reported, timed=name != "energy")
+            rows.append(row)
+    return rows
+
+
+def _nothing(cluster: str, tres: str) -> ClusterUsage:
+    return ClusterUsage(
+        cluster=cluster, tres=tres, count=0, allocated=0, down=0, planned_down=0, idle=0, planned=0, over=0
+    )
+
+
+Sums = dict[str, int]
+
+
+def _summed(
+    holders: Iterable[HolderUsage], key: Callable[[HolderUsage], tuple[str, ...]]
+) -> dict[tuple[str, ...], Sums]:
+    found: dict[tuple[str, ...], Sums] = {}
+    for one in holders:
+        sums = found.setdefault(key(one), {})
+        sums[one.tres] = sums.get(one.tres, 0) + one.seconds
+    return found
+
+
+class Reporter:
+    """Makes rows of what users did. `names`: the TRES; `proper`: a user's full name."""
+
+    def __init__(
+        self, answer: Answer, book: Book, names: list[str], asked: Asked, proper: Callable[[str], str]
+    ) -> None:
+        self._answer = answer
+        self._book = book
+        self._names = names
+        self._asked = asked
+        self._proper = proper
+
+    def rows(self, report: str, top: int) -> list[Row]:
+        """Of one of the reports."""
+        if report == "AccountUtilizationByUser":
+            return self._by_account()
+        if report == "UserUtilizationByAccount":
+            return [row for cluster in self._answer.clusters for row in self._users(cluster)]
+        if report == "TopUsage":
+            grouped = self._grouped if self._asked.group else self._users
+            return [row for cluster in self._answer.clusters for row in grouped(cluster)[: top * len(self._names)]]
+        return self._by_wckey(by_user=report == "UserUtilizationByWckey")
+
+    def _lines(self, cluster: str, sums: Sums, **what: str) -> list[Row]:
+        row: Row = {"cluster": cluster, "account": "", "login": "", "proper": "", "wckey": "", "count": 0, **what}
+        row["energy"] = Amount(sums.get("energy", 0), self._answer.whole(cluster, "energy"), timed=False)
+        return [
+            row
+            | {
+                "tres": name,
+                "used": Amount(sums.get(name, 0), self._answer.whole(cluster, name), timed=name != "energy"),
+            }
+            for name in self._names
+        ]
+
+    def _person(self, user: str) -> dict[str, str]:
+        return {"login": user, "proper": self._proper(user) if user else ""}
+
+    def _of(self, cluster: str) -> list[HolderUsage]:
+        return [one for one in self._answer.holders if one.cluster == cluster]
+
+    def _by_size(self, found: dict[tuple[str, ...], Sums]) -> list[tuple[tuple[str, ...], Sums]]:
+        return sorted(found.items(), key=lambda item: (-item[1].get(self._names[0], 0), item[0]))
+
+    # -- users
+
+    def _chosen(self, cluster: str) -> dict[tuple[str, ...], Sums]:
+        users, accounts = set(self._asked.users), {name.lower() for name in self._asked.accounts}
+        return _summed(
+            (
+                one
+                for one in self._of(cluster)
+                if one.user and (not users or one.user in users) and (not accounts or one.account in accounts)
+            ),
+            lambda one: (one.user, one.account),
+        )
+
+    def _users(self, cluster: str) -> list[Row]:
+        return [
+            line
+            for (user, account), sums in self._by_size(self._chosen(cluster))
+            for line in self._lines(cluster, sums, account=account, **self._person(user))
+        ]
+
+    def _grouped(self, cluster: str) -> list[Row]:
+        """All accounts of a user in one line."""
+        order = {
+            (one.account, one.user): one.id for one in self._book.associations if one.cluster == cluster and one.user
+        }
+        merged: dict[tuple[str, ...], Sums] = {}
+        accounts: dict[str, list[str]] = {}
+        for (user, account), sums in self._chosen(cluster).items():
+            into = merged.setdefault((user,), {})
+            for name, seconds in sums.items():
+                into[name] = into.get(name, 0) + seconds
+            accounts.setdefault(user, []).append(account)
+        rows: list[Row] = []
+        for (user,), sums in self._by_size(merged):
+            names = sorted(accounts[user], key=lambda account: (order.get((account, user), 1 << 60), account))
+            rows += self._lines(cluster, sums, account=", ".join(names), **self._person(user))
+        return rows
+
+    # -- wckeys
+
+    def _by_wckey(self, *, by_user: bool) -> list[Row]:
+        users, wckeys = set(self._asked.users), set(self._asked.wckeys)
+        rows: list[Row] = []
+        for cluster in self._answer.clusters:
+            found = _summed(
+                (
+                    one
+                    for one in self._of(cluster)
+                    if one.wckey and (not wckeys or one.wckey in wckeys) and (not users or one.user in users)
+                ),
+                lambda one: (one.wckey, one.user),
+            )
+            if by_user:
+                for (wckey, user), sums in self._by_size(found):
+                    rows += self._lines(cluster, sums, wckey=wckey, **self._person(user))
+                continue
+            for wckey in sorted({key[0] for key in found}):
+                mine = {key: sums for key, sums in found.items() if key[0] == wckey}
+                rows += self._lines(cluster, _added(mine.values()), wckey=wckey)
+                for key in sorted(mine):
+                    rows += self._lines(cluster, mine[key], wckey=wckey, **self._person(key[1]))
+        return rows
+
+    # -- the tree of accounts
+
+    def _by_account(self) -> list[Row]:
+        rows: list[Row] = []
+        for cluster in self._answer.clusters:
+            rows += self._tree(cluster)
+        return rows
+
+    def _tree(self, cluster: str) -> list[Row]:
+        used = _summed(self._of(cluster), lambda one: (one.account, one.user))
+        above = parents(self._book, cluster, {key[0] for key in used})
+        below: dict[str, list[str]] = {}
+        for account, parent in sorted(above.items()):
+            if account != "root":
+                below.setdefault(parent, []).append(account)
+        wanted = {name.lower() for name in self._asked.accounts}
+        users = set(self._asked.users)
+        rows: list[Row] = []
+
+        def total(account: str) -> Sums:
+            own = [sums for key, sums in used.items() if key[0] == account]
+            return _added([*own, *(total(one) for one in below.get(account, ()))])
+
+        def walk(account: str, depth: int, *, shown: bool) -> None:
+            shown = shown or account in wanted
+            if shown:
+                sums = total(account)
+                if not sums:
+                    return
+                if not users:
+                    rows.extend(self._lines(cluster, sums, account=self._indented(account, depth)))
+                for key in sorted(key for key in used if key[0] == account and key[1]):
+                    if not users or key[1] in users:
+                        name = self._indented(account, depth + 1)
+                        rows.extend(self._lines(cluster, used[key], account=name, **self._person(key[1])))
+            for one in below.get(account, ()):
+                walk(one, depth + shown, shown=shown)
+
+        walk("root", 0, shown=not wanted)
+        return rows
+
+    def _indented(self, account: str, depth: int) -> str:
+        return " " * depth + account if self._asked.tree else account
+
+
+def parents(book: Book, cluster: str, used: set[str]) -> dict[str, str]:
+    """Account -> the one above it; what is in no tree stands under root."""
+    above = {one.account: one.parent or "root" for one in book.associations if one.cluster == cluster and not one.user}
+    return {"root": ""} | {name: "root" for name in used if name != "root"} | {**above, "root": ""}
+
+
+def _added(several: Iterable[Sums]) -> Sums:
+    found: Sums = {}
+    for sums in several:
+        for name, seconds in sums.items():
+            found[name] = found.get(name, 0) + seconds
+    return found

@@ -1,0 +1,116 @@
+"""A report's words as conditions. Names count in any case, and by their beginning.
+
+Source: sreport(1) OPTIONS FOR ALL REPORT TYPES and what follows it; what 22.05 takes. Differs: where a word is not
+understood there is no report, not one of something else.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.cli.silent import Silent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+
+#: condition -> where it goes, in the order in which abbreviations are looked for
+_ANY = {
+    "all_clusters": "all",
+    "clusters": "clusters",
+    "cluster": "clusters",
+    "end": "end",
+    "format": "format",
+    "start": "start",
+}
+_PEOPLE = {"accounts": "accounts", "acct": "accounts", "users": "users"}
+CONDITIONS: dict[str, dict[str, str]] = {
+    "AccountUtilizationByUser": {**_ANY, **_PEOPLE, "tree": "tree", "withdeleted": "ignored"},
+    "UserUtilizationByAccount": {**_ANY, **_PEOPLE, "tree": "tree", "withdeleted": "ignored"},
+    "UserUtilizationByWckey": {**_ANY, "users": "users", "wckeys": "wckeys", "tree": "tree", "withdeleted": "ignored"},
+    "WCKeyUtilizationByUser": {**_ANY, "users": "users", "wckeys": "wckeys", "tree": "tree", "withdeleted": "ignored"},
+    "Utilization": {**_ANY, "names": "clusters"},
+    "Sizes": {
+        **_ANY,
+        **_PEOPLE,
+        "acctasparent": "as_parent",
+        "flatview": "flat",
+        "gid": "groups",
+        "grouping": "grouping",
+        "jobs": "jobs",
+        "nodes": "nodes",
+        "partitions": "partitions",
+        "printjobcount": "count",
+        "wckeys": "wckeys",
+    },
+    "Reservation": {**_ANY, "names": "names", "nodes": "nodes"},
+    "TopUsage": {**_ANY, **_PEOPLE, "group": "group", "topcount": "top"},
+}
+_FLAGS = frozenset({"all", "tree", "ignored", "as_parent", "flat", "count", "group"})
+_LISTS = frozenset({"clusters", "accounts", "users", "wckeys", "groups", "jobs", "nodes", "partitions", "names"})
+
+
+class Asked(Struct, kw_only=True):
+    """What one report is about. Empty: no condition."""
+
+    clusters: list[str] = []
+    accounts: list[str] = []
+    users: list[str] = []
+    wckeys: list[str] = []
+    groups: list[str] = []
+    jobs: list[str] = []
+    nodes: list[str] = []
+    partitions: list[str] = []
+    names: list[str] = []
+    start: str = ""
+    end: str = ""
+    format: str = ""
+    grouping: str = ""
+    top: str = ""
+    all: bool = False
+    tree: bool = False
+    ignored: bool = False
+    as_parent: bool = False
+    flat: bool = False
+    count: bool = False
+    group: bool = False
+
+
+def read(words: Sequence[str], table: str, context: Context) -> Asked:
+    """Raises Silent after Slurm's lines for a word that is no condition."""
+    known = CONDITIONS[table]
+    asked = Asked()
+    for word in words:
+        key, equals, value = word.partition("=")
+        key = key.strip().lower()
+        target = _named(key, known)
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        if not equals:
+            if target in _FLAGS:
+                setattr(asked, target, True)
+            elif key not in ("where", "set"):
+                # A bare word is a name: of a cluster, or of a reservation.
+                (asked.names if table == "Reservation" else asked.clusters).extend(_list(word))
+        elif target is None or target in _FLAGS:
+            context.err(f" Unknown condition: {word}\nUse keyword set to modify value\n")
+            raise Silent
+        elif target in _LISTS:
+            getattr(asked, target).extend(_list(value))
+        else:
+            setattr(asked, target, value)
+    return asked
+
+
+def _named(key: str, known: dict[str, str]) -> str | None:
+    if key in known:
+        return known[key]
+    # `a` could be anything; one letter is enough for the rest.
+    found = (target for name, target in known.items() if name.startswith(key) and len(key) > (name[0] == "a"))
+    return next(found, None) if key else None
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

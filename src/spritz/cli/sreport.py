@@ -1,0 +1,136 @@
+"""sreport: who used how much of which cluster.
+
+Source: sreport(1); layout as 22.05 has it.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row as Option
+from spritz.cli.options import run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FEDERATION = "federations are not built"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("all_clusters", "a", "", "usage of every cluster in the database"),
+    Option("autocomplete", "", "WORD", refused="Tab completion is made by `spritz completion`"),
+    Option("cluster", "M", "NAMES", "usage of these clusters", env="SREPORT_CLUSTER"),
+    Option("clusters", "", "NAMES", alias="cluster"),
+    Option("federation", "", "", refused=_FEDERATION),
+    Option("help", "h", "", "this text"),
+    Option("local", "", "", "this cluster only (there are no federations)"),
+    Option("noheader", "n", "", "no headings"),
+    Option("parsable", "p", "", "fields between |, and one at the end"),
+    Option("parsable2", "P", "", "fields between |"),
+    Option("quiet", "Q", "", "only results and errors, whatever -v says"),
+    Option("", "t", "FORMAT", "Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer"),
+    Option("tres", "T", "NAMES", "report these TRES, or all of them; CPUs by default", env="SREPORT_TRES"),
+    Option("usage", "", "", "this text"),
+    Option("verbose", "v", "", "say which time and which clusters are looked at"),
+    Option("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS] [cluster|job|reservation|user REPORT [CONDITIONS]]"
+_FOOTER = """\
+Reports:
+  cluster      AccountUtilizationByUser, UserUtilizationByAccount, UserUtilizationByWckey, Utilization,
+               WCKeyUtilizationByUser
+  job          SizesByAccount, SizesByAccountAndWckey, SizesByWckey
+  reservation  Utilization
+  user         TopUsage
+
+Conditions, in any case and by their beginnings:
+  all          All_Clusters Clusters= End= Format= Start=
+  cluster      Accounts= Tree Users= Wckeys=
+  job          Accounts= AcctAsParent FlatView GID= Grouping= Jobs= Nodes= Partitions= PrintJobCount Users= Wckeys=
+  reservation  Names= Nodes=
+  user         Accounts= Group TopCount= Users=
+
+Without a report, commands come from standard input, one a line; these too: exit, help, nonparsable, parsable,
+parsable2, quiet, quit, time FORMAT, verbose, version, and !! for the last one again."""
+
+
+def help_page() -> str:
+    """What --help prints."""
+    from spritz.cli.options import help_text
+
+    return help_text("sreport", _SYNOPSIS, OPTIONS, _FOOTER)
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, words = parsed
+    said = {key for key, _ in found}
+    if "version" in said:
+        from spritz.cli.options import version_text
+
+        context.out(version_text())
+        return 0
+    if said & {"help", "usage"}:
+        context.out(help_page())
+        return 0
+    from spritz.cli.queue.ask import merge
+    from spritz.cli.report.session import Session
+    from spritz.cli.silent import Silent
+
+    given = _renamed(merge(found, OPTIONS, context))
+    try:
+        session = Session(context, given)
+        if words:
+            session.line(words)
+            return session.status
+        return _interactive(session, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _renamed(given: Mapping[str, str]) -> dict[str, str]:
+    return {("time" if key == "t" else key): value for key, value in given.items()}
+
+
+def _interactive(session: object, context: Context) -> int:
+    """Commands from standard input, one a line."""
+    import shlex
+
+    from spritz.cli.report.session import Session
+    from spritz.cli.silent import Silent
+    from spritz.model.errors import SpritzError
+    from spritz.notation.errors import NotationError
+
+    assert isinstance(session, Session)
+    prompt = context.stdin.isatty()
+    last: list[str] = []
+    while not session.over:
+        if prompt:
+            context.out("sreport: ")
+            context.stdout.flush()
+        line = context.stdin.readline()
+        if not line:
+            break
+        try:
+            words = shlex.split(line)
+            if words == ["!!"]:
+                words = last
+            if words:
+                last = words
+                session.line(words)
+        except Silent as silent:
+            session.status = silent.exit_code
+        except (SpritzError, NotationError, ValueError) as error:
+            context.error(str(error))
+            session.status = 1
+    return session.status
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sreport", main)

@@ -1,0 +1,120 @@
+"""What `sreport` asks of `slurmdbd`, and what it is told.
+
+Spans of time are whole seconds since the epoch. Usage counts in count times seconds, memory in MiB times seconds.
+Source: sreport(1).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.accounting import JobPick, ReservationRecord
+
+
+class AskUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage from `starts_at` to `ends_at`, which are beginnings of hours. Streamed: `UsageReport`.
+
+    Empty: every cluster. What the running hour will come to is not known yet.
+    """
+
+    clusters: tuple[str, ...] = ()
+    starts_at: int
+    ends_at: int
+    #: of whoever used something too, not of the clusters alone
+    holders: bool = True
+
+
+class ClusterUsage(Struct, frozen=True, kw_only=True, gc=False):
+    """What one TRES of a cluster was doing."""
+
+    cluster: str
+    tres: str
+    #: the most that there was
+    count: int
+    allocated: int
+    down: int
+    planned_down: int
+    idle: int
+    planned: int
+    #: what waiting jobs wanted beyond what there was
+    over: int
+
+    @property
+    def reported(self) -> int:
+        """All that there was."""
+        return self.allocated + self.down + self.planned_down + self.idle + self.planned
+
+
+class HolderUsage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What a user of an account (user "": time reserved for the account) used of one TRES."""
+
+    cluster: str
+    account: str
+    user: str
+    wckey: str = ""
+    qos: str = ""
+    tres: str
+    seconds: int
+
+
+class UsageReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Piece of the answer to AskUsage."""
+
+    clusters: list[ClusterUsage] = []
+    holders: list[HolderUsage] = []
+
+
+class AskJobSizes(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Jobs that ran in a span, by size. Reply: `JobSizes`. Empty: no condition."""
+
+    clusters: tuple[str, ...] = ()
+    starts_at: int
+    ends_at: int
+    picks: tuple[JobPick, ...] = ()
+    users: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
+    partitions: tuple[str, ...] = ()
+    wckeys: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+class JobSize(Struct, frozen=True, kw_only=True, gc=False):
+    """Jobs of one account and wckey that were given the same: how many, and their seconds in the span, together."""
+
+    cluster: str
+    account: str
+    wckey: str
+    cpus: int
+    tres: str
+    jobs: int
+    seconds: float
+
+
+class JobSizes(Struct, frozen=True, kw_only=True):
+    """Reply to AskJobSizes."""
+
+    sizes: list[JobSize]
+
+
+class AskReservations(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Reservations that held at any time of a span. Reply: `ReservationReport`."""
+
+    clusters: tuple[str, ...] = ()
+    starts_at: int
+    ends_at: int
+    names: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+class ReservationUsage(Struct, frozen=True, kw_only=True):
+    """One reservation, and what its jobs used of it: (TRES, count times seconds)."""
+
+    cluster: str
+    record: ReservationRecord
+    used: list[tuple[str, int]]
+
+
+class ReservationReport(Struct, frozen=True, kw_only=True):
+    """Reply to AskReservations."""
+
+    reservations: list[ReservationUsage]

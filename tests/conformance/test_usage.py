@@ -1,0 +1,199 @@
+"""Rolled-up usage, whichever kind the database is: the same however and whenever events came."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.msgpack import encode
+from msgspec.structs import replace
+from sqlalchemy import select
+
+from spritz.accounting import schema
+from spritz.accounting.rollup.report import usage_of
+from spritz.accounting.rollup.roll import roll
+from spritz.accounting.store import Store
+from spritz.model.accounting import EventGroup, RegisterCluster
+from spritz.model.events import Event
+from spritz.model.events import job as jobs
+from spritz.model.events import reservation as reservations
+from spritz.model.job import JobSpec
+from spritz.model.reservation import Reservation
+from spritz.model.usage import AskUsage
+from spritz.testing.history import History, in_groups
+
+JOURNAL = 77
+START = 1_700_000_000.0
+HOUR = 3600
+
+pytestmark = pytest.mark.xdist_group("databases")
+
+
+def register(store: Store) -> int:
+    return store.register(RegisterCluster(cluster="c1", journal=JOURNAL, last_sequence=10**9), START)[0]
+
+
+def roll_all(store: Store, now: float) -> int:
+    """Until nothing is due; the hours that were done."""
+    hours = 0
+    while done := roll(store.engine, now):
+        hours += done[1]
+    return hours
+
+
+def rolled(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    """All usage, in order, with holders' names."""
+    who, used, whole = schema.usage_holders, schema.usage, schema.cluster_usage
+    names = (who.c.account, who.c.user, who.c.wckey, who.c.qos)
+    with store.engine.connect() as connection:
+        rows = connection.execute(
+            select(used.c.period, used.c.started_at, *names, used.c.tres, used.c.seconds).join(
+                who, who.c.id == used.c.holder_id
+            )
+        )
+        return {
+            "usage": sorted(tuple(row) for row in rows),
+            "cluster": sorted(tuple(row) for row in connection.execute(select(whole))),
+        }
+
+
+def story(seed: int) -> list[Event]:
+    """Two days of it."""
+    history = History(seed, start_at=START, nodes=4)
+    events: list[Event] = []
+    for _ in range(24):
+        events += history.events(8)
+        history.now += 2 * HOUR
+    return events
+
+
+def test_the_sum_of_hours_is_what_the_jobs_say(make_store: Callable[[], Store]) -> None:
+    """A month's usage, against the jobs' own records."""
+    store = make_store()
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(iter(story(1)), 1))
+    end = START + 40 * 86400
+    roll_all(store, end)
+    found: dict[tuple[str, str], int] = {}
+    for piece in usage_of(store.engine, AskUsage(starts_at=int(START - START % HOUR), ends_at=int(end - end % HOUR))):
+        for one in piece.holders:
+            if one.tres == "cpu":
+                found[one.account, one.user] = found.get((one.account, one.user), 0) + one.seconds
+    wanted: dict[tuple[str, str], int] = {}
+    with store.engine.connect() as connection:
+        for row in connection.execute(select(schema.jobs).where(schema.jobs.c.cpus > 0)):
+            seconds = int(row.ended_at) - int(row.started_at) - int(row.suspended_seconds)
+            wanted[row.account, row.user] = wanted.get((row.account, row.user), 0) + row.cpus * seconds
+    assert set(found) == set(wanted)
+    # A suspension's ends are cut to whole seconds apart from the job's.
+    assert all(abs(found[key] - wanted[key]) <= 4 * 200 for key in wanted)
+    assert sum(found.values()) > 0
+
+
+def test_rolled_up_early_late_and_again_it_is_the_same(make_store: Callable[[], Store]) -> None:
+    """At once; or piece by piece, each rolled up before the next one comes, hours too early, some pieces twice."""
+    groups = in_groups(iter(story(2)), 2)
+    end = START + 60 * HOUR
+    at_once, piecewise = make_store(), make_store()
+    register(at_once)
+    at_once.ingest("c1", JOURNAL, groups)
+    assert roll_all(at_once, end) >= 48
+    register(piecewise)
+    draw, position = random.Random(2), 0
+    while position < len(groups):
+        size = draw.randint(1, 12)
+        again = max(0, position - draw.randint(0, 5))
+        piecewise.ingest("c1", JOURNAL, groups[again : position + size])
+        position += size
+        if draw.random() < 0.5:
+            roll_all(piecewise, START + draw.randint(1, 60) * HOUR)
+        if draw.random() < 0.2:
+            piecewise.forget()
+    roll_all(piecewise, end)
+    found = rolled(at_once)
+    assert rolled(piecewise) == found
+    assert {row[1] for row in found["cluster"]} == {0, 1}, "hours and days"
+
+
+def test_a_restored_backup_catches_up_to_the_same_usage(make_store: Callable[[], Store]) -> None:
+    groups = in_groups(iter(story(3)), 3)
+    end = START + 60 * HOUR
+    whole, old = make_store(), make_store()
+    register(whole)
+    whole.ingest("c1", JOURNAL, groups)
+    roll_all(whole, end)
+    register(old)
+    old.ingest("c1", JOURNAL, groups[: len(groups) // 3])
+    roll_all(old, end)
+    restored = Store(old.engine)
+    at = register(restored)
+    restored.ingest("c1", JOURNAL, [group for group in groups if group.last > at])
+    roll_all(restored, end)
+    assert rolled(restored) == rolled(whole)
+
+
+def test_what_is_done_is_not_done_again(make_store: Callable[[], Store]) -> None:
+    """An hour later one hour is rolled up, whatever there was before; news of the past costs the hours since then."""
+    store = make_store()
+    register(store)
+    groups = in_groups(iter(story(4)), 4)
+    store.ingest("c1", JOURNAL, groups)
+    end = START + 60 * HOUR
+    assert roll_all(store, end) > 50
+    assert roll_all(store, end) == 0
+    assert roll_all(store, end + HOUR) == 1
+    late = jobs.JobBecameEligible(at=end - 3 * HOUR, job_id=1)
+    last = groups[-1].last
+    store.ingest("c1", JOURNAL, [EventGroup(last + 1, last + 1, encode([late]))])
+    assert roll_all(store, end + HOUR) == 4
+
+
+def test_a_job_that_is_charged_to_somebody_else_takes_its_past_with_it(make_store: Callable[[], Store]) -> None:
+    store = make_store()
+    register(store)
+    events = list(History(5, start_at=START, plain=True).events(1))
+    queued = next(event for event in events if isinstance(event, jobs.JobQueued))
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 5))
+    roll_all(store, START + 5 * HOUR)
+    spec: JobSpec = replace(queued.job.spec, account="another")
+    changed = jobs.JobUpdated(at=START + 5 * HOUR, job=replace(queued.job, spec=spec))
+    last = len(events)
+    store.ingest("c1", JOURNAL, [EventGroup(last + 1, last + 1, encode([changed]))])
+    roll_all(store, START + 6 * HOUR)
+    assert {row[2] for row in rolled(store)["usage"]} <= {"another"}
+
+
+def test_reservations_are_recorded_as_they_were_and_their_idle_time_is_charged(make_store: Callable[[], Store]) -> None:
+    store = make_store()
+    register(store)
+    first, *_ = History(6, start_at=START, nodes=4).events(0)
+    begin = START - START % HOUR + HOUR
+    kept = Reservation(
+        name="r", id=1, start_at=begin, end_at=begin + 4 * HOUR, nodes=("n1", "n2"), accounts=("physics",)
+    )
+    events: list[Event] = [
+        first,
+        reservations.ReservationCreated(at=START, reservation=kept),
+        reservations.ReservationUpdated(at=START + 1, reservation=replace(kept, nodes=("n1",))),
+        reservations.ReservationBegan(at=begin, name="r"),
+        reservations.ReservationUpdated(at=begin + HOUR, reservation=replace(kept, nodes=("n1", "n3", "n4"))),
+        reservations.ReservationDeleted(at=begin + 2 * HOUR, name="r"),
+    ]
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 6))
+    with store.engine.connect() as connection:
+        table = schema.reservations.c
+        rows = connection.execute(
+            select(table.nodes, table.started_at, table.ended_at, table.closed).order_by(table.number)
+        )
+        assert [tuple(row) for row in rows] == [
+            ("n1", begin, begin + HOUR, True),
+            ("n[1,3-4]", begin + HOUR, begin + 2 * HOUR, True),
+        ]
+    roll_all(store, begin + 3 * HOUR)
+    cpus = [row for row in rolled(store)["usage"] if row[0] == 0 and row[6] == "cpu"]
+    assert [(row[2], row[3], row[7]) for row in cpus] == [
+        ("physics", "", 64 * HOUR),
+        ("physics", "", 3 * 64 * HOUR),
+    ]
