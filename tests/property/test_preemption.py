@@ -22,7 +22,8 @@ from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job import Sharing
 from spritz.model.limits.records import Policy, Qos
 from spritz.model.plan import Plan, PlannedPreemption
-from spritz.model.preemption import Party, PreemptionPolicy, PreemptMode, may_preempt, preempt_mode
+from spritz.model.preempting import Party, may_preempt, preempt_mode
+from spritz.model.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.reports import JobGone
 from spritz.model.resources import mask_of
 from spritz.model.states import JobState

@@ -175,7 +175,11 @@ class SchedulerDriver:
                     self._stir(event)
                 elif isinstance(event, job_events.JobPreempted):
                     self._context.log.info(
-                        "job.preempted", job_id=event.job_id, mode=event.mode, by_job_id=event.by_job_id
+                        "job.preempted",
+                        job_id=event.job_id,
+                        mode=event.mode,
+                        by_job_id=event.by_job_id,
+                        reclaimed_for=event.reclaimed_for,
                     )
         except Exception as error:
             self._context.log.error("projection.failed", exception=error, error=repr(error))

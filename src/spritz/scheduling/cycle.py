@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling.backfill import spares
@@ -30,9 +31,10 @@ from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
     from spritz.scheduling.nodes import Holder, Ints
-    from spritz.scheduling.records import JobRecord, Shape, SortKey
+    from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
 
@@ -43,8 +45,8 @@ FEW_NODES = 8
 Found = tuple["Allocation", int | None]
 
 
-#: one shape in the order of its next job: key, number of the shape, place of the job
-Entry = tuple["SortKey", int, int, "Shape"]
+#: one shape in the order of its next job: rank, number of the shape, place of the job
+Entry = tuple["Rank", int, int, "Shape"]
 
 
 def run(
@@ -61,18 +63,26 @@ def run(
     arguments give the same plan, if nothing stops it. Promises live on if the plan is given to `Projection.adopt`.
     """
     cycle = _Cycle(snapshot, budget, budget is None if expect is None else expect)
-    waiting: list[Entry] = [(shape.keys[0], shape.order, 0, shape) for shape in snapshot.queue.shapes.values()]
+    rank_of = cycle.rank
+    waiting: list[Entry] = [
+        (rank_of(shape, shape.keys[0]), shape.order, 0, shape) for shape in snapshot.queue.shapes.values()
+    ]
     heapify(waiting)
     while waiting and not cycle.exhausted:
         if stop():
             cycle.stopped = True
             break
-        key, order, position, shape = waiting[0]
-        go_on = cycle.consider(shape.jobs[key], key, shape)
+        rank, order, position, shape = waiting[0]
+        key = shape.keys[position]
+        if shape.request.guaranteed and rank != rank_of(shape, key):
+            # Jobs before it have used up what its account is guaranteed.
+            heapreplace(waiting, (rank_of(shape, key), order, position, shape))
+            continue
+        go_on = cycle.consider(shape.jobs[key], rank, shape)
         cycle.visited += 1
         position += 1
         if go_on and position < len(shape.keys):
-            heapreplace(waiting, (shape.keys[position], order, position, shape))
+            heapreplace(waiting, (rank_of(shape, shape.keys[position]), order, position, shape))
         else:
             heappop(waiting)
         if cycle.may_skip():
@@ -101,7 +111,8 @@ class _Cycle:
         self.limits = Limits(snapshot)
         self.starts: list[PlannedStart] = []
         self.started: set[int] = set()
-        self.promises = Promises(snapshot, self.table, self.policy, full=full)
+        self._guarantees = bool(snapshot.rules.guarantees)
+        self.promises = Promises(snapshot, self.table, self.policy, full=full, rank=self.rank)
         #: partitions whose first blocked job has been found
         self._headed: set[tuple[str, str]] = set()
         self._backfilled = 0
@@ -178,7 +189,22 @@ class _Cycle:
 
     # -- one job
 
-    def consider(self, record: JobRecord, key: SortKey, shape: Shape) -> bool:
+    def rank(self, shape: Shape, key: SortKey) -> Rank:
+        """The place of one of the shape's jobs among all. Within a PriorityTier those come first that take no more than
+        their account is guaranteed.
+        """
+        if not self._guarantees:
+            return key
+        within = shape.request.guaranteed and self.roomy(shape.jobs[key], shape.request)
+        return (key[0], not within, *key[1:])
+
+    def roomy(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
+        """Guarantees with room for the job."""
+        if not request.guaranteed:
+            return ()
+        return self.limits.roomy(record, request.partition, requested_pairs(record.spec))
+
+    def consider(self, record: JobRecord, key: Rank, shape: Shape) -> bool:
         """Start the job, or as many tasks of the array as may start; else see when it can.
 
         False: no other job of this shape need be looked at.
@@ -287,7 +313,7 @@ class _Cycle:
 
     # -- place
 
-    def _find(self, record: JobRecord, key: SortKey, shape: Shape) -> Found | None:
+    def _find(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
         """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
         is not the request's.
         """
@@ -310,8 +336,9 @@ class _Cycle:
             return None
         found = self._beside_promises(allocation, request, within)
         if found is None:
+            ahead = bool(self.roomy(record, request))
             void = self.promises.outranked(
-                record, key, request, allocation, self.snapshot.now + request.seconds, any_age=False
+                record, key, request, allocation, self.snapshot.now + request.seconds, any_age=ahead
             )
             if void is not None:
                 self.promises.take_back(void)
@@ -416,18 +443,25 @@ class _Cycle:
 
     # -- preempt
 
-    def _make_room(self, record: JobRecord, key: SortKey, request: Request, task_id: int | None) -> bool:
+    def _make_room(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
         """Others make room, or are doing so: the job starts, or has its place kept until they have left."""
         if not self.preemptor.enabled:
             return False
         promises, ends_at = self.promises, self.snapshot.now + request.seconds
+        roomy = self.roomy(record, request)
 
         def accept(allocation: Allocation) -> bool:
-            """It breaks no promise to those before it, and no limit."""
+            """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
             broken = promises.outranked(record, key, request, allocation, ends_at, any_age=True)
-            return broken is not None and self.limits.verdict(record, request, allocation) is None
+            if broken is None or self.limits.verdict(record, request, allocation) is not None:
+                return False
+            return roomy == () or self.limits.roomy(record, request.partition, allocated_pairs(allocation)) == roomy
 
-        room = self.preemptor.find(record, request, task_id, self.table, self.licenses, accept)
+        room = self.preemptor.find(record, request, task_id, self.table, self.licenses, accept, roomy)
+        if room is None and roomy:
+            # More than is guaranteed may yet be had in the usual way.
+            roomy = ()
+            room = self.preemptor.find(record, request, task_id, self.table, self.licenses, accept)
         self.examined += self.preemptor.placements
         self.preemptor.placements = 0
         if room is None:

@@ -12,7 +12,10 @@ from spritz.model.limits.check import exceeded
 from spritz.scheduling.records import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spritz.model.job import JobSpec
+    from spritz.model.limits.guarantees import Guarantee
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation
@@ -58,6 +61,13 @@ class Limits:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
         reason = exceeded(party, self._in_use, pairs, request.time_limit_minutes, nodes=nodes)
         return None if reason is None else Verdict(reason)
+
+    def roomy(self, record: JobRecord, partition: str, pairs: Iterable[tuple[str, int]]) -> tuple[Guarantee, ...]:
+        """Guarantees of the job's account, and of those above, that have room for so much more; nearest first."""
+        spec = record.spec
+        own = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
+        wanted = dict(pairs) if own else {}
+        return tuple(one for one in own if one.has_room(self._in_use.use(("a", one.id)).tres, wanted))
 
     def take(self, record: JobRecord, allocation: Allocation) -> None:
         """A job starts."""

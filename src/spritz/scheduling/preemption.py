@@ -5,6 +5,9 @@ or are in their grace time) comes first: a job that these will let start preempt
 then victims are looked for, and only such that `placement` itself, asked again without them, finds the job a place:
 whole jobs, as many as are needed and none in vain. Pure; changes nothing but forks of tables.
 
+An account that asks for no more than it is guaranteed takes it back from those who have borrowed it: they are victims
+too, the youngest first.
+
 Who may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. For preemptors of one
 kind for which only the kind matters the table without all their victims is made once a cycle.
 
@@ -17,22 +20,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from spritz.model.job_tres import allocated_pairs
+from spritz.model.limits.guarantees import Standing, Tenant, lender
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.preemption import (
-    Party,
-    PreemptMode,
-    exempt_seconds,
-    exempt_until,
-    may_preempt,
-    preempt_mode,
-    spared,
-)
+from spritz.model.preempting import Party, exempt_seconds, exempt_until, may_preempt, preempt_mode, reclaim_mode, spared
+from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
 from spritz.scheduling.victims import TRIALS, Cleared, Cost, Search, Victim, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.nodes import Holder, NodeRow, NodeTable
@@ -49,6 +48,8 @@ STUCK_SECONDS = 30.0
 
 #: Above and below every priority.
 HIGHEST, LOWEST = 1 << 62, -1
+
+NEVER = float("inf")
 
 #: partition and QOS
 Kind = tuple[str, str]
@@ -68,7 +69,7 @@ class Preemptor:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.policy = snapshot.settings.preemption
-        self.enabled = self.policy.type != "none"
+        self.enabled = self.policy.type != "none" or bool(snapshot.rules.guarantees)
         self.reclaims = self.enabled and self.policy.reclaim_licenses
         #: jobs of this cycle's plans
         self._taken: set[int] = set()
@@ -84,6 +85,7 @@ class Preemptor:
         self.look_again_at = 0.0
         #: by preemptor's kind, where priorities do not matter: `_candidates`
         self._listed: dict[Kind, tuple[list[Victim], float]] = {}
+        self._standing: Standing | None = None
         self._parties: dict[tuple[Kind, int], Party] = {}
         self._made: dict[int, Victim] = {}
         self.placements = 0
@@ -105,18 +107,20 @@ class Preemptor:
         table: NodeTable,
         licenses: LicensePool,
         accept: Callable[[Allocation], bool],
+        roomy: tuple[Guarantee, ...] = (),
     ) -> Verdict | None:
         """How the job, for which `table` has no room, can have some; None if it cannot.
 
-        `accept` says whether an allocation leaves alone what earlier jobs will need.
+        `accept` says whether an allocation leaves alone what earlier jobs will need; `roomy`: guarantees that have room
+        for the job.
         """
-        if not self.enabled or self._tried(record, request):
+        if not self.enabled or self._tried(record, request, roomy):
             return None
         if self._running is None:
             self._look()
-        candidates, spared_until = self._candidates(record, request)
+        candidates, spared_until = self._candidates(record, request, roomy)
         if not candidates and not self._leaving:
-            self._remember(record, request, spared_until)
+            self._remember(record, request, roomy, spared_until)
             return None
         if self._base is None:
             self._base = table.fork()
@@ -129,12 +133,12 @@ class Preemptor:
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
         if allocation is None and candidates:
-            found = self._victims(search, record, request, candidates)
+            found = self._victims(search, record, request, candidates, reclaims=bool(roomy))
             allocation = search.result if found is not None else None
         self.placements += search.placements
         self._trials_left = search.trials_left
         if allocation is None or found is None:
-            self._remember(record, request, spared_until)
+            self._remember(record, request, roomy, spared_until)
             return None
         verdict = self._verdict(record, task_id, allocation, found, table)
         self._taken.update(victim.record.id for victim in found)
@@ -142,7 +146,7 @@ class Preemptor:
             remove(self._base, victim)
         return verdict
 
-    def _remember(self, record: JobRecord, request: Request, spared_until: float) -> None:
+    def _remember(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...], spared_until: float) -> None:
         """It was in vain, until somebody who is exempt now is so no more."""
         if spared_until:
             self.look_again_at = min(self.look_again_at or spared_until, spared_until)
@@ -152,15 +156,15 @@ class Preemptor:
         if len(memo) >= REMEMBERED_MAX:
             memo.clear()
         freed = self.snapshot.partition_freed.get(request.partition, 0)
-        memo[request] = (freed, self.snapshot.now, spared_until, record.priority)
+        memo[request] = (freed, self.snapshot.now, spared_until, record.priority, roomy)
 
-    def _tried(self, record: JobRecord, request: Request) -> bool:
+    def _tried(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]) -> bool:
         """It was in vain a moment ago, and nothing has become free since."""
         before = self.snapshot.memo.no_room.get(request)
         if before is None:
             return False
-        freed, at, spared_until, priority = before
-        if record.priority > priority:
+        freed, at, spared_until, priority, then = before
+        if record.priority > priority or roomy != then:
             return False
         now = self.snapshot.now
         if freed != self.snapshot.partition_freed.get(request.partition, 0) or not 0 <= now - at < PAUSE_SECONDS:
@@ -171,9 +175,13 @@ class Preemptor:
             self.look_again_at = min(self.look_again_at or spared_until, spared_until)
         return True
 
-    def _candidates(self, record: JobRecord, request: Request) -> tuple[list[Victim], float]:
+    def _candidates(
+        self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]
+    ) -> tuple[list[Victim], float]:
         """All that the job may preempt, and when the first is exempt no more of those that it must not yet (0.0)."""
         kind = self._kind_of(record, request)
+        if roomy:
+            return self._with_borrowers(record, kind, roomy)
         known = self._listed.get(kind)
         if known is None:
             known = self._find_candidates(self._party(kind, record.priority), self._preys_of(kind)[0])
@@ -198,15 +206,60 @@ class Preemptor:
                     found.append(self._victim(other, mode))
         return found, first
 
+    def _with_borrowers(
+        self, record: JobRecord, kind: Kind, roomy: tuple[Guarantee, ...]
+    ) -> tuple[list[Victim], float]:
+        """The same, with all that must give back what the job's account is guaranteed."""
+        assert self._running is not None
+        rules, own = self.snapshot.rules, self._tenant(record, kind).guarantees
+        if self._standing is None:
+            self._standing = Standing(
+                self._tenant(one, where) for where, records in self._running.items() for one in records
+            )
+        who = self._party(kind, record.priority)
+        found, first = self._find_candidates(who, self._preys_of(kind)[0])
+        known = {victim.record.id for victim in found}
+        for where, records in self._running.items():
+            seconds = self._exempt(where)
+            for other in records:
+                if other.id in known or spared(self.policy, other.priority):
+                    continue
+                spec = other.spec
+                theirs = rules.party(spec.account, spec.user, where[0], spec.qos).guarantees
+                one = lender(roomy, own, theirs, self._standing.within(other.id))
+                mode = reclaim_mode(self.policy, who, self._party(where, other.priority)) if one else PreemptMode.OFF
+                if one is None or mode is PreemptMode.OFF:
+                    continue
+                until = exempt_until(
+                    mode,
+                    max(seconds, one.reclaim_seconds),
+                    started_at=other.started_at,
+                    suspended=other.suspended_seconds,
+                )
+                if until > self.snapshot.now:
+                    first = min(first or until, until)
+                else:
+                    # The youngest first, before all that may be preempted for another reason.
+                    cost = (1.0, -NEVER, -other.started_at, float(other.id))
+                    found.append(Victim(other, mode, self._indexes(other), cost))
+        return found, first
+
+    def _tenant(self, record: JobRecord, kind: Kind) -> Tenant:
+        spec = record.spec
+        own = self.snapshot.rules.party(spec.account, spec.user, kind[0], spec.qos).guarantees
+        held = allocated_pairs(record.allocation) if own and record.allocation is not None else ()
+        return Tenant(record.id, own, tuple(held), record.started_at)
+
     def _victims(
-        self, search: Search, record: JobRecord, request: Request, candidates: list[Victim]
+        self, search: Search, record: JobRecord, request: Request, candidates: list[Victim], *, reclaims: bool
     ) -> list[Victim] | None:
         assert self._base is not None
         kind = self._kind_of(record, request)
-        cleared = self._cleared.get(kind) if self._preys_of(kind)[1] else None
+        kept = self._preys_of(kind)[1] and not reclaims
+        cleared = self._cleared.get(kind) if kept else None
         if cleared is None:
             cleared = Cleared(self._base, candidates)
-            if self._preys_of(kind)[1]:
+            if kept:
                 self._cleared[kind] = cleared
         return search.fewest(
             cleared, lambda victim: victim.record.id not in self._taken, strict=self.policy.strict_order
@@ -293,10 +346,12 @@ class Preemptor:
     def _victim(self, record: JobRecord, mode: PreemptMode) -> Victim:
         known = self._made.get(record.id)
         if known is None or known.mode is not mode:
-            index_of = self.snapshot.table.index_of
-            nodes = tuple(index_of[name] for name in record.names if name in index_of)
-            known = self._made[record.id] = Victim(record, mode, nodes, self._cost(record, mode))
+            known = self._made[record.id] = Victim(record, mode, self._indexes(record), self._cost(record, mode))
         return known
+
+    def _indexes(self, record: JobRecord) -> tuple[int, ...]:
+        index_of = self.snapshot.table.index_of
+        return tuple(index_of[name] for name in record.names if name in index_of)
 
     def _cost(self, record: JobRecord, mode: PreemptMode) -> Cost:
         """Least first: lowest tier (or priority of the QOS) and priority, then the least work lost; or whoever started

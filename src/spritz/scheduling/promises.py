@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.notes import Notes
     from spritz.scheduling.policy import Policy
     from spritz.scheduling.profile import Profile
-    from spritz.scheduling.records import JobRecord, Shape, SortKey
+    from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.snapshot import Snapshot
@@ -51,7 +51,16 @@ class Beside:
 class Promises:
     """Promises as this cycle changes them."""
 
-    def __init__(self, snapshot: Snapshot, table: NodeTable, policy: Policy, *, full: bool) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        table: NodeTable,
+        policy: Policy,
+        *,
+        full: bool,
+        rank: Callable[[Shape, SortKey], Rank],
+    ) -> None:
+        self._rank = rank
         self._snapshot = snapshot
         self._table = table
         self._policy = policy
@@ -117,7 +126,7 @@ class Promises:
     def outranked(
         self,
         record: JobRecord,
-        key: SortKey,
+        key: Rank,
         request: Request,
         allocation: Allocation,
         ends_at: float,
@@ -142,12 +151,13 @@ class Promises:
                 clashing.append(hold)
         return clashing
 
-    def _yields(self, promise: Promise, record: JobRecord, key: SortKey, *, any_age: bool) -> bool:
+    def _yields(self, promise: Promise, record: JobRecord, key: Rank, *, any_age: bool) -> bool:
         shape = self._snapshot.queue.shapes.get(promise.request)
         if shape is None:
             return True
         place = self._ledger.of(promise.request).index(promise)
-        return shape.keys[min(place, len(shape.keys) - 1)] > key and (any_age or record.queued > promise.queued)
+        other = self._rank(shape, shape.keys[min(place, len(shape.keys) - 1)])
+        return other > key and (any_age or record.queued > promise.queued)
 
     def take_back(self, promises: Iterable[Promise]) -> None:
         """These are not kept: a job that outranks theirs starts."""

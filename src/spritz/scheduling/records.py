@@ -39,6 +39,8 @@ CORE_REASONS = frozenset(
 
 #: (−PriorityTier, −rank, submitted, number): ascending is first to last.
 SortKey = tuple[int, float, float, int]
+#: the same with what a cycle makes of it
+Rank = tuple[float, ...]
 
 
 class JobRecord:

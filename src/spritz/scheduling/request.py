@@ -126,6 +126,8 @@ class Request(Struct, frozen=True, kw_only=True):
     billed: tuple[str, str, str] | None = None
     #: its QOS, where that decides whom it may preempt ("": it does not)
     preempts: str = ""
+    #: its account, where that or one above it is guaranteed something
+    guaranteed: str = ""
     #: the reservation in which it is to run ("": none)
     reservation: str = ""
 

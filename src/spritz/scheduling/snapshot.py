@@ -16,6 +16,7 @@ ANSWERS_MAX = 4096
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
+    from spritz.model.limits.guarantees import Guarantee
     from spritz.model.limits.ledger import Ledger as LimitLedger
     from spritz.model.limits.rules import Rules
     from spritz.model.partition import Partition
@@ -58,8 +59,9 @@ class Memo:
         #: could the request run on the ideal table?
         self.feasible = Answers()
         #: requests for which nobody could make room: what was freed in their partition by then, when that was,
-        #: when somebody who could is exempt no more, and the priority of the job that asked
-        self.no_room: dict[Request, tuple[int, float, float, int]] = {}
+        #: when somebody who could is exempt no more, the priority of the job that asked and the guarantees that had
+        #: room for it
+        self.no_room: dict[Request, tuple[int, float, float, int, tuple[Guarantee, ...]]] = {}
 
     def forget_up(self) -> None:
         """A node came or went."""

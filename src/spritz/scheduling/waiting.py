@@ -125,4 +125,8 @@ def request_of(projection: Projection, record: JobRecord, partition: str) -> Req
         found = replace(found, billed=owner)
     if projection.settings.preemption.type == "qos":
         found = replace(found, preempts=record.spec.qos)
+    if projection.rules.guarantees:
+        spec = record.spec
+        if projection.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
+            found = replace(found, guaranteed=spec.account)
     return replace(found, switches=0) if record.any_switches else found

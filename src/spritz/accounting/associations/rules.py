@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import Rejection, SpritzError
+from spritz.model.limits.guarantees import overpromised
 from spritz.model.limits.records import SHARES_PARENT, Association, Coordinator, Record, User
 from spritz.notation.errors import NotationError
 from spritz.notation.tres import parse
@@ -52,6 +53,16 @@ def check_record(record: Record) -> None:
         raise BookError("a name is missing")
     if isinstance(record, Association) and not (0 <= record.shares < SHARES_PARENT or record.shares == SHARES_PARENT):
         raise BookError(f"Fairshare is out of range: {record.shares}")
+    if isinstance(record, Association) and record.guarantee:
+        _check_guarantee(record)
+
+
+def _check_guarantee(record: Association) -> None:
+    if record.user or record.account == "root":
+        raise BookError("Guarantee is for accounts below root, not for root or users")
+    for name, _count in parse(record.guarantee):
+        if name not in ("cpu", "mem", "node") and not name.startswith("gres/"):
+            raise BookError(f"{name} cannot be guaranteed: cpu, mem, node and gres/… can")
 
 
 def check_book(book: Book) -> None:
@@ -85,6 +96,15 @@ def check_book(book: Book) -> None:
             raise BookError(f"account {one.account} is not on cluster {one.cluster}")
     for cluster, tree in parents.items():
         _check_tree(cluster, tree)
+        guarantees = {
+            one.account: dict(parse(one.guarantee))
+            for one in book.associations
+            if one.cluster == cluster and one.guarantee and not one.user
+        }
+        for account, name, total, own in overpromised(guarantees, tree):
+            raise BookError(
+                f"accounts below {account} would be guaranteed {name}={total}, and {account} itself {name}={own}"
+            )
     for item in book.coordinators:
         if item.account not in accounts or item.user not in users:
             raise BookError(f"coordinator {item.user} of {item.account}: no such user or account")

@@ -123,6 +123,8 @@ ASSOCIATION: dict[str, Field] = {
     "qos": Field("QOS", 20, _qos),
     "defaultqos": Field("Def QOS", 9, _of("b", "default_qos")),
     "defqos": Field("Def QOS", 9, _of("b", "default_qos")),
+    "guarantee": Field("Guarantee", 20, _tres("a", "guarantee")),
+    "reclaimafter": Field("ReclaimAfter", 12, _minutes("a", "reclaim_after")),
     "parentname": Field("ParentName", 10, _of("a", "parent")),
     "id": Field("ID", 6, _of("a", "id")),
 }

@@ -40,6 +40,8 @@ ASSOCIATION: dict[str, tuple[str, str, str]] = {
     "maxwalldurationperjob": ("max_wall", "minutes", "MaxWall"),
     "priority": ("priority", "count", "Priority"),
     "defaultqos": ("default_qos", "name", "DefQOS"),
+    "guarantee": ("guarantee", "tres", "Guarantee"),
+    "reclaimafter": ("reclaim_after", "minutes", "ReclaimAfter"),
     "qoslevel": ("qos", "list", "QOS"),
     "qos": ("qos", "list", "QOS"),
 }
@@ -163,7 +165,7 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
     if kind == "shares":
         return _shares(text)
     if kind == "minutes":
-        return _minutes(text)
+        return _minutes(text, "MaxWall" if "wall" in word.key else word.key)
     if kind == "seconds":
         return _seconds(word.key, text)
     if kind == "preempt mode":
@@ -223,7 +225,7 @@ def _count(key: str, text: str) -> int | None:
     return int(text)
 
 
-def _minutes(text: str) -> int | None:
+def _minutes(text: str, title: str) -> int | None:
     from spritz.model.ids import INFINITE
     from spritz.notation.duration import parse_minutes
 
@@ -232,7 +234,7 @@ def _minutes(text: str) -> int | None:
     try:
         found = parse_minutes(text)
     except NotationError as error:
-        raise SpritzError(f" Bad MaxWall time format: {text}") from error
+        raise SpritzError(f" Bad {title} time format: {text}") from error
     return None if found >= INFINITE else found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide import powering
 from spritz.core.decide.preempt import apply_preemption
+from spritz.core.decide.reclaim import Reclaim
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.eligibility import OWN_REASONS
 from spritz.model.commands.job import Done
@@ -34,8 +35,9 @@ def apply_plan(turn: Turn, command: ApplyPlan) -> Done:
             dropped.append(f"job {start.job_id}: {refusal}")
         else:
             start_job(turn, start)
+    reclaim = Reclaim(turn.state)
     for planned in command.plan.preemptions:
-        refusal = apply_preemption(turn, planned)
+        refusal = apply_preemption(turn, planned, reclaim)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
     if any(isinstance(event, JobStarted) and event.waking for event in turn.events):

@@ -19,19 +19,21 @@ from spritz.core.effects import SignalOn
 from spritz.core.flags import CONFIGURING
 from spritz.model.events.job import EndSignalSent, JobPreempted
 from spritz.model.plan import PlannedStart
-from spritz.model.preemption import (
+from spritz.model.preempting import (
     Party,
-    PreemptMode,
     exempt_seconds,
     exempt_until,
     grace_seconds,
     may_preempt,
     preempt_mode,
+    reclaim_mode,
     spared,
 )
+from spritz.model.preemption import PreemptMode
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
+    from spritz.core.decide.reclaim import Reclaim
     from spritz.core.state import State
     from spritz.core.turn import Turn
     from spritz.model.job import Job
@@ -41,7 +43,7 @@ SIGTERM = 15
 SIGCONT = 18
 
 
-def apply_preemption(turn: Turn, planned: PlannedPreemption) -> str:
+def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -> str:
     """Have the victims make room, and start the preemptor if that is all it needs.
 
     Returns why it cannot be, in words for the log; then nothing has changed. "" if it was done.
@@ -53,8 +55,9 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption) -> str:
         allocation=planned.allocation,
         time_limit_minutes=planned.time_limit_minutes,
     )
+    lenders: dict[int, str] = {}
     for victim in planned.victims:
-        refusal = victim_refusal(state, planned, victim, turn.now)
+        refusal, lenders[victim.job_id] = _judged(state, planned, victim, turn.now, reclaim)
         if refusal:
             return f"victim {victim.job_id}: {refusal}"
     ending = frozenset(victim.job_id for victim in planned.victims if victim.mode is not PreemptMode.SUSPEND)
@@ -64,8 +67,9 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption) -> str:
         return refusal
     if ending:
         # What is to be suspended goes on until these have left: it would stand still for nothing.
-        for job_id in sorted(ending):
-            preempt(turn, state.jobs[job_id], planned.job_id)
+        for victim in sorted(planned.victims, key=lambda victim: victim.job_id):
+            if victim.job_id in ending:
+                preempt(turn, state.jobs[victim.job_id], victim.mode, planned.job_id, lenders[victim.job_id])
         return ""
     refusal = start_refusal(state, start, turn.now, Room(state, stopped=stopping))
     if refusal:
@@ -76,27 +80,30 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption) -> str:
     return ""
 
 
-def victim_refusal(state: State, planned: PlannedPreemption, victim: PlannedVictim, now: float) -> str:
-    """Why this job may not be preempted now; "" if it may."""
+def _judged(
+    state: State, planned: PlannedPreemption, victim: PlannedVictim, now: float, reclaim: Reclaim
+) -> tuple[str, str]:
+    """Why this job may not be preempted now ("" if it may), and the account that takes its own back ("": none)."""
     job, preemptor = state.jobs.get(victim.job_id), state.jobs.get(planned.job_id)
     if job is None or preemptor is None or not job.state.active:
-        return "not running"
+        return "not running", ""
     if job.state is JobState.SUSPENDED and victim.mode is PreemptMode.SUSPEND:
-        return "suspended already"
+        return "suspended already", ""
     if job.preempt_action or job.flags & CONFIGURING:
-        return "not to be preempted now"
+        return "not to be preempted now", ""
     who, whom = _party(state, preemptor, planned.allocation.partition), _party(state, job, job.partition)
     if who is None or whom is None:
-        return "partition not available"
+        return "partition not available", ""
     policy = state.settings.preemption
-    mode = preempt_mode(policy, whom)
-    if mode is not victim.mode or not may_preempt(policy, who, whom):
-        return "not preemptable"
     records = [one.record for one in state.rules.party("", "", job.partition, job.spec.qos).qos]
-    until = exempt_until(
-        mode, exempt_seconds(policy, records), started_at=job.started_at, suspended=job.suspended_seconds
-    )
-    return "exempt from preemption" if until > now or spared(policy, job.priority) else ""
+    mode, seconds, account = preempt_mode(policy, whom), exempt_seconds(policy, records), ""
+    if mode is not victim.mode or not may_preempt(policy, who, whom):
+        guarantee = reclaim.lender(preemptor, planned, job)
+        if guarantee is None or reclaim_mode(policy, who, whom) is not victim.mode:
+            return "not preemptable", ""
+        mode, seconds, account = victim.mode, max(seconds, guarantee.reclaim_seconds), guarantee.account
+    until = exempt_until(mode, seconds, started_at=job.started_at, suspended=job.suspended_seconds)
+    return "exempt from preemption" if until > now or spared(policy, job.priority) else "", account
 
 
 def _party(state: State, job: Job, partition: str) -> Party | None:
@@ -107,19 +114,26 @@ def _party(state: State, job: Job, partition: str) -> Party | None:
     return Party(partition=home, qos=qos.record if qos is not None else None, priority=job.priority)
 
 
-def preempt(turn: Turn, job: Job, by_job_id: int) -> None:
+def preempt(turn: Turn, job: Job, mode: PreemptMode, by_job_id: int, reclaimed_for: str) -> None:
     """Warn the job if it has a grace time, else end it."""
     state = turn.state
     whom = _party(state, job, job.partition)
     assert whom is not None, f"job {job.id} runs in no partition"
-    mode = preempt_mode(state.settings.preemption, whom)
     if mode is PreemptMode.REQUEUE and not may_requeue(state, job):
         mode = PreemptMode.CANCEL
     ends_at = turn.now + grace_seconds(state.settings.preemption, whom)
     if job.ends_at:
         ends_at = min(ends_at, job.ends_at)
-    event = JobPreempted(at=turn.now, job_id=job.id, mode=mode.value, ends_at=ends_at, by_job_id=by_job_id)
-    turn.record(event)
+    turn.record(
+        JobPreempted(
+            at=turn.now,
+            job_id=job.id,
+            mode=mode.value,
+            ends_at=ends_at,
+            by_job_id=by_job_id,
+            reclaimed_for=reclaimed_for,
+        )
+    )
     if ends_at <= turn.now:
         finish(turn, state.jobs[job.id])
     else:

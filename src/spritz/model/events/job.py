@@ -166,6 +166,8 @@ class JobPreempted(Event, frozen=True, kw_only=True):
     mode: str
     ends_at: float
     by_job_id: int = 0
+    #: the account that takes back what it is guaranteed ("": preemption as such)
+    reclaimed_for: str = ""
 
 
 class JobNodeFailed(Event, frozen=True, kw_only=True):

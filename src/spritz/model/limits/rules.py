@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.limits.guarantees import Guarantee
 from spritz.model.limits.ledger import Key
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.notation.tres import parse
@@ -55,6 +56,8 @@ class Party(Struct, frozen=True, kw_only=True):
     keys: tuple[Key, ...]
     #: is there any limit at all?
     bounded: bool
+    #: what its account and those above it are guaranteed, nearest first
+    guarantees: tuple[Guarantee, ...] = ()
 
 
 class Rules:
@@ -71,6 +74,9 @@ class Rules:
         self._users = {(one.account, one.user, one.partition): one for one in policy.associations if one.user}
         self._defaults = {one.user: one.account for one in policy.associations if one.user and one.is_default}
         self._parties: dict[tuple[str, str, str, str], Party] = {}
+        self.guarantees = {
+            one.id: self._guarantee(one) for one in policy.associations if one.guarantee and not one.user
+        }
 
     @property
     def known(self) -> bool:
@@ -112,7 +118,23 @@ class Rules:
         for one in kinds:
             keys += [("q", one), ("qu", one, user), ("qa", one, account)]
         bounded = any(map(_bounds_qos, bounds)) or any(map(_bounds_assoc, chain))
-        return Party(chain=tuple(chain), qos=bounds, user=user, account=account, keys=tuple(keys), bounded=bounded)
+        guarantees = tuple(self.guarantees[one.record.id] for one in chain if one.record.id in self.guarantees)
+        return Party(
+            chain=tuple(chain),
+            qos=bounds,
+            user=user,
+            account=account,
+            keys=tuple(keys),
+            bounded=bounded,
+            guarantees=guarantees,
+        )
+
+    def _guarantee(self, record: Association) -> Guarantee:
+        depth, minutes, at = 0, record.reclaim_after, record
+        while at.parent in self._accounts and depth <= len(self._accounts):
+            depth, at = depth + 1, self._accounts[at.parent]
+            minutes = at.reclaim_after if minutes is None else minutes
+        return Guarantee(record.id, record.account, depth, parse(record.guarantee), (minutes or 0) * 60)
 
     def bounds(self, record: Association) -> AssocBounds:
         """One association of this policy with what it inherits."""

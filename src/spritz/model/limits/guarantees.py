@@ -1,0 +1,111 @@
+"""Guarantee and borrow: shares that accounts have whenever they want them, and that others may use meanwhile.
+
+A guarantee is so many TRES of an account, for all jobs below it together. The jobs of an account that have run longest
+stand within its guarantee; what runs beyond that, and whatever runs without any guarantee, has been borrowed, and is
+given back when an account asks for no more than its own. So nobody's guarantee is cut into to serve another's, and any
+choice among the jobs that have borrowed leaves everybody his own.
+
+A guarantee of an account above the one that asks protects nobody from it: within an account those of the accounts
+below it count. Pure. See docs/decisions/0036.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Guarantee(Struct, frozen=True):
+    """What one account is guaranteed. `id`: its association; `depth`: accounts above it.
+
+    `reclaim_seconds`: for so long a job may keep what it has borrowed of it.
+    """
+
+    id: int
+    account: str
+    depth: int
+    tres: tuple[tuple[str, int], ...]
+    reclaim_seconds: int = 0
+
+    def has_room(self, used: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
+        """Is `wanted` within it beside what is in use? A job that wants nothing of it is not."""
+        own = [(name, most) for name, most in self.tres if wanted.get(name)]
+        return bool(own) and all(used.get(name, 0) + wanted[name] <= most for name, most in own)
+
+
+class Tenant(Struct, frozen=True, gc=False):
+    """A running job: the guarantees of its account and those above, nearest first, and what it holds."""
+
+    job_id: int
+    guarantees: tuple[Guarantee, ...]
+    tres: tuple[tuple[str, int], ...]
+    started_at: float
+
+
+class Standing:
+    """Which running jobs stand within guarantees, and within whose."""
+
+    def __init__(self, tenants: Iterable[Tenant]) -> None:
+        self._within: dict[int, frozenset[int]] = {}
+        below: dict[Guarantee, list[Tenant]] = {}
+        for tenant in tenants:
+            for one in tenant.guarantees:
+                below.setdefault(one, []).append(tenant)
+        # Accounts further down first: what stands within theirs stands within those above before all else.
+        for one in sorted(below, key=lambda one: (-one.depth, one.id)):
+            used: dict[str, int] = {}
+            for tenant in sorted(below[one], key=self._order):
+                held = dict(tenant.tres)
+                if one.has_room(used, held):
+                    self._within[tenant.job_id] = self._within.get(tenant.job_id, frozenset()) | {one.id}
+                    for name, _most in one.tres:
+                        used[name] = used.get(name, 0) + held.get(name, 0)
+
+    def _order(self, tenant: Tenant) -> tuple[bool, float, int]:
+        return tenant.job_id not in self._within, tenant.started_at, tenant.job_id
+
+    def within(self, job_id: int) -> frozenset[int]:
+        """Guarantees, by their associations, within which the job stands."""
+        return self._within.get(job_id, frozenset())
+
+
+def lender(
+    roomy: Iterable[Guarantee], own: tuple[Guarantee, ...], others: tuple[Guarantee, ...], within: frozenset[int]
+) -> Guarantee | None:
+    """The guarantee by which a job may take another's resources back; None if it may not.
+
+    `roomy`: guarantees that have room for the job, of all that its account has (`own`); `others`: those of the other
+    job, which stands `within` some of them.
+    """
+    if within.difference(one.id for one in own):
+        return None
+    theirs = {one.id for one in others}
+    return next((one for one in roomy if one.id not in theirs), None)
+
+
+def overpromised(
+    guarantees: Mapping[str, Mapping[str, int]], parents: Mapping[str, str]
+) -> list[tuple[str, str, int, int]]:
+    """Accounts that guarantee more to those below them than they have: (account, TRES, sum below, own).
+
+    `guarantees`: TRES by account; `parents`: the account above each ("": none).
+    """
+    below: dict[str, dict[str, int]] = {}
+    for account, tres in guarantees.items():
+        for name, count in tres.items():
+            # It counts for the next account above that guarantees some of it as well.
+            above, seen = parents.get(account, ""), {account}
+            while above and above not in seen and name not in guarantees.get(above, {}):
+                seen.add(above)
+                above = parents.get(above, "")
+            sums = below.setdefault(above, {})
+            sums[name] = sums.get(name, 0) + count
+    return [
+        (account, name, total, guarantees[account][name])
+        for account, sums in sorted(below.items())
+        for name, total in sorted(sums.items())
+        if account in guarantees and total > guarantees[account].get(name, total)
+    ]

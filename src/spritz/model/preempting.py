@@ -1,0 +1,128 @@
+"""Who may take whose resources, and how: the relation between jobs as a pure table.
+
+Core and scheduling both ask here, so that what the one plans the other accepts. A new kind of relation is one more
+entry of `_RELATIONS`; nothing else knows which kind is configured.
+
+Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, GraceTime; sacctmgr(1) SPECIFICATIONS FOR QOS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from spritz.model.limits.records import Qos
+from spritz.model.partition import Partition
+from spritz.model.preemption import PreemptionPolicy, PreemptMode
+
+#: Words of PreemptMode that say something else than what becomes of the job.
+_ASIDE = frozenset({"GANG", "WITHIN", "PRIORITY"})
+
+
+class Party(Struct, frozen=True, kw_only=True):
+    """One side of a preemption: what decides who may preempt whom. `qos`: the job's own, if accounting knows it."""
+
+    partition: Partition
+    qos: Qos | None = None
+    priority: int = 0
+
+
+def preempt_mode(policy: PreemptionPolicy, whom: Party) -> PreemptMode:
+    """What becomes of such jobs when they are preempted."""
+    for word in _modes(policy, whom):
+        if word not in _ASIDE:
+            return PreemptMode(word)
+    return PreemptMode.OFF
+
+
+def _modes(policy: PreemptionPolicy, whom: Party) -> tuple[str, ...]:
+    """PreemptMode of the QOS or the partition, as PreemptType says, else the cluster's."""
+    if policy.type != "qos":
+        return words_of(whom.partition.preempt_mode) or policy.mode
+    own = _qos_modes(whom)
+    return own if any(word not in _ASIDE for word in own) else (*own, *policy.mode)
+
+
+def _qos_modes(party: Party) -> tuple[str, ...]:
+    words = words_of(party.qos.preempt_mode) if party.qos is not None else ()
+    # OFF and CLUSTER leave it to the cluster.
+    return tuple(word for word in words if word not in ("OFF", "CLUSTER"))
+
+
+def grace_seconds(policy: PreemptionPolicy, whom: Party) -> int:
+    """Time between the warning and the end: the QOS's or the partition's GraceTime, as PreemptType says."""
+    if policy.type == "qos":
+        return whom.qos.grace_seconds if whom.qos is not None else 0
+    return whom.partition.grace_seconds
+
+
+def exempt_seconds(policy: PreemptionPolicy, qos: Iterable[Qos]) -> int:
+    """PreemptExemptTime of the first of these that has one (in their order of precedence), else the cluster's."""
+    return next(
+        (one.preempt_exempt_seconds for one in qos if one.preempt_exempt_seconds is not None), policy.exempt_seconds
+    )
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """`suspend,gang` -> SUSPEND, GANG."""
+    return tuple(word.strip().upper() for word in text.split(",") if word.strip())
+
+
+def time_sliced(policy: PreemptionPolicy, partition: Partition) -> bool:
+    """Whether jobs of the partition that share CPUs take turns: GANG for the cluster, and not OFF for the partition."""
+    return "GANG" in policy.mode and "OFF" not in words_of(partition.preempt_mode)
+
+
+def may_preempt(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
+    """Whether a job of `who` may take the resources of one of `whom`."""
+    relation = _RELATIONS.get(policy.type)
+    if relation is None or not relation(policy, who, whom):
+        return False
+    mode = preempt_mode(policy, whom)
+    if mode is PreemptMode.OFF:
+        return False
+    if mode is PreemptMode.SUSPEND and whom.partition.oversubscribe.upper().startswith("NO"):
+        # OverSubscribe=NO keeps CPUs to one job even while it stands still.
+        return False
+    return "PRIORITY" not in _modes(policy, whom) or who.priority > whom.priority
+
+
+def spared(policy: PreemptionPolicy, priority: int) -> bool:
+    """Whether jobs of this priority are never preempted: min_exempt_priority."""
+    return policy.min_exempt_priority is not None and priority >= policy.min_exempt_priority
+
+
+def exempt_until(mode: PreemptMode, seconds: int, *, started_at: float, suspended: float) -> float:
+    """Until when a running job has run too little to be ended, with an exempt time of `seconds`."""
+    return 0.0 if mode is PreemptMode.SUSPEND or not seconds else started_at + suspended + seconds
+
+
+def reclaim_mode(policy: PreemptionPolicy, who: Party, whom: Party) -> PreemptMode:
+    """What becomes of such jobs when they must give back what another account is guaranteed; OFF: they need not.
+
+    A suspended job would keep its GPUs. Nobody takes back from those who could take it again at once.
+    """
+    if may_preempt(policy, whom, who):
+        return PreemptMode.OFF
+    mode = preempt_mode(policy, whom) if policy.type != "none" else PreemptMode.REQUEUE
+    return PreemptMode.REQUEUE if mode is PreemptMode.SUSPEND else mode
+
+
+def _higher_tier(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
+    del policy
+    return who.partition.priority_tier > whom.partition.priority_tier
+
+
+def _by_qos(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
+    if who.qos is None or whom.qos is None:
+        return False
+    if who.qos.name == whom.qos.name:
+        return "WITHIN" in (*_qos_modes(who), *policy.mode) and who.priority > whom.priority
+    return whom.qos.name in who.qos.preempt.split(",")
+
+
+_RELATIONS: dict[str, Callable[[PreemptionPolicy, Party, Party], bool]] = {
+    "partition_prio": _higher_tier,
+    "qos": _by_qos,
+}
