@@ -276,11 +276,18 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
     record.eligible_at = record.eligible_at or event.at
     record.time_limit_minutes = event.time_limit_minutes
     record.partition = event.allocation.partition
-    allocate(record, event.allocation)
+    allocate(record, event.allocation, event.billing)
     if event.licenses:
         record.licenses = ",".join(f"{name}:{count}" if count > 1 else name for name, count in event.licenses)
     if record.batch:
         steps.begin_batch(ledger, record, event)
+
+
+def _nodes_up(ledger: Ledger, place: int, event: job_events.JobNodesUp) -> None:
+    """Its time begins only now."""
+    record = ledger.job(event.job_id)
+    if record is not None:
+        record.started_at = event.at
 
 
 def _suspended(ledger: Ledger, place: int, event: job_events.JobSuspended) -> None:
@@ -368,6 +375,7 @@ _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
     job_events.DependenciesChanged: _dependencies_changed,
     job_events.JobsNoted: _noted,
     job_events.JobStarted: _started,
+    job_events.JobNodesUp: _nodes_up,
     job_events.JobSuspended: _suspended,
     job_events.JobResumed: _resumed,
     job_events.JobNodeFailed: _node_failed,
@@ -393,7 +401,6 @@ NOT_RECORDED = frozenset(
         "JobConfigured",
         "JobNodeGone",
         "JobNodeReady",
-        "JobNodesUp",
         "JobPrologsBegan",
         "JobPreempted",  # JobEnded, JobSuspended or JobRequeued follows
         "JobsPurged",
@@ -413,6 +420,8 @@ NOT_RECORDED = frozenset(
         "PowerProgramBegan",
         "ReservationBegan",  # as its record says
         "TimeSliceEnded",
+        "UsageAdopted",
+        "UsageReset",
     }
 )
 

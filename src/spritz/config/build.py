@@ -137,23 +137,33 @@ def priority_policy(have: Settings) -> PriorityPolicy:
         weight_assoc=have.integer("PriorityWeightAssoc"),
         weight_fairshare=have.integer("PriorityWeightFairshare"),
         weight_qos=have.integer("PriorityWeightQOS"),
-        weight_tres=tuple(_tres_weights(have.words("PriorityWeightTRES"))),
+        weight_tres=tuple(tres_weights(have.words("PriorityWeightTRES"))),
         favor_small=have.flag("PriorityFavorSmall"),
         accrue_always="ACCRUE_ALWAYS" in chosen,
         calculate_running="CALCULATE_RUNNING" in chosen,
         relative_to_time="SMALL_RELATIVE_TO_TIME" in chosen,
         not_normal=tuple(word for word in every if {f"NO_NORMAL_{word}", "NO_NORMAL_ALL"} & chosen),
         calc_period_seconds=float(have.integer("PriorityCalcPeriod")),
+        half_life_seconds=float(have.integer("PriorityDecayHalfLife")),
+        reset_period=have.text("PriorityUsageResetPeriod"),
+        classic=bool({"NO_FAIR_TREE", "DEPTH_OBLIVIOUS"} & chosen),
+        depth_oblivious="DEPTH_OBLIVIOUS" in chosen,
+        dampening=have.integer("FairShareDampeningFactor"),
+        largest="gres" if "MAX_TRES_GRES" in chosen else "node" if "MAX_TRES" in chosen else "",
     )
 
 
-def _tres_weights(words: Iterable[str]) -> Iterator[tuple[str, float]]:
-    """`CPU=1000`, `Mem=0.25G`: weights of TRES by their names; a letter multiplies by powers of 1024."""
+def tres_weights(words: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """`CPU=1000`, `Mem=0.25G`: weights of TRES by their names. A letter says of how much: 0.25 for each GiB; without
+    one memory's is for each MiB.
+    """
     for word in words:
         name, _, weight = word.rpartition("=")
-        scale = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50}.get(weight[-1:].upper())
         kind, slash, rest = name.partition("/")
-        yield kind.lower() + slash + rest, float(weight[:-1]) * scale if scale else float(weight)
+        kind = kind.lower()
+        power = "KMGTP".find(weight[-1:].upper()) + 1
+        base = 2 if power and (kind in ("mem", "vmem", "bb")) else 0
+        yield kind + slash + rest, float(weight[:-1]) / 1024.0 ** (power - base) if power else float(weight)
 
 
 def preemption_policy(have: Settings) -> PreemptionPolicy:
@@ -348,6 +358,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         disable_root_jobs=settings.flag("DisableRootJobs") if root is None else root is True,
         lln=line["LLN"] is True,
         over_time_minutes=_optional(line["OverTimeLimit"]),
+        billing_weights=tuple(tres_weights(_words(line["TRESBillingWeights"]))),
         suspend_seconds=_optional(line["SuspendTime"]),
         suspend_timeout_seconds=_optional(line["SuspendTimeout"]),
         resume_timeout_seconds=_optional(line["ResumeTimeout"]),

@@ -88,7 +88,7 @@ def line(job: Job, event: job_events.JobEnded, started: float, allocation: Alloc
     spec = job.spec
     minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     limit = "Partition_Limit" if minutes is None else "UNLIMITED" if minutes >= INFINITE else str(minutes)
-    given = job_tres.requested(job) if allocation is None else job_tres.allocated_pairs(allocation)
+    given = job_tres.requested(job) if allocation is None else job_tres.allocated_pairs(allocation, job.billing)
     words = [
         f"JobId={job.id} UserId={spec.user}({spec.uid}) GroupId={spec.group}({spec.gid}) Name={spec.name}",
         f"JobState={event.state.value} Partition={job.partition} TimeLimit={limit}",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spritz.controller.loop import SingleWriter
     from spritz.controller.nodes import NodeLinks
     from spritz.controller.outlook import Outlook
+    from spritz.controller.shares import Shares
     from spritz.core.machine import Machine
     from spritz.model.job import JobSpec
     from spritz.runtime.clock import Clock
@@ -32,6 +33,8 @@ class Context:
     configuration: Configuration
     #: Priorities in force and expected starts.
     outlook: Outlook
+    #: Fair share of every association.
+    shares: Shares
     clock: Clock
     log: Logger
     tasks: Supervisor

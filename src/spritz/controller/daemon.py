@@ -35,6 +35,7 @@ from spritz.controller.outbox import begin_outbox
 from spritz.controller.power_programs import PowerPrograms
 from spritz.controller.recovery import Recovered
 from spritz.controller.scheduler import SchedulerDriver
+from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
 from spritz.controller.state_directory import open_state
 from spritz.controller.timers import DeadlineTimer
@@ -150,6 +151,7 @@ class _Daemon:
         )
         # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
         self._scheduler = SchedulerDriver(context)
+        self._shares = context.shares = Shares(context, self._scheduler.take_fairshare)
         self._timer = DeadlineTimer(context)
         self._images = ImageKeeper(context, recovered.image_sequence)
         Mailer(context)
@@ -247,6 +249,7 @@ class _Daemon:
     async def _wind_down(self, context: Context, committer: CommitThread) -> None:
         self._timer.cancel()
         self._scheduler.stop()
+        self._shares.stop()
         if self._failure is None and self._stop_nodes:
             await context.nodes.stop_daemons(STOP_DAEMONS_SECONDS)
         if self._failure is None:

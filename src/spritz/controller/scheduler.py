@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.msgpack import Decoder, Encoder
+from msgspec.structs import replace
 
 from spritz.controller.forked import Child
 from spritz.controller.outlook import Outlook
@@ -95,6 +96,8 @@ _STIRRING: frozenset[type[Event]] = frozenset(
         cluster_events.PartitionUpdated,
         cluster_events.PartitionDeleted,
         cluster_events.PolicyChanged,
+        cluster_events.UsageReset,
+        cluster_events.UsageAdopted,
         reservation_events.ReservationCreated,
         reservation_events.ReservationUpdated,
         reservation_events.ReservationBegan,
@@ -184,6 +187,14 @@ class SchedulerDriver:
         except Exception as error:
             self._context.log.error("projection.failed", exception=error, error=repr(error))
             self._distrusted = self._stirred = True
+
+    def take_fairshare(self, factors: dict[tuple[str, str], float], special: dict[tuple[str, str, str], float]) -> None:
+        """Fair-share factors have been reckoned: by account and user, and those of one partition."""
+        known = self._projection.priority_inputs
+        if known.fairshare == factors and known.partition_fairshare == special:
+            return
+        self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
+        self._stirred = True
 
     def _stir(self, event: Event) -> None:
         """A quick pass is due: now, or later for submissions, as `defer` and `batch_sched_delay` say."""

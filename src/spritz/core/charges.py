@@ -1,13 +1,16 @@
-"""What one job counts for the limits of its association and QOS: pending as submitted, running with what it holds.
+"""What one job counts for the limits of its association and QOS: pending as submitted, running with what it holds; and
+what it adds to their usage while it runs.
 
-Source: https://slurm.schedmd.com/resource_limits.html.
+Source: https://slurm.schedmd.com/resource_limits.html; sshare(1) RawUsage.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from spritz.core.flags import POWER_UP_NODE
 from spritz.model.job_tres import allocated
+from spritz.model.limits.usage import Rates, Usage, rates_of
 from spritz.model.resources import mask_of
 from spritz.model.states import JobState
 
@@ -16,8 +19,15 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Key, Ledger
     from spritz.model.limits.rules import Rules
 
-#: keys, running jobs, submitted jobs, TRES
-Charge = tuple[tuple["Key", ...], int, int, tuple[tuple[str, int], ...]]
+
+class Charge(NamedTuple):
+    """Where a job counts, as how many, with what; `rates`: what it uses in a second (nothing while it is stopped)."""
+
+    keys: tuple[Key, ...]
+    jobs: int
+    submitted: int
+    tres: tuple[tuple[str, int], ...] = ()
+    rates: Rates = ()
 
 
 def charge_of(rules: Rules, job: Job) -> Charge | None:
@@ -28,13 +38,42 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
     keys = rules.party(spec.account, spec.user, job.partition, spec.qos).keys
     if job.state is JobState.PENDING:
         count = 1 if job.array is None else mask_of(job.array.pending).bit_count()
-        return (keys, 0, count, ()) if count else None
+        return Charge(keys, 0, count) if count else None
     licenses = tuple((f"license/{name}", count) for name, count in job.licenses)
-    return keys, 1, 1, (*allocated(job), *licenses)
+    tres = (*allocated(job), *licenses)
+    if job.state is not JobState.RUNNING or job.flags & POWER_UP_NODE:
+        return Charge(keys, 1, 1, tres)
+    billing = job.billing if job.billing is not None else float(tres[0][1])
+    return Charge(keys, 1, 1, tres, rates_of(tres, billing, rules.usage_factor(spec.qos)))
 
 
-def add_charge(ledger: Ledger, charge: Charge | None, sign: int) -> None:
-    """Count it, or (`sign` -1) count it no longer."""
-    if charge is not None:
-        keys, jobs, submitted, tres = charge
-        ledger.add(keys, jobs=jobs, submitted=submitted, tres=tres, sign=sign)
+def same_charge(old: Job, new: Job) -> bool:
+    """Certainly nothing of what `charge_of` looks at differs."""
+    return (
+        old.state is new.state
+        and old.spec is new.spec
+        and old.allocation is new.allocation
+        and old.array is new.array
+        and old.flags == new.flags
+        and old.partition == new.partition
+        and old.licenses == new.licenses
+    )
+
+
+def add_charge(ledger: Ledger, usage: Usage, charge: Charge | None, sign: int, at: float) -> None:
+    """Count it, or (`sign` -1) count it no longer, from `at` on."""
+    if charge is None:
+        return
+    ledger.add(charge.keys, jobs=charge.jobs, submitted=charge.submitted, tres=charge.tres, sign=sign)
+    if charge.rates:
+        usage.change(charge.keys, charge.rates, sign, at)
+
+
+def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:
+    """The policy has changed: usage of what is gone is forgotten, and accounts that were moved take theirs along."""
+    parents, before = new.parents(), old.parents()
+    known = {("a", one.id) for one in new.policy.associations} | {("q", name) for name in new.qos}
+    for key in [key for key in usage.entries if key not in known]:
+        del usage.entries[key]
+    if any(parents.get(number, above) != above for number, above in before.items()):
+        usage.retree(parents, (one.id for one in new.policy.associations if one.user), at)

@@ -12,7 +12,7 @@ from spritz.core.state import State
 from spritz.core.timers import job_deadline
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job, JobSpec
-from spritz.model.limits.records import Policy
+from spritz.model.limits.records import Policy, UsageRow
 from spritz.model.node import Node
 from spritz.model.partition import Partition
 from spritz.model.reservation import Reservation
@@ -36,6 +36,8 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reservations: list[Reservation] = []
     next_reservation_id: int = 1
     policy: Policy = Policy()
+    usage: list[UsageRow] = []
+    usage_reset_at: float = 0.0
 
 
 def encoded(state: State) -> bytes:
@@ -55,6 +57,8 @@ def encoded(state: State) -> bytes:
             reservations=list(state.reservations.values()),
             next_reservation_id=state.next_reservation_id,
             policy=state.rules.policy,
+            usage=state.usage.rows(),
+            usage_reset_at=state.usage_reset_at,
         )
     )
 
@@ -71,6 +75,8 @@ def decoded(data: bytes) -> State:
         state.put_node(node)
     state.put_partitions({partition.name: partition for partition in image.partitions})
     state.put_policy(image.policy)
+    state.usage.load(image.usage)
+    state.usage_reset_at = image.usage_reset_at
     for reservation in image.reservations:
         state.put_reservation(reservation)
     state.next_reservation_id = image.next_reservation_id
@@ -94,6 +100,8 @@ def _restore_job(state: State, job: Job, specs: dict[int, JobSpec]) -> None:
         spec = specs.setdefault(job.array_job_id, job.spec)
         if spec is not job.spec and spec == job.spec:
             job = structs.replace(job, spec=spec)
+    # Images of before usage was kept: then it begins with what runs.
+    state.at = job.started_at
     state.put_job(job)
     for share in state.held_shares(job):
         use = state.uses.get(share.node)

@@ -228,6 +228,11 @@ def _index_breaches(state: State) -> Iterator[str]:
             name: mask for name, mask in other.devices.items() if mask
         }:
             yield f"node {node}: devices are {use.devices}, the records say {other.devices}"
+    for key, entry in state.usage.entries.items():
+        twin = fresh.usage.entries.get(key)
+        mine = (entry.amounts, entry.rates)
+        if (twin is None and any(mine)) or (twin is not None and (twin.amounts, twin.rates) != mine):
+            yield f"usage of {key} is {mine}, the records say {twin and (twin.amounts, twin.rates)}"
     due = dict(state.deadlines.items())
     wanted = {job.id: job_deadline(state, job) for job in state.jobs.values()}
     wanted = {job_id: at for job_id, at in wanted.items() if at != float("inf")}

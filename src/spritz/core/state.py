@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from spritz.core.charges import Charge, add_charge, charge_of
+from spritz.core.charges import Charge, add_charge, charge_of, fit_usage, same_charge
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
@@ -25,6 +25,7 @@ from spritz.model.job import Job
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
+from spritz.model.limits.usage import Usage
 from spritz.model.node import Node
 from spritz.model.partition import Partition
 from spritz.model.power import AWAY
@@ -51,6 +52,7 @@ class State:
         "arrays",
         "arrays_live",
         "arrays_running",
+        "at",
         "charges",
         "completing",
         "deadlines",
@@ -82,12 +84,16 @@ class State:
         "singletons",
         "step_deadlines",
         "steps",
+        "usage",
+        "usage_reset_at",
         "uses",
         "version",
     )
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.version = 0
+        #: when the last event happened
+        self.at = 0.0
         self.settings = settings
         #: candidate for the next new job
         self.next_job_id = settings.first_job_id
@@ -107,6 +113,10 @@ class State:
         self.partitions: dict[str, Partition] = {}
         #: accounting's policy, as slurmdbd told it last
         self.rules = Rules(Policy())
+        #: what every association and QOS has used, with decay
+        self.usage = Usage()
+        #: when all of it was set to 0 last (0.0: never)
+        self.usage_reset_at = 0.0
         self.reservations: dict[str, Reservation] = {}
         self.next_reservation_id = 1
         # -- indexes
@@ -168,7 +178,7 @@ class State:
         if job.dependencies:
             self._index_dependencies(job)
         self.deadlines.set(job_id, job_deadline(self, job))
-        if self.rules.known:
+        if self.rules.known and (old is None or not same_charge(old, job)):
             self._charge(job_id, job)
 
     def forget_job(self, job_id: int) -> None:
@@ -252,11 +262,23 @@ class State:
 
     def put_policy(self, policy: Policy) -> None:
         """Accounting's policy is this from now on."""
-        self.rules = Rules(policy, {partition.name: partition.qos for partition in self.partitions.values()})
+        priority = self.settings.priority_policy
+        old, self.rules = self.rules, Rules.of(policy, self.partitions, priority)
+        self.usage.idle(self.at)
+        self.usage.configure(self.rules.decay(priority), self.at)
+        if old.policy is not policy:
+            fit_usage(self.usage, old, self.rules, self.at)
         self.ledger = Ledger()
         self.charges.clear()
         for job_id, job in self.jobs.items():
             self._charge(job_id, job)
+
+    def account_anew(self) -> None:
+        """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
+        priority = self.settings.priority_policy
+        same = self.rules.fits(self.partitions, priority)
+        if not same or self.rules.decay(priority) != self.usage.decay:
+            self.put_policy(self.rules.policy)
 
     def _charge(self, job_id: int, job: Job | None) -> None:
         """Count the job's share of limits as it is now."""
@@ -265,8 +287,8 @@ class State:
         if new is not None:
             self.charges[job_id] = new
         if old != new:
-            add_charge(self.ledger, old, -1)
-            add_charge(self.ledger, new, 1)
+            add_charge(self.ledger, self.usage, old, -1, self.at)
+            add_charge(self.ledger, self.usage, new, 1, self.at)
 
     def refresh_deadlines(self) -> None:
         """All deadlines again, after settings or partitions changed."""
@@ -364,8 +386,7 @@ class State:
             for node in partition.nodes:
                 found.setdefault(node, []).append(partition.name)
         self.node_partitions = {node: tuple(names) for node, names in found.items()}
-        if self.rules.known and self.rules.partition_qos != {p.name: p.qos for p in partitions.values() if p.qos}:
-            self.put_policy(self.rules.policy)
+        self.account_anew()
 
     # -- reservations
 

@@ -83,7 +83,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.tres_requested = tres_text(tuple(asked))
     record.requested_cpus, record.requested_nodes = asked[0][1], spec.nodes_min
     if job.allocation is not None:
-        allocate(record, job.allocation)
+        allocate(record, job.allocation, job.billing)
     record.failed_node = job.failed_node
     record.licenses = text(spec.licenses)
     record.constraints = text(spec.features)
@@ -100,10 +100,10 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.environment_key = spec.environment_key if "job_env" in keep else ""
 
 
-def allocate(record: JobRecord, allocation: Allocation) -> None:
-    """What the job was given."""
+def allocate(record: JobRecord, allocation: Allocation, billing: float | None = None) -> None:
+    """What the job was given; `billing`: None is as many as CPUs."""
     record.nodes, record.node_count = hostlist.compress(allocation.names), len(allocation.nodes)
-    given = job_tres.allocated_pairs(allocation)
+    given = job_tres.allocated_pairs(allocation, billing)
     record.cpus = given[0][1]
     record.tres_allocated = tres_text(tuple(given))
 

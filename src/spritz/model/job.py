@@ -262,6 +262,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: minutes, as granted at start; None: not yet known
     time_limit_minutes: int | None = None
     allocation: Allocation | None = None
+    #: what it is billed by its partition's TRESBillingWeights; None: its CPUs
+    billing: float | None = None
     #: nodes that have not yet said that all processes are gone
     completing: tuple[str, ...] = ()
     #: wait status (exit << 8 | signal), and the worst of the steps

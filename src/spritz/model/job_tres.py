@@ -62,11 +62,11 @@ def requested_gres(spec: JobSpec) -> dict[str, int]:
 
 def requested(job: Job) -> list[tuple[str, int]]:
     """(name, count) with memory in MiB; nothing that is 0."""
-    return requested_pairs(job.spec, cpu_count(job) if job.allocation is None else 0)
+    return requested_pairs(job.spec, cpu_count(job) if job.allocation is None else 0, job.billing)
 
 
-def requested_pairs(spec: JobSpec, cpus: int = 0) -> list[tuple[str, int]]:
-    """As `requested`, of a request. `cpus`: if they are known already."""
+def requested_pairs(spec: JobSpec, cpus: int = 0, billing: float | None = None) -> list[tuple[str, int]]:
+    """As `requested`, of a request. `cpus`: if they are known already; `billing`: None is as many as CPUs."""
     if not cpus:
         cpus = max(1, task_count(spec) * (spec.cpus_per_task or 1), 0 if spec.overcommit else gpu_cpus(spec))
     cpus = max(cpus, spec.nodes_min) if not spec.overcommit else cpus
@@ -78,20 +78,20 @@ def requested_pairs(spec: JobSpec, cpus: int = 0) -> list[tuple[str, int]]:
         memory = spec.memory_mib_per_cpu * cpus
     elif spec.memory_mib_per_gpu:
         memory = spec.memory_mib_per_gpu * gres.get("gpu", 0)
-    return _pairs(cpus, memory, spec.nodes_min, gres)
+    return _pairs(cpus, memory, spec.nodes_min, gres, billing)
 
 
 def allocated(job: Job) -> list[tuple[str, int]]:
     """(name, count) of what the job holds or held; empty if it never ran."""
-    return [] if job.allocation is None else allocated_pairs(job.allocation)
+    return [] if job.allocation is None else allocated_pairs(job.allocation, job.billing)
 
 
-def allocated_pairs(allocation: Allocation) -> list[tuple[str, int]]:
-    """(name, count) of everything in an allocation."""
-    return pairs_of(allocation.nodes)
+def allocated_pairs(allocation: Allocation, billing: float | None = None) -> list[tuple[str, int]]:
+    """(name, count) of everything in an allocation. `billing`: None is as many as CPUs."""
+    return pairs_of(allocation.nodes, billing)
 
 
-def pairs_of(nodes: Sequence[NodeAllocation]) -> list[tuple[str, int]]:
+def pairs_of(nodes: Sequence[NodeAllocation], billing: float | None = None) -> list[tuple[str, int]]:
     """(name, count) of shares of nodes: a job's or a step's."""
     gres: dict[str, int] = {}
     for node in nodes:
@@ -101,14 +101,16 @@ def pairs_of(nodes: Sequence[NodeAllocation]) -> list[tuple[str, int]]:
                 typed = f"{one.name}:{one.type}"
                 gres[typed] = gres.get(typed, 0) + one.count
     cpus, memory = sum(node.cpu_count for node in nodes), sum(node.memory_mib for node in nodes)
-    return _pairs(cpus, memory, len(nodes), gres)
+    return _pairs(cpus, memory, len(nodes), gres, billing)
 
 
-def _pairs(cpus: int, memory_mib: int, nodes: int, gres: dict[str, int]) -> list[tuple[str, int]]:
+def _pairs(
+    cpus: int, memory_mib: int, nodes: int, gres: dict[str, int], billing: float | None
+) -> list[tuple[str, int]]:
     pairs = [("cpu", cpus)]
     if memory_mib:
         pairs.append(("mem", memory_mib))
-    pairs += [("node", nodes), ("billing", cpus)]
+    pairs += [("node", nodes), ("billing", cpus if billing is None else int(billing))]
     return pairs + [(f"gres/{name}", count) for name, count in gres.items()]
 
 

@@ -55,6 +55,8 @@ class Partition(Struct, frozen=True, kw_only=True):
     over_time_minutes: int | None = None
     #: name of its network ("": the first there is)
     topology: str = ""
+    #: TRESBillingWeights: (TRES, weight of one; memory's of a MiB)
+    billing_weights: tuple[tuple[str, float], ...] = ()
     #: power saving, seconds (INFINITE: never suspended); None: the cluster's
     suspend_seconds: int | None = None
     suspend_timeout_seconds: int | None = None

@@ -28,18 +28,39 @@ class PriorityPolicy(Struct, frozen=True, kw_only=True):
     #: of ASSOC, PART, QOS, TRES: taken as they are, not as a share of the largest
     not_normal: tuple[str, ...] = ()
     calc_period_seconds: float = 300.0
+    #: PriorityDecayHalfLife (0.0: usage does not fade)
+    half_life_seconds: float = 0.0
+    #: PriorityUsageResetPeriod: NONE, NOW, DAILY …
+    reset_period: str = "NONE"
+    #: NO_FAIR_TREE, DEPTH_OBLIVIOUS: the classic formula, and the one in which depth does not matter
+    classic: bool = False
+    depth_oblivious: bool = False
+    #: FairShareDampeningFactor
+    dampening: int = 1
+    #: MAX_TRES "node", MAX_TRES_GRES "gres": what is billed (model.limits.usage.billable)
+    largest: str = ""
 
 
 class PriorityInputs(Struct, frozen=True, kw_only=True):
     """What accounting knows: made there, and given to the scheduler when it changes.
 
-    `fairshare`: (account, user) -> factor 0..1; `associations`: (account, user) -> Priority; `qos`: name -> Priority.
-    Whoever is in none of them has 0.
+    `fairshare`: (account, user) -> factor 0..1; `partition_fairshare`: (account, user, partition) -> that of an
+    association of one partition; `associations`: (account, user) -> Priority; `qos`: name -> Priority. Whoever is in
+    none of them has 0.
     """
 
     fairshare: dict[tuple[str, str], float] = {}
+    partition_fairshare: dict[tuple[str, str, str], float] = {}
     associations: dict[tuple[str, str], int] = {}
     qos: dict[str, int] = {}
+
+    def fair_share(self, account: str, user: str, partition: str) -> float:
+        """The factor of a job of these."""
+        if self.partition_fairshare:
+            own = self.partition_fairshare.get((account, user, partition))
+            if own is not None:
+                return own
+        return self.fairshare.get((account, user), 0.0)
 
 
 class PriorityFactors(Struct, frozen=True, kw_only=True):

@@ -237,6 +237,11 @@ def _policy_changed(projection: Projection, event: cluster_events.PolicyChanged)
     projection.put_policy(event.policy)
 
 
+def _usage_changed(projection: Projection, event: cluster_events.UsageReset | cluster_events.UsageAdopted) -> None:
+    """Whoever has used up his minutes may have some again."""
+    projection.free_all()
+
+
 def _reserved(
     projection: Projection, event: reservation_events.ReservationCreated | reservation_events.ReservationUpdated
 ) -> None:
@@ -282,6 +287,8 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     cluster_events.PartitionUpdated: _partition_put,
     cluster_events.PartitionDeleted: _partition_deleted,
     cluster_events.PolicyChanged: _policy_changed,
+    cluster_events.UsageReset: _usage_changed,
+    cluster_events.UsageAdopted: _usage_changed,
     reservation_events.ReservationCreated: _reserved,
     reservation_events.ReservationUpdated: _reserved,
     reservation_events.ReservationBegan: _reservation_began,

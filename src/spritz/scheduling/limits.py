@@ -32,7 +32,7 @@ def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge
     spec = record.spec
     keys = rules.party(spec.account, spec.user, allocation.partition, spec.qos).keys
     licenses = tuple((f"license/{name}", count) for name, count in record.licenses.items())
-    return keys, (*allocated_pairs(allocation), *licenses)
+    return keys, tuple(rules.priced(allocation.partition, (*allocated_pairs(allocation), *licenses)))
 
 
 def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]) -> tuple[str, str, str] | None:
@@ -59,7 +59,8 @@ class Limits:
             pairs, nodes = requested_pairs(record.spec), request.nodes_min
         else:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
-        reason = exceeded(party, self._in_use, pairs, request.time_limit_minutes, nodes=nodes)
+        priced = self._rules.priced(request.partition, pairs)
+        reason = exceeded(party, self._in_use, priced, request.time_limit_minutes, nodes=nodes)
         return None if reason is None else Verdict(reason)
 
     def roomy(self, record: JobRecord, partition: str, pairs: Iterable[tuple[str, int]]) -> tuple[Guarantee, ...]:

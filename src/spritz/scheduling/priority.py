@@ -142,7 +142,7 @@ class Pricing:
             plain,
             age=self._age(job, now),
             assoc=self._assoc(spec),
-            fairshare=self._inputs.fairshare.get((spec.account, spec.user), 0.0),
+            fairshare=self._inputs.fair_share(spec.account, spec.user, partition),
             job_size=self._job_size(spec, partition),
             partition_factor=self._partition(partition),
             qos_factor=self._qos(spec),
@@ -161,7 +161,7 @@ class Pricing:
         if weights.assoc:
             found += weights.assoc * self._assoc(spec)
         if weights.fairshare:
-            found += weights.fairshare * self._inputs.fairshare.get((spec.account, spec.user), 0.0)
+            found += weights.fairshare * self._inputs.fair_share(spec.account, spec.user, partition)
         if weights.job_size:
             found += weights.job_size * self._job_size(spec, partition)
         if weights.partition:

@@ -145,7 +145,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ("HealthCheckNodeState=ANY,MIXED", "HealthCheckNodeState=MIXED is not implemented yet"),
         ("TCPTimeout=9", "TCPTimeout has no effect: a connection is made within MessageTimeout"),
         ("SrunPortRange=60001-63000", "SrunPortRange is not implemented yet and has no effect"),
-        ("PriorityWeightQOS=5", "PriorityWeightQOS is not implemented yet and has no effect"),
+        ("PrioritySiteFactorParameters=5", "PrioritySiteFactorParameters is not implemented yet and has no effect"),
         ("PrologFlags=Alloc,RunInJob", "PrologFlags=RunInJob is not implemented yet"),
         ("MpiDefault=pmi2", "MpiDefault=pmi2 is not implemented yet; Spritz acts as with none"),
         ("PartitionName=q Nodes=n1 Alternate=p", "Alternate of PartitionName is not implemented yet"),

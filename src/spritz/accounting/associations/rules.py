@@ -23,6 +23,8 @@ NAME_LENGTH = 120
 _TRES_FIELDS = frozenset(
     {"grp_tres", "max_tres", "max_tres_per_node", "max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa"}
     | {"min_tres_pj", "guarantee"}
+    | {"grp_tres_mins", "grp_tres_run_mins", "max_tres_mins", "max_tres_mins_pj"}
+    | {"max_tres_run_mins_pu", "max_tres_run_mins_pa"}
 )
 _COUNT_MAX = 0x7FFFFFFF
 

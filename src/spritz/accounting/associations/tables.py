@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _LONG = frozenset(
     {"description", "organization", "qos", "flags", "grp_tres", "max_tres", "max_tres_per_node", "info", "where"}
     | {"preempt", "guarantee", "max_tres_pj", "max_tres_pn", "max_tres_pu", "max_tres_pa", "min_tres_pj"}
+    | {"grp_tres_mins", "grp_tres_run_mins", "max_tres_mins", "max_tres_mins_pj"}
+    | {"max_tres_run_mins_pu", "max_tres_run_mins_pa"}
 )
 
 #: Longest name of anything.

@@ -198,7 +198,15 @@ def _tres(now: float, requests: list[Plain], more: list[Plain] | None = None) ->
     return tres_text([*requests, *(more or [])])
 
 
-def tres_alloc(allocation: Plain | None, cpus: int, memory_mib: int, nodes: int, *, convert: bool = True) -> str:
+def tres_alloc(
+    allocation: Plain | None,
+    cpus: int,
+    memory_mib: int,
+    nodes: int,
+    *,
+    convert: bool = True,
+    billing: float | None = None,
+) -> str:
     """`cpu=8,mem=200M,node=2,billing=8,gres/gpu=2`."""
     from spritz.notation.memory import format_mib
 
@@ -215,7 +223,7 @@ def tres_alloc(allocation: Plain | None, cpus: int, memory_mib: int, nodes: int,
     words = [f"cpu={cpus}"]
     if memory_mib:
         words.append(f"mem={format_mib(memory_mib, convert=convert)}")
-    words += [f"node={nodes}", f"billing={cpus}"]
+    words += [f"node={nodes}", f"billing={cpus if billing is None else int(billing)}"]
     words += [f"{name}={count}" for name, count in counted.items()]
     return ",".join(words)
 
@@ -231,13 +239,14 @@ def _tres_alloc(
     mem_cpu: int | None,
     gres: list[Any],
     gpus: list[Any],
+    billing: float | None,
     *,
     convert: bool = True,
 ) -> str:
     cpus = cpu_count(allocation, tasks, per_task, nodes, overcommit)
     count = len(allocation["nodes"]) if allocation else nodes
     memory = mem_node * nodes if mem_node else mem_cpu * cpus if mem_cpu else 0
-    text = tres_alloc(allocation, cpus, memory, count, convert=convert)
+    text = tres_alloc(allocation, cpus, memory, count, convert=convert, billing=billing)
     if allocation is None:
         for one in (*gres, *gpus):
             name, kind, number = one["name"], one.get("type", ""), one.get("count", 1) * nodes
@@ -358,7 +367,14 @@ GRES_PER_NODE = Field("TRES_PER_NODE", ("spec.gres_per_node", "spec.gpus_per_nod
 
 TRES_ALLOC = Field(
     "TRES_ALLOC",
-    (*_SIZE, "spec.memory_mib_per_node", "spec.memory_mib_per_cpu", "spec.gres_per_node", "spec.gpus_per_node"),
+    (
+        *_SIZE,
+        "spec.memory_mib_per_node",
+        "spec.memory_mib_per_cpu",
+        "spec.gres_per_node",
+        "spec.gpus_per_node",
+        "billing",
+    ),
     _tres_alloc,
 )
 

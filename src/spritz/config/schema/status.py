@@ -26,7 +26,8 @@ ResumeProgram ResumeFailProgram ResumeRate ResumeTimeout SuspendProgram SuspendR
 SuspendExcNodes SuspendExcParts
 AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
-PriorityCalcPeriod TrackWCKey
+PriorityCalcPeriod TrackWCKey PriorityDecayHalfLife PriorityWeightFairshare PriorityWeightAssoc PriorityWeightQOS
+FairShareDampeningFactor
 """
 
 _NODE = """
@@ -38,7 +39,7 @@ _PARTITION = """
 PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
 DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
 MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
-ReqResv RootOnly State QOS
+ReqResv RootOnly State QOS TRESBillingWeights
 PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
@@ -111,7 +112,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
     "PriorityFlags": frozenset(
         {"ACCRUE_ALWAYS", "SMALL_RELATIVE_TO_TIME", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART"}
-        | {"NO_NORMAL_QOS", "NO_NORMAL_TRES"}
+        | {"NO_NORMAL_QOS", "NO_NORMAL_TRES", "NO_FAIR_TREE", "DEPTH_OBLIVIOUS", "MAX_TRES", "MAX_TRES_GRES"}
     ),
     "PriorityType": frozenset({"priority/basic", "priority/multifactor"}),
     "ProctrackType": frozenset({"proctrack/cgroup", "proctrack/linuxproc", "proctrack/pgid"}),

@@ -26,5 +26,6 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
 
 def apply_event(state: State, event: Event) -> None:
     """Advance the state by one fact. Raises KeyError for a kind that nobody applies."""
+    state.at = event.at
     APPLIERS[type(event)](state, event)
     state.version += 1

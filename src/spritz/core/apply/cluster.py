@@ -189,6 +189,16 @@ def _policy_changed(state: State, event: events.PolicyChanged) -> None:
     state.put_policy(event.policy)
 
 
+def _usage_reset(state: State, event: events.UsageReset) -> None:
+    state.usage.reset(event.at, event.keys)
+    if not event.keys:
+        state.usage_reset_at = event.at
+
+
+def _usage_adopted(state: State, event: events.UsageAdopted) -> None:
+    state.usage.adopt(event.rows, event.since, event.at)
+
+
 # Any: each function takes its own kind of event.
 APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.ClusterConfigured: _configured,
@@ -208,4 +218,6 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.PartitionDeleted: _partition_deleted,
     events.TimeSliceEnded: _slice_ended,
     events.PolicyChanged: _policy_changed,
+    events.UsageReset: _usage_reset,
+    events.UsageAdopted: _usage_adopted,
 }

@@ -160,6 +160,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         reservation_ends_at=_reservation_end(state, allocation.reservation),
         last_evaluated_at=event.at,
         licenses=event.licenses,
+        billing=event.billing,
         priority=event.priority or state.jobs[event.job_id].priority,
     )
     if job.flags & _PENDING_FLAGS:

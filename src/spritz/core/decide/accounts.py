@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
-from spritz.model.events.cluster import PolicyChanged
+from spritz.model.events.cluster import PolicyChanged, UsageAdopted, UsageReset
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
 
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import Job, JobSpec
-    from spritz.model.limits.records import SetPolicy
+    from spritz.model.limits.records import AdoptUsage, ResetUsage, SetPolicy
     from spritz.model.plan import PlannedStart
 
 #: The QOS of whoever has no other.
@@ -29,6 +29,18 @@ def set_policy(turn: Turn, command: SetPolicy) -> Done:
     """slurmdbd has told what holds now. Nothing is recorded when nothing differs."""
     if command.policy != turn.state.rules.policy:
         turn.record(PolicyChanged(at=turn.now, policy=command.policy))
+    return Done()
+
+
+def reset_usage(turn: Turn, command: ResetUsage) -> Done:
+    """PriorityUsageResetPeriod is over, or `sacctmgr modify … set RawUsage=0`."""
+    turn.record(UsageReset(at=turn.now, keys=command.keys))
+    return Done()
+
+
+def adopt_usage(turn: Turn, command: AdoptUsage) -> Done:
+    """Usage as accounting's records have it."""
+    turn.record(UsageAdopted(at=turn.now, since=command.since, rows=command.rows))
     return Done()
 
 
@@ -78,7 +90,9 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
         return
     party = state.rules.party(spec.account, spec.user, partition, spec.qos)
     reason = check.over_submit(party, state.ledger, count)
-    reason = reason or check.never(party, requested_pairs(spec), minutes, nodes=spec.nodes_min)
+    reason = reason or check.never(
+        party, state.rules.priced(partition, requested_pairs(spec)), minutes, nodes=spec.nodes_min
+    )
     if reason is not None:
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(reason.value)
 
@@ -92,6 +106,6 @@ def limit_refusal(state: State, job: Job, start: PlannedStart) -> str:
     if not party.bounded:
         return ""
     minutes = start.time_limit_minutes or job.time_limit_minutes or 0
-    pairs = allocated_pairs(allocation)
+    pairs = state.rules.priced(allocation.partition, allocated_pairs(allocation))
     reason = check.exceeded(party, state.ledger, pairs, minutes, nodes=len(allocation.nodes))
     return "" if reason is None else f"limit {reason.value}"

@@ -24,6 +24,7 @@ from spritz.core.timers import NEVER
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
+from spritz.model.job_tres import allocated_pairs
 from spritz.model.power import WAKING
 from spritz.model.resources import mask_of
 from spritz.model.sharing import jobs_per_cpu
@@ -225,17 +226,20 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     waking = wakes(turn.state, start.allocation) or job.spec.reboot
     # Its time begins when its nodes are up, which may take so long.
     delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
+    licenses = (choose(turn.state, job.spec.licenses) or ()) if job.spec.licenses else ()
+    held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))
     turn.record(
         JobStarted(
             at=turn.now,
             job_id=job.id,
             allocation=start.allocation,
             time_limit_minutes=minutes,
-            licenses=(choose(turn.state, job.spec.licenses) or ()) if job.spec.licenses else (),
+            licenses=licenses,
             ends_at=0.0 if minutes >= INFINITE else turn.now + minutes * 60.0 + delay,
             configuring=waking or prolog.comes_first(turn.state.settings),
             waking=waking,
             priority=start.priority,
+            billing=turn.state.rules.billing(start.allocation.partition, held),
         )
     )
     if waking:

@@ -29,6 +29,7 @@ from spritz.model.commands.job import JobSubmitted, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
 from spritz.model.ids import INFINITE
 from spritz.model.job import ArrayState, Hold, Job, Sharing
+from spritz.model.job_tres import requested_pairs
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.sharing import oversubscription
@@ -88,6 +89,7 @@ def new_job(turn: Turn, command: SubmitJob) -> Job:
         submitted_at=turn.now,
         eligible_at=eligible_at,
         time_limit_minutes=effective_time_limit(spec, partitions[0]),
+        billing=state.rules.billing(partitions[0].name, requested_pairs(spec)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.base import Event
-from spritz.model.limits.records import Policy
+from spritz.model.limits.records import Policy, UsageRow
 from spritz.model.node import Node, NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.states import NodeState
@@ -140,6 +140,21 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
     """slurmdbd has told what associations, QOS and limits hold from now on: all of them."""
 
     policy: Policy
+
+
+class UsageReset(Event, frozen=True, kw_only=True):
+    """What was used up to now counts no longer: that of these keys, or (None) of all but QOS with NoDecay. Without any
+    key it is but a mark from which PriorityUsageResetPeriod counts.
+    """
+
+    keys: tuple[tuple[str | int, ...], ...] | None = None
+
+
+class UsageAdopted(Event, frozen=True, kw_only=True):
+    """Usage was reckoned again from the records of accounting: what jobs had used at `since`, running ones included."""
+
+    since: float
+    rows: tuple[UsageRow, ...] = ()
 
 
 class TimeSliceEnded(Event, frozen=True, kw_only=True):

@@ -105,6 +105,8 @@ class JobStarted(Event, frozen=True, kw_only=True):
     waking: bool = False
     #: in force when it started (0: the record's)
     priority: int = 0
+    #: by TRESBillingWeights; None: its CPUs
+    billing: float | None = None
 
 
 class JobPrologsBegan(Event, frozen=True, kw_only=True):

@@ -77,6 +77,16 @@ class Association(Struct, frozen=True, kw_only=True, tag=True):
     guarantee: str = ""
     #: minutes that a job may keep what it has borrowed of the guarantee; None: as the parent
     reclaim_after: int | None = None
+    #: TRES minutes used up to now, and those that running jobs may still use
+    grp_tres_mins: str = ""
+    grp_tres_run_mins: str = ""
+    grp_wall: int | None = None
+    max_tres_mins: str = ""
+    #: jobs that grow older while they wait
+    grp_jobs_accrue: int | None = None
+    max_jobs_accrue: int | None = None
+    #: least priority with which a job is promised a start
+    min_prio_threshold: int | None = None
 
 
 class Qos(Struct, frozen=True, kw_only=True, tag=True):
@@ -107,6 +117,25 @@ class Qos(Struct, frozen=True, kw_only=True, tag=True):
     #: run time in seconds before which its jobs are not preempted; None: as another QOS or the cluster says
     preempt_exempt_seconds: int | None = None
     grace_seconds: int = 0
+    #: what its jobs use counts so many times
+    usage_factor: float = 1.0
+    #: least fair-share factor with which its jobs may wait and start (EnforceUsageThreshold); None: any
+    usage_threshold: float | None = None
+    #: associations' limits on TRES count so many times for its jobs; None: once
+    limit_factor: float | None = None
+    #: TRES minutes used up to now, and those that running jobs may still use
+    grp_tres_mins: str = ""
+    grp_tres_run_mins: str = ""
+    grp_wall: int | None = None
+    max_tres_mins_pj: str = ""
+    max_tres_run_mins_pu: str = ""
+    max_tres_run_mins_pa: str = ""
+    #: jobs that grow older while they wait
+    grp_jobs_accrue: int | None = None
+    max_jobs_accrue_pu: int | None = None
+    max_jobs_accrue_pa: int | None = None
+    #: least priority with which a job is promised a start
+    min_prio_threshold: int | None = None
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -192,3 +221,27 @@ class AskPolicy(Struct, frozen=True, kw_only=True):
     """A controller that has just registered wants to hear what holds. Reply: `Done`, after `SetPolicy`."""
 
     cluster: str
+
+
+# -- usage, between slurmdbd, controllers and images
+
+
+class UsageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One key's usage at `at`, as images and messages hold it: `amounts` in TRES seconds."""
+
+    key: tuple[str | int, ...]
+    at: float
+    amounts: dict[str, float] = {}
+
+
+class ResetUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Forget what was used up to now: by these keys, or (None) by all but QOS with NoDecay. Reply: `Done`."""
+
+    keys: tuple[tuple[str | int, ...], ...] | None = None
+
+
+class AdoptUsage(Struct, frozen=True, kw_only=True):
+    """Take this for what had been used, by jobs that have ended and by those that run, at `since`. Reply: `Done`."""
+
+    since: float
+    rows: tuple[UsageRow, ...]

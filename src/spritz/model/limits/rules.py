@@ -10,7 +10,15 @@ from msgspec import Struct
 from spritz.model.limits.guarantees import Guarantee
 from spritz.model.limits.ledger import Key
 from spritz.model.limits.records import Association, Policy, Qos
+from spritz.model.limits.usage import Decay, Weights, billable
 from spritz.notation.tres import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from spritz.model.partition import Partition
+    from spritz.model.priority import PriorityPolicy
 
 Tres = tuple[tuple[str, int], ...]
 
@@ -61,11 +69,21 @@ class Party(Struct, frozen=True, kw_only=True):
 
 
 class Rules:
-    """One policy. `partition_qos`: QOS of each partition that has one."""
+    """One policy. `partition_qos`: QOS of each partition that has one; `weights`: TRESBillingWeights of each that has
+    any; `largest`: see `usage.billable`.
+    """
 
-    def __init__(self, policy: Policy, partition_qos: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        partition_qos: Mapping[str, str] | None = None,
+        weights: Mapping[str, Weights] | None = None,
+        largest: str = "",
+    ) -> None:
         self.policy = policy
         self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
+        self.weights = {name: some for name, some in (weights or {}).items() if some}
+        self.largest = largest
         self.qos = {one.name: _qos_bounds(one) for one in policy.qos}
         self.wckeys = frozenset((one.user, one.name) for one in policy.wckeys)
         self.default_wckeys = dict(policy.default_wckeys)
@@ -77,6 +95,46 @@ class Rules:
         self.guarantees = {
             one.id: self._guarantee(one) for one in policy.associations if one.guarantee and not one.user
         }
+
+    @classmethod
+    def of(cls, policy: Policy, partitions: Mapping[str, Partition], priority: PriorityPolicy) -> Rules:
+        """A policy on a cluster with these partitions."""
+        return cls(
+            policy,
+            {partition.name: partition.qos for partition in partitions.values()},
+            {partition.name: partition.billing_weights for partition in partitions.values()},
+            priority.largest,
+        )
+
+    def fits(self, partitions: Mapping[str, Partition], priority: PriorityPolicy) -> bool:
+        """Would `of` make the same?"""
+        return (
+            self.partition_qos == {one.name: one.qos for one in partitions.values() if one.qos}
+            and self.weights == {one.name: one.billing_weights for one in partitions.values() if one.billing_weights}
+            and self.largest == priority.largest
+        )
+
+    def billing(self, partition: str, pairs: Iterable[tuple[str, int]]) -> float | None:
+        """What a job in that partition is billed for these TRES; None: its CPUs, as without TRESBillingWeights."""
+        weights = self.weights.get(partition)
+        return None if weights is None else billable(weights, pairs, self.largest)
+
+    def priced(self, partition: str, pairs: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+        """The same TRES, billing by the partition's weights."""
+        billing = self.billing(partition, pairs)
+        if billing is None:
+            return pairs
+        return [(name, int(billing) if name == "billing" else count) for name, count in pairs]
+
+    def decay(self, priority: PriorityPolicy) -> Decay:
+        """How usage fades."""
+        lasting = frozenset(one.name for one in self.qos.values() if "NoDecay" in one.flags)
+        return Decay(half_life_seconds=priority.half_life_seconds, lasting=lasting)
+
+    def usage_factor(self, qos: str) -> float:
+        """What a job of this QOS uses counts so many times."""
+        found = self.qos.get(qos)
+        return found.record.usage_factor if found is not None else 1.0
 
     @property
     def known(self) -> bool:
@@ -91,6 +149,15 @@ class Rules:
         """The association that a job has: that of the partition, else the user's for all of them."""
         found = self._users.get((account, user, partition)) or self._users.get((account, user, ""))
         return self._of(found) if found is not None else None
+
+    def parents(self) -> dict[int, int]:
+        """Association -> the one above it, by their numbers; root is above nobody's."""
+        found: dict[int, int] = {}
+        for one in self.policy.associations:
+            above = self._accounts.get(one.account if one.user else one.parent)
+            if above is not None and above.id != one.id:
+                found[one.id] = above.id
+        return found
 
     def party(self, account: str, user: str, partition: str, qos: str) -> Party:
         """What counts and bounds such a job."""

@@ -1,0 +1,185 @@
+"""Fair share as the controller keeps it: figures of every association, reckoned every PriorityCalcPeriod and when the
+policy changes, and given to the scheduler; and the moments at which usage is set to 0.
+
+What was used is the core's (`State.usage`); the formulas are `scheduling.fairshare`. With few associations the figures
+are reckoned where they are asked for; with many in a forked child, and asked-for figures are the last ones.
+
+Source: slurm.conf(5) PriorityCalcPeriod, PriorityUsageResetPeriod; sshare(1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from msgspec import msgpack
+
+from spritz.controller.forked import Child
+from spritz.model.events import cluster as cluster_events
+from spritz.model.limits.records import ResetUsage
+from spritz.model.limits.usage import RAW
+from spritz.scheduling.fairshare import Share, fair_shares
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+
+#: So many associations take about 10 ms; more are reckoned in a child.
+INLINE_MAX = 800
+
+#: A clock that is set forward is noticed within so many seconds.
+_SLEEP_MAX = 3600.0
+
+_NEWS = (cluster_events.PolicyChanged, cluster_events.UsageReset, cluster_events.UsageAdopted)
+
+_encode = msgpack.Encoder().encode
+_decode = msgpack.Decoder(list[Share]).decode
+
+Factors = dict[tuple[str, str], float]
+PartitionFactors = dict[tuple[str, str, str], float]
+
+
+class Shares:
+    """`figures`: by number of the association, reckoned at `at` (0.0: never). `taken` hears new factors."""
+
+    def __init__(self, context: Context, taken: Callable[[Factors, PartitionFactors], None]) -> None:
+        self._context = context
+        self._taken = taken
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._reset_timer: asyncio.TimerHandle | None = None
+        self._child: Child | None = None
+        self._again = False
+        self._stopped = False
+        self.figures: dict[int, Share] = {}
+        self.at = 0.0
+        context.writer.listeners.append(self._listen)
+        self._reckon()
+
+    def stop(self) -> None:
+        """No more reckoning."""
+        self._stopped = True
+        for timer in (self._timer, self._reset_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._child is not None:
+            self._child.kill()
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, _NEWS):
+                self._soon()
+            elif isinstance(event, cluster_events.ClusterConfigured):
+                self._soon()
+                self._loop.call_soon(self.keep_period, True)
+
+    def _soon(self) -> None:
+        """After the events of this turn have been taken in by everybody."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(0.0, self._reckon)
+
+    # -- figures
+
+    def current(self) -> dict[int, Share]:
+        """Figures to be shown: of this moment, if there are few associations."""
+        if len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX:
+            self._take(self._work())
+        return self.figures
+
+    def _reckon(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stopped:
+            return
+        state = self._context.machine.state
+        period = state.settings.priority_policy.calc_period_seconds
+        self._timer = self._loop.call_later(max(1.0, period), self._reckon)
+        if not state.rules.known:
+            return
+        if len(state.rules.policy.associations) <= INLINE_MAX:
+            self._take(self._work())
+        elif self._child is None:
+            self._child = Child(
+                "shares", lambda: _encode(list(self._work().values())), self._child_done, self._context.log, nice=0
+            )
+        else:
+            self._again = True
+
+    def _child_done(self, result: bytes | None) -> None:
+        self._child = None
+        if self._stopped:
+            return
+        if result is not None:
+            self._take({one.association.id: one for one in _decode(result)})
+        if self._again:
+            self._again = False
+            self._reckon()
+
+    def _work(self) -> dict[int, Share]:
+        state, now = self._context.machine.state, self._context.clock.now()
+        associations = state.rules.policy.associations
+        usage = {one.id: state.usage.amount(("a", one.id), RAW, now) for one in associations}
+        return fair_shares(associations, usage, state.settings.priority_policy)
+
+    def _take(self, figures: dict[int, Share]) -> None:
+        self.figures, self.at = figures, self._context.clock.now()
+        factors: Factors = {}
+        special: PartitionFactors = {}
+        for one in figures.values():
+            record = one.association
+            if record.user and record.partition:
+                special[record.account, record.user, record.partition] = one.factor
+            elif record.user:
+                factors[record.account, record.user] = one.factor
+        self._taken(factors, special)
+
+    # -- PriorityUsageResetPeriod
+
+    def keep_period(self, configured: bool = False) -> None:
+        """Set usage to 0 if that is due, and be there when it is due next. `configured`: the files were just read."""
+        if self._reset_timer is not None:
+            self._reset_timer.cancel()
+            self._reset_timer = None
+        context = self._context
+        period = context.machine.state.settings.priority_policy.reset_period.upper()
+        if self._stopped or period == "NONE":
+            return
+        state, now = context.machine.state, context.clock.now()
+        if period == "NOW":
+            if configured and state.usage.entries:
+                context.writer.handle_own(ResetUsage())
+            return
+        if not state.usage_reset_at:
+            context.writer.handle_own(ResetUsage(keys=()))  # from here on it is counted
+        elif state.usage_reset_at < period_start(period, now):
+            context.writer.handle_own(ResetUsage())
+        wait = min(period_end(period, now) - now + 0.01, _SLEEP_MAX)
+        self._reset_timer = self._loop.call_later(max(0.01, wait), self.keep_period)
+
+
+def period_start(period: str, now: float) -> float:
+    """The last moment up to `now` at which a period began, by local time: DAILY, WEEKLY (Sunday), MONTHLY …"""
+    return _bounds(period, now)[0]
+
+
+def period_end(period: str, now: float) -> float:
+    """The first moment after `now` at which one begins."""
+    return _bounds(period, now)[1]
+
+
+def _bounds(period: str, now: float) -> tuple[float, float]:
+    # In local time without an offset: midnight is midnight on the days when clocks change, too.
+    day = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    if period == "DAILY":
+        return day.timestamp(), (day + timedelta(days=1)).timestamp()
+    if period == "WEEKLY":
+        sunday = day - timedelta(days=(day.weekday() + 1) % 7)
+        return sunday.timestamp(), (sunday + timedelta(days=7)).timestamp()
+    months = {"MONTHLY": 1, "QUARTERLY": 3, "YEARLY": 12}[period]
+    first = day.replace(day=1, month=(day.month - 1) // months * months + 1)
+    following = first.month + months
+    after = first.replace(year=first.year + (following > 12), month=(following - 1) % 12 + 1)
+    return first.timestamp(), after.timestamp()

@@ -1,0 +1,202 @@
+"""Fair-share factors from shares and usage: Fair Tree, and the classic formula with its depth-oblivious kin. Pure.
+
+    Fair Tree   level fair share LF = S / U, each a share of the siblings'; children in the order of LF, depth first;
+                users are ranked as they are met, and factor = rank / users
+    classic     F = 2 ** (-UE / S / damping), UE = U + (UE of the parent - U) * shares / shares of all siblings
+    oblivious   the same with UE = R * S, R = R of the parent * (r / r of all siblings) ** k, r = U / S
+
+An account with Fairshare=parent takes no part: its children stand beside it, under the first one above that does.
+
+Source: https://slurm.schedmd.com/fair_tree.html, https://slurm.schedmd.com/classic_fair_share.html; sshare(1).
+"""
+
+from __future__ import annotations
+
+from math import inf, log
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.model.limits.records import SHARES_PARENT, Association
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spritz.model.priority import PriorityPolicy
+
+#: How much the usage of those above counts in the depth-oblivious formula: the manual's constant.
+_OBLIVIOUS = 5.0
+
+
+class Share(Struct, kw_only=True):
+    """One association. `norm_shares`, `norm_usage`, `effective_usage`, `factor` and `level` as sshare(1) names them:
+    Norm Shares, Norm Usage, Effectv Usage, FairShare, Level FS (Fair Tree alone).
+    """
+
+    association: Association
+    usage: float = 0.0
+    norm_shares: float = 0.0
+    norm_usage: float = 0.0
+    effective_usage: float = 0.0
+    factor: float = 0.0
+    level: float = 0.0
+
+
+class _Tree:
+    """Associations of one cluster with the places that fair share gives them."""
+
+    def __init__(self, associations: Iterable[Association], usage: Mapping[int, float]) -> None:
+        self.shares = {one.id: Share(association=one, usage=usage.get(one.id, 0.0)) for one in associations}
+        accounts = {one.association.account: one for one in self.shares.values() if not one.association.user}
+        self.root: Share | None = None
+        #: by number: the association whose share it divides with others
+        self.above: dict[int, Share] = {}
+        self.children: dict[int, list[Share]] = {}
+        #: by number of the one above: all their shares together
+        self.level: dict[int, int] = {}
+        for one in self.shares.values():
+            record = one.association
+            above = accounts.get(record.account) if record.user else accounts.get(record.parent)
+            if above is None or above is one:
+                if not record.user and self.root is None:
+                    self.root = one
+                continue
+            for _ in range(len(accounts)):
+                parent = accounts.get(above.association.parent)
+                if above.association.shares != SHARES_PARENT or parent is None or parent is above:
+                    break
+                above = parent
+            self.above[record.id] = above
+            self.children.setdefault(above.association.id, []).append(one)
+            if record.shares != SHARES_PARENT:
+                self.level[above.association.id] = self.level.get(above.association.id, 0) + record.shares
+
+    def depth_first(self) -> list[Share]:
+        """All below root, those above before those below."""
+        found: list[Share] = []
+        waiting = [self.root] if self.root is not None else []
+        while waiting:
+            one = waiting.pop()
+            mine = self.children.get(one.association.id, [])
+            found += mine
+            waiting += mine
+        return found
+
+    def part(self, one: Share) -> float:
+        """Its shares among those of all siblings."""
+        every = self.level.get(self.above[one.association.id].association.id, 0)
+        return one.association.shares / every if every else 0.0
+
+
+def fair_shares(
+    associations: Iterable[Association], usage: Mapping[int, float], policy: PriorityPolicy
+) -> dict[int, Share]:
+    """Every association's figures, by number. `usage`: RawUsage by number."""
+    tree = _Tree(associations, usage)
+    root = tree.root
+    if root is None:
+        return tree.shares
+    root.effective_usage, root.norm_usage = 1.0, 1.0 if root.usage else 0.0
+    for one in tree.depth_first():
+        one.norm_usage = one.usage / root.usage if root.usage else 0.0
+    if policy.classic:
+        _classic(tree, root, policy)
+    else:
+        _fair_tree(tree, root)
+    return tree.shares
+
+
+# -- Fair Tree
+
+
+def _fair_tree(tree: _Tree, root: Share) -> None:
+    below = tree.depth_first()
+    for one in below:
+        above = tree.above[one.association.id]
+        one.effective_usage = one.usage / above.usage if above.usage else 0.0
+        if one.association.shares == SHARES_PARENT:
+            one.norm_shares = above.norm_shares
+            one.level = inf
+            continue
+        one.norm_shares = tree.part(one)
+        if one.norm_shares:
+            one.level = one.norm_shares / one.effective_usage if one.effective_usage else inf
+    users = sum(1 for one in below if one.association.user)
+    _Ranks(tree, users).rank(tree.children.get(root.association.id, []), tied=False)
+
+
+class _Ranks:
+    """Users get ranks from `users` downwards; those that tie have the same, and it counts as many as they are."""
+
+    def __init__(self, tree: _Tree, users: int) -> None:
+        self._tree = tree
+        self._users = users
+        self._rank = self._next = users
+
+    def rank(self, siblings: list[Share], *, tied: bool) -> None:
+        """Rank all below these. `tied`: the first of them ties with the user before."""
+        # Users come before accounts of the same level: the best of the account's users ties with them.
+        ordered = sorted(siblings, key=lambda one: (-one.level, not one.association.user, one.association.id))
+        place = 0
+        before: float | None = None
+        while place < len(ordered):
+            one = ordered[place]
+            same = tied if before is None else one.level == before
+            before = one.level
+            if one.association.user:
+                if not same:
+                    self._rank = self._next
+                one.factor = self._rank / self._users
+                self._next -= 1
+                place += 1
+                continue
+            # Accounts that tie have their children ranked together.
+            merged: list[Share] = []
+            while place < len(ordered) and not ordered[place].association.user and ordered[place].level == before:
+                merged += self._tree.children.get(ordered[place].association.id, [])
+                place += 1
+            if merged:
+                self.rank(merged, tied=same)
+
+
+# -- the classic formula
+
+
+def _classic(tree: _Tree, root: Share, policy: PriorityPolicy) -> None:
+    root.norm_shares = 1.0
+    root.factor = _factor(root, policy.dampening)
+    for one in tree.depth_first():
+        above = tree.above[one.association.id]
+        inherits = one.association.shares == SHARES_PARENT
+        one.norm_shares = above.norm_shares if inherits else above.norm_shares * tree.part(one)
+        if above is root:
+            one.effective_usage = one.norm_usage
+        elif inherits:
+            one.effective_usage = above.effective_usage
+        elif policy.depth_oblivious:
+            one.effective_usage = _oblivious(tree, one, above)
+        else:
+            one.effective_usage = one.norm_usage + (above.effective_usage - one.norm_usage) * tree.part(one)
+        one.factor = _factor(one, policy.dampening)
+
+
+def _factor(one: Share, dampening: int) -> float:
+    if one.norm_shares <= 0.0:
+        return 0.0
+    exponent = one.effective_usage / one.norm_shares / max(1, dampening)
+    return 2.0**-exponent if exponent < 1100.0 else 0.0
+
+
+def _oblivious(tree: _Tree, one: Share, above: Share) -> float:
+    """R * S: how far the one above is off its share counts the less, the nearer to it that one is."""
+    siblings = tree.children[above.association.id]
+    used = sum(other.norm_usage for other in siblings if other.association.shares != SHARES_PARENT)
+    if not (one.norm_shares and one.norm_usage and above.effective_usage):
+        return 0.0
+    ratio = above.effective_usage / above.norm_shares
+    # All siblings together have the shares of the one above.
+    local = (one.norm_usage / one.norm_shares) / (used / above.norm_shares)
+    product = log(ratio) * log(local)
+    weight = 1.0 if product >= 0.0 else 1.0 / (1.0 + (_OBLIVIOUS * log(ratio)) ** 2)
+    found: float = ratio * local**weight * one.norm_shares
+    return found
