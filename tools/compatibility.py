@@ -15,7 +15,7 @@ from spritz.cli.options import Row
 #: Slurm's commands, in the order of the page
 COMMANDS = (
     *("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct"),
-    *("sacctmgr", "sreport"),
+    *("sacctmgr", "sreport", "sdiag"),
 )
 
 INTRODUCTION = """\

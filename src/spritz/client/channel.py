@@ -339,6 +339,10 @@ class Channel:
             return
         answer(call, handler, body)
 
+    def unanswered(self) -> list[str]:
+        """Kinds of the requests that are being answered."""
+        return [call.kind for call in self._serving.values()]
+
     def answered(self, request_id: int) -> None:
         """A call of this channel has got its last response. Used by `Call`."""
         if self._serving.pop(request_id, None) is not None and len(self._serving) == IN_FLIGHT_MAX - 1:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from spritz.controller.api.identity import Identity
     from spritz.controller.blobs import BlobStore
     from spritz.controller.configuration import Configuration
+    from spritz.controller.diagnostics import Counting
     from spritz.controller.journal import Journal
     from spritz.controller.loop import SingleWriter
     from spritz.controller.nodes import NodeLinks
@@ -46,8 +47,8 @@ class Context:
     check_request: Callable[[JobSpec], tuple[str, str] | None]
     #: No job is started while this is set (`PauseScheduling`).
     scheduling_paused: bool = False
-    #: Requests by kind, since the start.
-    requests: dict[str, int]
+    #: Figures for sdiag.
+    counting: Counting
     #: More counters for `Statistics`: each returns name -> value.
     counters: list[Callable[[], dict[str, float]]]
     #: The last event that each of these does not need any more: what comes after it stays in the journal.

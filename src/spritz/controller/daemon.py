@@ -24,6 +24,7 @@ from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import CommitThread
 from spritz.controller.completion import begin_completion_log
 from spritz.controller.context import Context
+from spritz.controller.diagnostics import Counting
 from spritz.controller.images import ImageKeeper
 from spritz.controller.journal import JournalError
 from spritz.controller.launch import Letters
@@ -101,7 +102,9 @@ class _Daemon:
                 committer = CommitThread(self._journal_failed)
                 cluster = self._assemble(context, committer, recovered)
                 watch = StallWatch(self._log) if self._log.enabled("debug") else nullcontext()
-                server = Server(handlers(context, cluster), role="slurmctld", log=self._log)
+                counting = context.counting
+                server = Server(handlers(context, cluster), role="slurmctld", log=self._log, statistics=counting.calls)
+                counting.server = server
                 async with server:
                     await self._listen(server)
                     self._begin(context, cluster, recovered)
@@ -129,7 +132,7 @@ class _Daemon:
         context.configuration = self._configuration
         context.identity = Identity(self._slurm_uid, context.clock)
         context.started_at = context.clock.now()
-        context.requests = {}
+        context.counting = Counting(context.started_at)
         context.counters = []
         context.events_needed = []
         context.request_stop = self._request_stop
@@ -139,7 +142,7 @@ class _Daemon:
         context.blobs = BlobStore(context.journal)
         letters = Letters(lambda: context.machine.state, context.blobs, context.journal.term)
         context.nodes = NodeLinks(context, letters)
-        context.writer = SingleWriter(
+        context.writer = writer = SingleWriter(
             context.machine,
             context.journal,
             context.blobs,
@@ -149,6 +152,7 @@ class _Daemon:
             on_effects=context.nodes.carry_out,
             on_broken=self._core_failed,
         )
+        writer.listeners.append(context.counting.listen)
         # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
         self._scheduler = SchedulerDriver(context)
         self._shares = context.shares = Shares(context, self._scheduler.take_fairshare)

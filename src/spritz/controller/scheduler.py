@@ -258,7 +258,8 @@ class SchedulerDriver:
     def _quick_pass(self, began: float) -> None:
         context = self._context
         self._stirred = self._behind = False
-        if not context.machine.state.pending:
+        queue = len(context.machine.state.pending)
+        if not queue:
             return
         try:
             if self._distrusted:
@@ -289,6 +290,9 @@ class SchedulerDriver:
             self._wake_in(self._not_before - ended)
         self.counts["cycle.quick_count"] += 1
         self.counts["cycle.quick_seconds"] += ended - began
+        context.counting.quick.note(
+            context.clock.now(), ended - began, depth=plan.visited, tried=plan.examined, queue=queue
+        )
 
     def _begin_full_pass(self, now: float) -> None:
         context = self._context
@@ -320,7 +324,13 @@ class SchedulerDriver:
         self._full_not_before = now + max(FULL_PAUSE_SECONDS, now - self._full_began)
         self._context.writer.turn()
         if result is not None and not self._stopped and not self._context.scheduling_paused:
-            self._apply(_decode_plan(result))
+            plan, counting = _decode_plan(result), self._context.counting
+            queue, started = len(self._context.machine.state.pending), counting.started
+            self._apply(plan)
+            counting.note_backfilled(counting.started - started)
+            took = now - self._full_began
+            at = self._context.clock.now() - took
+            counting.full.note(at, took, depth=plan.visited, tried=plan.examined, queue=queue)
 
     def _apply(self, plan: Plan) -> None:
         if plan.starts or plan.preemptions or plan.notes:

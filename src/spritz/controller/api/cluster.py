@@ -13,6 +13,7 @@ from spritz import SLURM_VERSION, __version__
 from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.model.commands.job import Done
+from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.queries import (
     ConfigText,
@@ -145,13 +146,25 @@ class ClusterQueries:
         """Counters since the start."""
         context = self._context
         context.identity.caller(call)
-        values = {f"request.{kind}_count": float(count) for kind, count in context.requests.items()}
+        values = {f"request.{kind}_count": count for kind, (count, _) in context.counting.calls.kinds.items()}
         values["journal.durable_sequence"] = float(context.writer.durable_sequence)
         values["journal.groups_count"] = float(context.writer.groups)
         values["writer.commands_count"] = float(context.writer.commands)
         for source in context.counters:
             values.update(source())
         return Counters(values=values)
+
+    def diagnostics(self, request: GetDiagnostics, call: Call) -> Diagnostics:
+        """Everybody may see these figures."""
+        self._context.identity.caller(call)
+        return self._context.counting.told(self._context)
+
+    def reset_diagnostics(self, request: ResetDiagnostics, call: Call) -> Done:
+        """Counters begin anew. Raises SpritzError for all but administrators."""
+        if not self._context.identity.caller(call).admin:
+            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+        self._context.counting.clear(self._context.clock.now())
+        return Done()
 
     def administrators_only(self, call: Call) -> None:
         """Raises SpritzError for anybody else: Slurm says "Invalid user id" here."""

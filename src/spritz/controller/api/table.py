@@ -18,7 +18,7 @@ from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
-from spritz.model import queries, reports
+from spritz.model import diagnostics, queries, reports
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
 from spritz.model.commands.job import SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
@@ -28,16 +28,16 @@ from spritz.model.reservations import ListReservations
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from spritz.client.handling import Call, Handler, Result
+    from spritz.client.handling import Handler
     from spritz.controller.context import Context
 
 
 def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Handler]:
-    """The table for `client.server.Server`. Each request is counted."""
+    """The table for `client.server.Server`."""
     commands, submissions, taken = Commands(context), Submissions(context), Reports(context)
     jobs, waiting = JobQueries(context), Waiting(context)
     reservations = ReservationApi(context)
-    table: dict[type[Struct], Handler] = {
+    return {
         SubmitJob: submissions.submit,
         CreateStep: waiting.create_step,
         **dict.fromkeys(PLAIN_COMMANDS, commands.plain),
@@ -67,16 +67,6 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.PauseScheduling: cluster.pause_scheduling,
         queries.SetDebug: cluster.set_debug,
         queries.Statistics: cluster.statistics,
+        diagnostics.GetDiagnostics: cluster.diagnostics,
+        diagnostics.ResetDiagnostics: cluster.reset_diagnostics,
     }
-    return {kind: _counted(context, kind.__name__, handler) for kind, handler in table.items()}
-
-
-def _counted(context: Context, name: str, handler: Handler) -> Handler:
-    counts = context.requests
-    counts[name] = 0
-
-    def counting(request: Struct, call: Call) -> Result:
-        counts[name] += 1
-        return handler(request, call)
-
-    return counting

@@ -1,0 +1,97 @@
+"""`sdiag --json`: figures in the data_parser form. Source: Slurm's OpenAPI specification, v0.0.43 `stats_msg`."""
+
+from __future__ import annotations
+
+from spritz.cli.jsonview.values import number
+from spritz.cli.sdiag import KINDS, name_of, number_of, sorted_kinds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from spritz.model.accounting_admin import CallCount
+    from spritz.model.diagnostics import Diagnostics
+
+    Json = dict[str, Any]
+
+
+def _call(row: CallCount) -> Json:
+    return {
+        "count": row.count,
+        "queued": 0,
+        "dropped": 0,
+        "cycle_last": 0,
+        "cycle_max": 0,
+        "total_time": row.microseconds,
+        "average_time": number(row.microseconds // max(1, row.count)),
+    }
+
+
+def statistics(one: Diagnostics) -> Json:
+    """All of it."""
+    from spritz.cli.people import name_of as user_name
+
+    quick, full = one.quick, one.full
+    quick_count, full_count = max(1, quick.count), max(1, full.count)
+    minutes = max(1, int(one.now - one.since) // 60)
+    kinds = [
+        {"type_id": number_of(row), "message_type": name_of(row), **_call(row)} for row in sorted_kinds(one.kinds, "")
+    ]
+    users = [
+        {"user_id": int(row.name), "user": user_name(int(row.name)) if int(row.name) >= 0 else "", **_call(row)}
+        for row in sorted_kinds(one.users, "")
+    ]
+    return {
+        "parts_packed": 1,
+        "req_time": number(int(one.now)),
+        "req_time_start": number(int(one.since)),
+        "server_thread_count": sum(one.pending.values()),
+        "agent_queue_size": 0,
+        "agent_count": 0,
+        "agent_thread_count": 0,
+        "dbd_agent_queue_size": one.unsent_events,
+        "gettimeofday_latency": one.clock_latency,
+        "schedule_cycle_max": quick.longest,
+        "schedule_cycle_last": quick.last,
+        "schedule_cycle_sum": quick.total,
+        "schedule_cycle_total": quick.count,
+        "schedule_cycle_mean": quick.total // quick_count,
+        "schedule_cycle_mean_depth": quick.depth_total // quick_count,
+        "schedule_cycle_per_minute": quick.count // minutes,
+        "schedule_cycle_depth": quick.depth_total,
+        "schedule_queue_length": quick.queue,
+        "jobs_submitted": one.jobs_submitted,
+        "jobs_started": one.jobs_started,
+        "jobs_completed": one.jobs_completed,
+        "jobs_canceled": one.jobs_cancelled,
+        "jobs_failed": one.jobs_failed,
+        "jobs_pending": one.jobs_pending,
+        "jobs_running": one.jobs_running,
+        "job_states_ts": number(int(one.now)),
+        "bf_backfilled_jobs": one.backfilled,
+        "bf_last_backfilled_jobs": one.backfilled_since,
+        "bf_backfilled_het_jobs": 0,
+        "bf_cycle_counter": full.count,
+        "bf_cycle_mean": full.total // full_count,
+        "bf_depth_mean": full.depth_total // full_count,
+        "bf_depth_mean_try": full.tried_total // full_count,
+        "bf_cycle_sum": full.total,
+        "bf_cycle_last": full.last,
+        "bf_cycle_max": full.longest,
+        "bf_last_depth": full.depth,
+        "bf_last_depth_try": full.tried,
+        "bf_depth_sum": full.depth_total,
+        "bf_depth_try_sum": full.tried_total,
+        "bf_queue_len": full.queue,
+        "bf_queue_len_mean": full.queue_total // full_count,
+        "bf_queue_len_sum": full.queue_total,
+        "bf_when_last_cycle": number(int(full.last_at)),
+        "bf_active": False,
+        "rpcs_by_message_type": kinds,
+        "rpcs_by_user": users,
+        "pending_rpcs": [
+            {"type_id": KINDS.get(kind, ("", 0))[1], "message_type": KINDS.get(kind, (kind, 0))[0], "count": count}
+            for kind, count in sorted(one.pending.items())
+        ],
+        "pending_rpcs_by_hostlist": [],
+    }

@@ -1,0 +1,240 @@
+"""sdiag: how the controller fares: jobs that came and went, cycles, requests and the time they took.
+
+Lines about sizes of Slurm's backfill tables are left out: there are none. Source: sdiag(1); lines as 22.05 prints them.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, about, run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.accounting_admin import CallCount
+    from spritz.model.diagnostics import CycleCounts, Diagnostics
+
+OPTIONS: tuple[Row, ...] = (
+    Row("all", "a", "", "everything (also without this)"),
+    Row("cluster", "M", "NAME", "ask this cluster: there is one"),
+    Row("help", "h", "", "this text"),
+    Row("json", "", "[=list|VERSION]", "as JSON"),
+    Row("reset", "r", "", "counters begin anew (administrators)"),
+    Row("sort-by-id", "i", "", "requests by their numbers"),
+    Row("sort-by-time", "t", "", "requests by the time that all of a kind took"),
+    Row("sort-by-time2", "T", "", "requests by the time that one of a kind took"),
+    Row("usage", "", "", "a short usage"),
+    Row("version", "V", "", "the version"),
+    Row("yaml", "", "[=list|VERSION]", "as YAML"),
+)
+
+USAGE = "Usage: sdiag [-M cluster] [-aritT]\n"
+
+#: requests that Slurm has as well: its name and number
+KINDS: dict[str, tuple[str, int]] = {
+    "RegisterNode": ("MESSAGE_NODE_REGISTRATION_STATUS", 1002),
+    "Reconfigure": ("REQUEST_RECONFIGURE", 1003),
+    "Shutdown": ("REQUEST_SHUTDOWN", 1005),
+    "Ping": ("REQUEST_PING", 1008),
+    "SetDebug": ("REQUEST_SET_DEBUG_LEVEL", 1010),
+    "ShowConfig": ("REQUEST_BUILD_INFO", 2001),
+    "ListJobs": ("REQUEST_JOB_INFO", 2003),
+    "ListSteps": ("REQUEST_JOB_STEP_INFO", 2005),
+    "ListNodes": ("REQUEST_NODE_INFO", 2007),
+    "ListPartitions": ("REQUEST_PARTITION_INFO", 2009),
+    "ListReservations": ("REQUEST_RESERVATION_INFO", 2024),
+    "ListPriorities": ("REQUEST_PRIORITY_FACTORS", 2026),
+    "GetDiagnostics": ("REQUEST_STATS_INFO", 2035),
+    "UpdateJob": ("REQUEST_UPDATE_JOB", 3001),
+    "UpdateNode": ("REQUEST_UPDATE_NODE", 3002),
+    "CreatePartition": ("REQUEST_CREATE_PARTITION", 3003),
+    "DeletePartition": ("REQUEST_DELETE_PARTITION", 3004),
+    "UpdatePartition": ("REQUEST_UPDATE_PARTITION", 3005),
+    "CreateReservation": ("REQUEST_CREATE_RESERVATION", 3006),
+    "DeleteReservation": ("REQUEST_DELETE_RESERVATION", 3008),
+    "UpdateReservation": ("REQUEST_UPDATE_RESERVATION", 3009),
+    "SubmitJob": ("REQUEST_SUBMIT_BATCH_JOB", 4003),
+    "AwaitAllocation": ("REQUEST_JOB_READY", 4019),
+    "CreateStep": ("REQUEST_JOB_STEP_CREATE", 5001),
+    "SuspendJob": ("REQUEST_SUSPEND", 5014),
+    "FinishAllocation": ("REQUEST_COMPLETE_JOB_ALLOCATION", 5017),
+    "StepFinished": ("REQUEST_STEP_COMPLETE", 5016),
+    "RequeueJob": ("REQUEST_JOB_REQUEUE", 5023),
+    "CancelJobs": ("REQUEST_KILL_JOB", 5032),
+    "JobGone": ("MESSAGE_EPILOG_COMPLETE", 6012),
+}
+
+_STARS = "*" * 55
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, _ = parsed
+    said = dict(found)
+    if said.keys() & {"help", "usage", "version"}:
+        return about(set(said), "sdiag", "[OPTIONS]", OPTIONS, USAGE, context)
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.commands.job import Done
+    from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
+
+    config = locate_controller()
+    if said.get("cluster", config.cluster_name) != config.cluster_name:
+        context.error(f"No cluster '{said['cluster']}' known by database.")
+        context.error(
+            f"'{said['cluster']}' can't be reached now, or it is an invalid entry for --cluster.  Use 'sacctmgr list "
+            "clusters' to see available clusters."
+        )
+        return 1
+    with connect_controller(config, wait_seconds=config.message_timeout_seconds) as connection:
+        if "reset" in said:
+            try:
+                connection.call(ResetDiagnostics(), Done)
+            except ClientError as error:
+                context.err(f"slurm_reset_statistics: {error.message}\n")
+                return 1
+            context.out("Reset scheduling statistics\n")
+            return 0
+        figures = connection.call(GetDiagnostics(), Diagnostics)
+    if "json" in said or "yaml" in said:
+        from spritz.cli.jsonview.diagnostics import statistics
+        from spritz.cli.jsonview.envelope import YAML, show
+
+        asked = (said["json"] or "") if "json" in said else YAML + (said["yaml"] or "")
+        show(context, asked, {"statistics": statistics(figures)})
+        return 0
+    order = next((key for key in ("sort-by-id", "sort-by-time", "sort-by-time2") if key in said), "")
+    context.out(_text(figures, order))
+    return 0
+
+
+def sorted_kinds(rows: list[CallCount], order: str) -> list[CallCount]:
+    """By count unless an option says otherwise, the largest first; by number, the smallest first."""
+
+    def average(row: CallCount) -> int:
+        return row.microseconds // max(1, row.count)
+
+    if order == "sort-by-id":
+        return sorted(rows, key=lambda row: (number_of(row), row.name))
+    if order == "sort-by-time":
+        return sorted(rows, key=lambda row: (-row.microseconds, row.name))
+    if order == "sort-by-time2":
+        return sorted(rows, key=lambda row: (-average(row), row.name))
+    return sorted(rows, key=lambda row: (-row.count, row.name))
+
+
+def name_of(row: CallCount) -> str:
+    """Slurm's name of a request; ours where it has none."""
+    known = KINDS.get(row.name)
+    return known[0] if known is not None else row.name
+
+
+def number_of(row: CallCount) -> int:
+    """Slurm's number of a request; for a user's row his own; 0 where there is none."""
+    if row.name.lstrip("-").isdigit():
+        return int(row.name)
+    known = KINDS.get(row.name)
+    return known[1] if known is not None else 0
+
+
+def _when(at: float) -> str:
+    from time import ctime
+
+    return f"{ctime(at)} ({int(at)})"
+
+
+def _text(one: Diagnostics, order: str) -> str:
+    from spritz.cli.people import name_of as user_name
+
+    minutes = max(1, int(one.now - one.since) // 60)
+    lines = [
+        _STARS,
+        f"sdiag output at {_when(one.now)}",
+        f"Data since      {_when(one.since)}",
+        _STARS,
+        f"Server thread count:  {sum(one.pending.values())}",
+        "Agent queue size:     0",
+        "Agent count:          0",
+        "Agent thread count:   0",
+        f"DBD Agent queue size: {one.unsent_events}",
+        "",
+        f"Jobs submitted: {one.jobs_submitted}",
+        f"Jobs started:   {one.jobs_started}",
+        f"Jobs completed: {one.jobs_completed}",
+        f"Jobs canceled:  {one.jobs_cancelled}",
+        f"Jobs failed:    {one.jobs_failed}",
+        "",
+        f"Job states ts:  {_when(one.now)}",
+        f"Jobs pending:   {one.jobs_pending}",
+        f"Jobs running:   {one.jobs_running}",
+        "",
+        "Main schedule statistics (microseconds):",
+        *_main_cycles(one.quick, minutes),
+        "",
+        "Backfilling stats",
+        f"\tTotal backfilled jobs (since last slurm start): {one.backfilled}",
+        f"\tTotal backfilled jobs (since last stats cycle start): {one.backfilled_since}",
+        *_backfill_cycles(one.full),
+        "",
+        f"Latency for 1000 calls to gettimeofday(): {one.clock_latency} microseconds",
+        "",
+        "Remote Procedure Call statistics by message type",
+    ]
+    for row in sorted_kinds(one.kinds, order):
+        lines.append(f"\t{name_of(row):<40}({number_of(row):>5}) {_counts(row)}")
+    lines += ["", "Remote Procedure Call statistics by user"]
+    for row in sorted_kinds(one.users, order):
+        user = user_name(int(row.name)) if int(row.name) >= 0 else "unknown"
+        lines.append(f"\t{user:<16}({int(row.name):>8}) {_counts(row)}")
+    lines += ["", "Pending RPC statistics"]
+    waiting = [f"\t{kind:<40} count:{count}" for kind, count in sorted(one.pending.items()) if kind != "GetDiagnostics"]
+    lines += waiting or ["\tNo pending RPCs"]
+    return "\n".join(lines) + "\n"
+
+
+def _counts(row: CallCount) -> str:
+    average = row.microseconds // max(1, row.count)
+    return f"count:{row.count:<6} ave_time:{average:<6} total_time:{row.microseconds}"
+
+
+def _main_cycles(one: CycleCounts, minutes: int) -> list[str]:
+    lines = [f"\tLast cycle:   {one.last}", f"\tMax cycle:    {one.longest}", f"\tTotal cycles: {one.count}"]
+    if one.count:
+        lines += [
+            f"\tMean cycle:   {one.total // one.count}",
+            f"\tMean depth cycle:  {one.depth_total // one.count}",
+            f"\tCycles per minute: {one.count // minutes}",
+        ]
+    return [*lines, f"\tLast queue length: {one.queue}"]
+
+
+def _backfill_cycles(one: CycleCounts) -> list[str]:
+    lines = [
+        "\tTotal backfilled heterogeneous job components: 0",
+        f"\tTotal cycles: {one.count}",
+        f"\tLast cycle when: {_when(one.last_at) if one.last_at else 'N/A'}",
+        f"\tLast cycle: {one.last}",
+        f"\tMax cycle:  {one.longest}",
+    ]
+    if one.count:
+        lines.append(f"\tMean cycle: {one.total // one.count}")
+    lines += [f"\tLast depth cycle: {one.depth}", f"\tLast depth cycle (try sched): {one.tried}"]
+    if one.count:
+        lines += [
+            f"\tDepth Mean: {one.depth_total // one.count}",
+            f"\tDepth Mean (try depth): {one.tried_total // one.count}",
+        ]
+    lines.append(f"\tLast queue length: {one.queue}")
+    if one.count:
+        lines.append(f"\tQueue length mean: {one.queue_total // one.count}")
+    return lines
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sdiag", main)

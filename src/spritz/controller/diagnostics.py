@@ -1,0 +1,144 @@
+"""Figures about the controller itself, for sdiag: jobs that came and went, cycles, requests.
+
+Counters are of memory alone: they begin anew with the daemon, and when an administrator says so. Source: sdiag(1).
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from spritz.client.statistics import CallStatistics
+from spritz.model.accounting_admin import CallCount
+from spritz.model.diagnostics import CycleCounts, Diagnostics
+from spritz.model.events import job as job_events
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.client.server import Server
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+
+_COMPLETED = JobState.COMPLETED
+_CANCELLED = JobState.CANCELLED
+
+
+class Cycles:
+    """Cycles of one kind: how many, how long, how far they looked. Seconds here, microseconds where they are told."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.count = 0
+        self.last_at = self.last = self.longest = self.total = 0.0
+        self.depth = self.depth_total = self.tried = self.tried_total = self.queue = self.queue_total = 0
+
+    def note(self, at: float, seconds: float, *, depth: int, tried: int, queue: int) -> None:
+        """One more."""
+        self.count += 1
+        self.last_at, self.last = at, seconds
+        self.longest = max(self.longest, seconds)
+        self.total += seconds
+        self.depth, self.tried, self.queue = depth, tried, queue
+        self.depth_total += depth
+        self.tried_total += tried
+        self.queue_total += queue
+
+    def told(self) -> CycleCounts:
+        """For the wire."""
+        return CycleCounts(
+            count=self.count,
+            last_at=self.last_at,
+            last=int(self.last * 1e6),
+            longest=int(self.longest * 1e6),
+            total=int(self.total * 1e6),
+            depth=self.depth,
+            depth_total=self.depth_total,
+            tried=self.tried,
+            tried_total=self.tried_total,
+            queue=self.queue,
+            queue_total=self.queue_total,
+        )
+
+
+class Counting:
+    """Counts; `listen` sees every event."""
+
+    def __init__(self, since: float) -> None:
+        self.calls = CallStatistics()
+        self.quick, self.full = Cycles(), Cycles()
+        self.backfilled = 0
+        self.server: Server | None = None
+        self._latency = -1
+        self.clear(since)
+
+    def clear(self, now: float) -> None:
+        """Begin anew."""
+        self.since = now
+        self.calls.clear()
+        self.quick.clear()
+        self.full.clear()
+        self.backfilled_since = 0
+        self.submitted = self.started = self.completed = self.cancelled = self.failed = 0
+
+    def listen(self, events: Sequence[Event]) -> None:
+        """Jobs that come, start and end."""
+        for event in events:
+            kind = type(event)
+            if kind is job_events.JobStarted:
+                self.started += 1
+            elif kind is job_events.JobEnded:
+                state = event.state  # type: ignore[attr-defined]  # it is a JobEnded
+                if state is _COMPLETED:
+                    self.completed += 1
+                elif state is _CANCELLED:
+                    self.cancelled += 1
+                else:
+                    self.failed += 1
+            elif kind is job_events.JobQueued:
+                self.submitted += 1
+
+    def note_backfilled(self, jobs: int) -> None:
+        """A full cycle has started so many."""
+        self.backfilled += jobs
+        self.backfilled_since += jobs
+
+    def told(self, context: Context) -> Diagnostics:
+        """All of it, now."""
+        if self._latency < 0:
+            began = perf_counter()
+            for _ in range(1000):
+                context.clock.now()
+            self._latency = int((perf_counter() - began) * 1e6)
+        pending: dict[str, int] = {}
+        for channel in self.server.channels if self.server is not None else ():
+            for kind in channel.unanswered():
+                pending[kind] = pending.get(kind, 0) + 1
+        counters: dict[str, float] = {}
+        for source in context.counters:
+            counters.update(source())
+        state = context.machine.state
+        return Diagnostics(
+            now=context.clock.now(),
+            since=self.since,
+            pending=pending,
+            unsent_events=int(counters.get("outbox.unsent_events", 0)),
+            jobs_submitted=self.submitted,
+            jobs_started=self.started,
+            jobs_completed=self.completed,
+            jobs_cancelled=self.cancelled,
+            jobs_failed=self.failed,
+            jobs_pending=len(state.pending),
+            jobs_running=len(state.running),
+            quick=self.quick.told(),
+            full=self.full.told(),
+            backfilled=self.backfilled,
+            backfilled_since=self.backfilled_since,
+            clock_latency=self._latency,
+            kinds=[CallCount(kind, int(n), int(s * 1e6)) for kind, (n, s) in self.calls.kinds.items()],
+            users=[CallCount(str(uid), int(n), int(s * 1e6)) for uid, (n, s) in self.calls.users.items()],
+        )

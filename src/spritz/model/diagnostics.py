@@ -1,0 +1,64 @@
+"""What sdiag asks of the controller: how its cycles went, what was asked of it and how long that took.
+
+Times are microseconds where the name does not say otherwise. Source: sdiag(1).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.accounting_admin import CallCount
+
+
+class GetDiagnostics(Struct, frozen=True, kw_only=True):
+    """Reply: `Diagnostics`."""
+
+
+class ResetDiagnostics(Struct, frozen=True, kw_only=True):
+    """Counters begin anew. Administrators only. Reply: `Done`."""
+
+
+class CycleCounts(Struct, frozen=True, kw_only=True):
+    """Cycles of one kind. `depth` counts requests looked at, `tried` placements tried, `queue` jobs that waited then.
+
+    `last_at` is epoch seconds; 0.0: there was none yet.
+    """
+
+    count: int = 0
+    last_at: float = 0.0
+    last: int = 0
+    longest: int = 0
+    total: int = 0
+    depth: int = 0
+    depth_total: int = 0
+    tried: int = 0
+    tried_total: int = 0
+    queue: int = 0
+    queue_total: int = 0
+
+
+class Diagnostics(Struct, frozen=True, kw_only=True):
+    """Reply to GetDiagnostics. `since` is when the counters began, epoch seconds."""
+
+    now: float
+    since: float
+    #: requests that are not answered yet, by kind
+    pending: dict[str, int]
+    #: events that slurmdbd does not have yet
+    unsent_events: int
+    jobs_submitted: int
+    jobs_started: int
+    jobs_completed: int
+    jobs_cancelled: int
+    jobs_failed: int
+    jobs_pending: int
+    jobs_running: int
+    quick: CycleCounts
+    full: CycleCounts
+    #: jobs that full cycles started: since the daemon's start, and since the counters began
+    backfilled: int
+    backfilled_since: int
+    #: 1000 readings of the clock
+    clock_latency: int
+    kinds: list[CallCount]
+    users: list[CallCount]
