@@ -87,8 +87,8 @@ def decoded(data: bytes) -> State:
     for job in image.jobs:
         _restore_job(state, job, specs)
     for job in image.jobs:
-        if job.array_job_id:
-            # When a task may be forgotten depends on the whole array, which is only known now.
+        if job.array_job_id or job.het_job_id:
+            # When a task or component may be forgotten depends on the whole, which is only known now.
             state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
     state.refresh_node_deadlines()
     return state

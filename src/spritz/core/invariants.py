@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core import het
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.holdings import is_shared, usable_memory_mib
 from spritz.core.image import decoded, encoded
@@ -41,6 +42,7 @@ def breaches(state: State) -> list[str]:
     for name in state.uses:
         found += _node_breaches(state, name)
     found += _array_breaches(state)
+    found += _het_breaches(state)
     for steps in state.steps.values():
         found += _step_breaches(state, list(steps.values()))
     found += _index_breaches(state)
@@ -162,6 +164,24 @@ def _array_breaches(state: State) -> Iterator[str]:
             yield f"array {job.id}: tasks {twice} are pending and have records"
         if pending.bit_count() + len(records) > job.array.task_count:
             yield f"array {job.id}: more tasks than were submitted"
+
+
+def _het_breaches(state: State) -> Iterator[str]:
+    for job in state.jobs.values():
+        if not job.het_job_id:
+            continue
+        who = f"component {job.id} of {job.het_job_id}"
+        if job.id != job.het_job_id + job.het_offset or not 0 <= job.het_offset < job.het_size:
+            yield f"{who} is number {job.het_offset} of {job.het_size}"
+        whole = het.members(state, job)
+        if len(whole) != job.het_size or any(one.het_job_id != job.het_job_id for one in whole):
+            yield f"{who}: of {job.het_size} there are {[one.id for one in whole]}"
+        elif not job.het_offset:
+            waiting = [one.id for one in whole if one.state is JobState.PENDING]
+            if waiting and len(waiting) < len(whole):
+                yield f"{who}: only {waiting} wait"
+            if job.state.ended and any(one.state.active for one in whole):
+                yield f"{who} has ended before the others"
 
 
 def _step_breaches(state: State, steps: list[Step]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core import het
 from spritz.core.effects import (
     Effect,
     LaunchBatchOn,
@@ -17,7 +18,7 @@ from spritz.core.effects import (
     TerminateJobOn,
     TerminateStepOn,
 )
-from spritz.core.flags import COMPLETING, CONFIGURING
+from spritz.core.flags import COMPLETING
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.states import JobState
 
@@ -48,7 +49,7 @@ def _job_effects(state: State, job: Job, node: str | None) -> list[Effect]:
     ]
     for step in state.steps.get(job.id, {}).values():
         # While a job is CONFIGURING prologs run, and only its container waits with them.
-        if not job.flags & CONFIGURING or step.step_id == STEP_EXTERN:
+        if step.step_id == STEP_EXTERN or not het.configuring(state, job):
             effects += _step_effects(step, node)
     if job.state is JobState.SUSPENDED and job.allocation is not None:
         effects += [

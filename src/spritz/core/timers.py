@@ -13,6 +13,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from spritz.core import het
 from spritz.core.flags import COMPLETING
 from spritz.model.ids import INFINITE
 from spritz.model.reasons import Reason
@@ -155,10 +156,15 @@ def _waiting_deadline(job: Job) -> float:
 
 
 def _purge_deadline(state: State, job: Job) -> float:
-    """MinJobAge after its end; tasks of an array wait for the last of them. MinJobAge=0 keeps records for ever."""
+    """MinJobAge after its end; tasks of an array and components wait for the last of them. MinJobAge=0 keeps records for ever."""
     age = state.settings.min_job_age_seconds
     if not age or (job.array_job_id and state.arrays_live.get(job.array_job_id)):
         return NEVER
+    if job.het_job_id:
+        whole = het.members(state, job)
+        if any(not one.state.ended or one.flags & COMPLETING for one in whole):
+            return NEVER
+        return max(one.ended_at for one in whole) + age
     return job.ended_at + age
 
 

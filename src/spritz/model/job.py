@@ -288,6 +288,16 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_by_at: float = 0.0
     #: PrologFlags=Alloc: nodes on which the Prolog of this life has not ended yet; None: it runs before the first step
     prolog_nodes: tuple[str, ...] | None = None
+    #: number of the heterogeneous job of which this is a component (its leader's, also on the leader); 0: of none
+    het_job_id: int = 0
+    #: which of its `het_size` components; their numbers are consecutive, so this is `id - het_job_id`
+    het_offset: int = 0
+    het_size: int = 0
+
+    @property
+    def has_script(self) -> bool:
+        """A batch script runs in it: of a heterogeneous job in the first component alone."""
+        return self.spec.batch and not self.het_offset
 
     @property
     def reservation(self) -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from spritz.core import het
 from spritz.core.apply.reservation import unused
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
+from spritz.core.timers import job_deadline
 from spritz.model.events import job as events
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Hold
@@ -177,7 +179,7 @@ def _started(state: State, event: events.JobStarted) -> None:
     for share in allocation.nodes:
         state.uses[share.node].take(job.id, share)
         state.look_at_power(share.node)
-    if job.spec.batch:
+    if job.has_script:
         first = allocation.nodes[0]
         state.put_step(
             Step(
@@ -329,6 +331,8 @@ def _ended(state: State, event: events.JobEnded) -> None:
                 state.left_node(share.node, event.at)
     if job.array_job_id:
         _refresh_array(state, job)
+    if job.het_job_id:
+        _refresh_components(state, job)
 
 
 def _refresh_array(state: State, job: Job) -> None:
@@ -336,6 +340,12 @@ def _refresh_array(state: State, job: Job) -> None:
     if job.array_job_id not in state.arrays_live:
         for member_id in array_members(state, job.array_job_id):
             state.put_job(state.jobs[member_id])
+
+
+def _refresh_components(state: State, job: Job) -> None:
+    """Components may be purged once the last of them has ended: their deadlines change together."""
+    for other in het.others(state, job):
+        state.deadlines.set(other.id, job_deadline(state, other))
 
 
 def array_members(state: State, array_id: int) -> list[int]:
@@ -369,6 +379,8 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
     state.put_job(job)
     if job.array_job_id:
         _refresh_array(state, job)
+    if job.het_job_id:
+        _refresh_components(state, job)
 
 
 def _requeued(state: State, event: events.JobRequeued) -> None:
@@ -407,6 +419,8 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
     for member_id in reborn:
         # The whole array is live again, so that none of its records is due to be forgotten.
         state.put_job(state.jobs[member_id])
+    if job.het_job_id:
+        _refresh_components(state, job)
 
 
 def _purged(state: State, event: events.JobsPurged) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # Any: each function takes its own command; the table is what pairs them.
 DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_job.SubmitJob: submit.submit_job,
+    on_job.SubmitHetJob: submit.submit_het_job,
     on_job.CancelJobs: cancel.cancel_jobs,
     on_job.UpdateJob: update.update_job,
     on_job.HoldJob: hold.hold,

@@ -18,6 +18,7 @@ from spritz.model.limits import check
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import Job, JobSpec
+    from spritz.model.limits.ledger import Ledger
     from spritz.model.limits.records import AdoptUsage, ResetUsage, SetPolicy
     from spritz.model.plan import PlannedStart
 
@@ -97,8 +98,8 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(reason.value)
 
 
-def limit_refusal(state: State, job: Job, start: PlannedStart) -> str:
-    """The limit that this start would exceed; "" for none."""
+def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger) -> str:
+    """The limit that this start would exceed beside what `ledger` counts; "" for none."""
     if "limits" not in state.settings.enforce:
         return ""
     spec, allocation = job.spec, start.allocation
@@ -107,5 +108,5 @@ def limit_refusal(state: State, job: Job, start: PlannedStart) -> str:
         return ""
     minutes = start.time_limit_minutes or job.time_limit_minutes or 0
     pairs = state.rules.priced(allocation.partition, allocated_pairs(allocation))
-    reason = check.exceeded(party, state.ledger, pairs, minutes, nodes=len(allocation.nodes))
+    reason = check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes))
     return "" if reason is None else f"limit {reason.value}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core import het
 from spritz.core.apply.job import array_members
 from spritz.core.turn import Refused, Turn
 from spritz.model.events.job import ArrayTaskSplit
@@ -43,13 +44,37 @@ def select(state: State, target: JobTarget) -> list[Selected]:
     if not is_array:
         if job is None or target.tasks:
             raise Refused("ESLURM_INVALID_JOB_ID")
-        return [Selected(job)]
+        return _components(state, job, target.component)
+    if target.component is not None:
+        raise Refused("ESLURM_INVALID_JOB_ID")
     if not target.tasks:
         return [Selected(state.jobs[member]) for member in array_members(state, job_id)]
     found = _select_tasks(state, job_id, _mask(target.tasks))
     if not found:
         raise Refused("ESLURM_INVALID_JOB_ID")
     return found
+
+
+def _components(state: State, job: Job, component: int | None) -> list[Selected]:
+    """A leader stands for the whole, by its number and as component 0."""
+    if component is not None and not (het.is_leader(job) and component < job.het_size):
+        raise Refused("ESLURM_INVALID_JOB_ID")
+    if component:
+        return [Selected(state.jobs[job.id + component])]
+    return [Selected(one) for one in het.members(state, job)] if het.is_leader(job) else [Selected(job)]
+
+
+def with_whole_het_jobs(state: State, chosen: list[Selected]) -> list[Selected]:
+    """With SchedulerParameters=whole_hetjob all components of a job of which any is meant."""
+    parameters = dict(state.settings.scheduler_parameters)
+    if not (parameters.keys() & {"whole_hetjob", "whole_pack"}):
+        return chosen
+    found: dict[int, Selected] = {}
+    for one in chosen:
+        found[one.job.id] = one
+        for other in het.members(state, one.job) if one.job.het_job_id else ():
+            found.setdefault(other.id, Selected(other))
+    return list(found.values())
 
 
 def _mask(text: str) -> int:
@@ -103,15 +128,16 @@ def split(turn: Turn, array_id: int, task_id: int) -> int:
     return job_id
 
 
-def free_number(state: State) -> int:
-    """A job number that nobody has; numbers begin again at FirstJobId after MaxJobId."""
+def free_number(state: State, count: int = 1) -> int:
+    """A job number that nobody has, the first of `count` in a row; numbers begin again at FirstJobId after MaxJobId."""
     settings, jobs, arrays = state.settings, state.jobs, state.arrays
-    number = state.next_job_id
-    for _ in range(settings.max_job_id - settings.first_job_id + 1):
+    number, found = state.next_job_id, 0
+    for _ in range(settings.max_job_id - settings.first_job_id + count):
         if number > settings.max_job_id:
-            number = settings.first_job_id
-        if number not in jobs and number not in arrays:
-            return number
+            number, found = settings.first_job_id, 0
+        found = found + 1 if number not in jobs and number not in arrays else 0
+        if found == count:
+            return number - count + 1
         number += 1
     raise Refused("ESLURM_MAX_JOB_COUNT")
 
@@ -120,6 +146,8 @@ def label(job: Job, tasks: int = 0) -> str:
     """How people name the job: `12`, `12_3`; with `tasks`, those of an array: `12_[4-5]`."""
     if job.array_task_id is not None:
         return f"{job.array_job_id}_{job.array_task_id}"
+    if job.het_offset:
+        return f"{job.het_job_id}+{job.het_offset}"
     return array_label(job.id, tasks)
 
 

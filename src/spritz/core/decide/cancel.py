@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core import het
 from spritz.core.decide.access import may_control, need_control
-from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select
+from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select, with_whole_het_jobs
 from spritz.core.decide.dependency import tasks_are_over
 from spritz.core.decide.ending import end_job
 from spritz.core.effects import SignalOn
@@ -42,10 +43,10 @@ def cancel_jobs(turn: Turn, command: CancelJobs) -> CancelResult:
         for target in wanted.targets:
             _cancel_target(turn, command, target, outcomes)
     else:
-        for job in _matching(turn.state, wanted):
-            # Others' jobs are passed over, unless they were asked for by user.
-            if wanted.users or may_control(turn, job):
-                outcomes.append(_cancel_record(turn, command, Selected(job)))
+        jobs = _matching(turn.state, wanted)
+        # Others' jobs are passed over, unless they were asked for by user.
+        mine = [Selected(job) for job in jobs if wanted.users or may_control(turn, job)]
+        outcomes += _cancel_records(turn, command, mine)
     return CancelResult(outcomes=tuple(outcomes))
 
 
@@ -69,8 +70,20 @@ def _cancel_target(turn: Turn, command: CancelJobs, target: JobTarget, outcomes:
         return
     live = [one for one in found if not one.job.state.ended]
     # A finished array task is no error when others of the array were meant as well.
-    for one in live if len(found) > 1 and live else found:
+    outcomes += _cancel_records(turn, command, live if len(found) > 1 and live else found)
+
+
+def _cancel_records(turn: Turn, command: CancelJobs, chosen: list[Selected]) -> list[CancelOutcome]:
+    """One after the other. Components end with their leader: nothing more is said of them then."""
+    outcomes = []
+    chosen = with_whole_het_jobs(turn.state, chosen)
+    leaders = {one.job.id for one in chosen if het.is_leader(one.job)}
+    for one in sorted(chosen, key=lambda one: one.job.het_offset) if leaders else chosen:
+        job = turn.state.jobs[one.job.id]
+        if job.het_offset and job.het_job_id in leaders and (job.state.ended or job.state is JobState.PENDING):
+            continue
         outcomes.append(_cancel_record(turn, command, one))
+    return outcomes
 
 
 def _matching(state: State, wanted: JobFilter) -> list[Job]:
@@ -131,6 +144,8 @@ def _cancel_record(turn: Turn, command: CancelJobs, chosen: Selected) -> CancelO
         # Whatever the signal: a job that does not run yet has nothing to send it to but itself.
         if command.signal not in (0, SIGKILL):
             return _outcome(job, "ESLURM_TRANSITION_STATE_NO_UPDATE")
+        if job.het_offset:
+            return _outcome(job, "ESLURM_NOT_WHOLE_HET_JOB")
         return _cancel_pending(turn, command, job, chosen.tasks)
     if not _ends(command):
         return _signal_job(turn, command, job)
@@ -168,7 +183,7 @@ def _note_comment(turn: Turn, command: CancelJobs, job: Job) -> None:
 def _signal_job(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome:
     if job.state is JobState.SUSPENDED and command.signal not in (18, SIGKILL):
         return _outcome(job, "ESLURM_JOB_SUSPENDED")
-    if command.batch and not job.spec.batch:
+    if command.batch and not job.has_script:
         return _outcome(job, "ESLURM_BATCH_ONLY")
     assert job.allocation is not None, f"job {job.id} runs nowhere"
     nodes = job.allocation.names

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.core import het
 from spritz.core.apply.job import array_members
 from spritz.core.decide.arrays import split
 from spritz.core.eligibility import eligibility
@@ -35,22 +36,24 @@ KINDS = frozenset({"after", "afterany", "afterok", "afternotok", "aftercorr", "s
 class Waiter:
     """Who asks: the identity that `singleton` and `aftercorr` depend on.
 
-    `tasks`: pending tasks of an array, as a mask.
+    `whole_id`: the array or heterogeneous job that it is a part of (0: none). `tasks`: pending tasks of an array, as a
+    mask.
     """
 
-    __slots__ = ("array_job_id", "job_id", "name", "tasks", "uid")
+    __slots__ = ("job_id", "name", "tasks", "uid", "whole_id")
 
-    def __init__(self, spec: JobSpec, job_id: int, array_job_id: int, tasks: int) -> None:
+    def __init__(self, spec: JobSpec, job_id: int, whole_id: int, tasks: int) -> None:
         self.uid = spec.uid
         self.name = spec.name
         self.job_id = job_id
-        self.array_job_id = array_job_id
+        self.whole_id = whole_id
         self.tasks = tasks
 
     @classmethod
     def of(cls, job: Job) -> Waiter:
         """The waiting job itself."""
-        return cls(job.spec, job.id, job.array_job_id, mask_of(job.array.pending) if job.array is not None else 0)
+        tasks = mask_of(job.array.pending) if job.array is not None else 0
+        return cls(job.spec, job.id, job.array_job_id or job.het_job_id, tasks)
 
 
 def still_open(
@@ -77,12 +80,12 @@ def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Depende
 
 
 def _name_is_taken(state: State, waiter: Waiter) -> bool:
-    """An earlier or running job of this user has this name. Tasks of one array do not wait for each other here."""
+    """An earlier or running job of this user has this name. Parts of the same whole do not wait for each other here."""
     for other_id in state.live_by_name.get((waiter.uid, waiter.name), ()):
         if other_id == waiter.job_id:
             continue
         other = state.jobs[other_id]
-        if waiter.array_job_id and other.array_job_id == waiter.array_job_id:
+        if waiter.whole_id and waiter.whole_id in (other.array_job_id, other.het_job_id):
             continue
         if other_id < waiter.job_id or other.state is not JobState.PENDING:
             return True
@@ -106,6 +109,8 @@ def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tupl
         target = None
     if target is None:
         return FULFILLED, 0.0
+    if het.is_leader(target):
+        return _het_verdict(state, item, target, now)
     if item.kind == "after":
         if target.state is JobState.PENDING and not target.restart_count:
             return UNFULFILLED, 0.0
@@ -113,6 +118,18 @@ def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tupl
     if not is_over(target):
         return UNFULFILLED, 0.0
     return _end_verdict(item.kind, target.state is JobState.COMPLETED), 0.0
+
+
+def _het_verdict(state: State, item: Dependency, leader: Job, now: float) -> tuple[str, float]:
+    """The number of the leader means the whole."""
+    whole = het.members(state, leader)
+    if item.kind == "after":
+        if any(one.state is JobState.PENDING and not one.restart_count for one in whole):
+            return UNFULFILLED, 0.0
+        return _after(leader.started_at or leader.ended_at, item, now)
+    if not all(is_over(one) for one in whole):
+        return UNFULFILLED, 0.0
+    return _end_verdict(item.kind, all(one.state is JobState.COMPLETED for one in whole)), 0.0
 
 
 def is_over(job: Job) -> bool:
@@ -167,7 +184,8 @@ def job_is_over(turn: Turn, job: Job) -> None:
     queue = [job]
     while queue:
         over = queue.pop()
-        for number in _names_of(over):
+        ended = [number for one in het.members(turn.state, over) if is_over(one) for number in _names_of(one)]
+        for number in dict.fromkeys(ended):
             for waiter_id in list(turn.state.dependents.get(number, ())):
                 if number == over.array_job_id:
                     correspond(turn, waiter_id, number, over.array_task_id)
@@ -177,15 +195,15 @@ def job_is_over(turn: Turn, job: Job) -> None:
         same_name = turn.state.singletons.get((over.spec.uid, over.spec.name))
         if same_name:
             # Of several, only the oldest can go: the others wait for it.
-            killed = look_again(turn, min(same_name))
-            if killed is not None:
-                queue.append(killed)
+            for oldest in het.members(turn.state, turn.state.jobs[min(same_name)]):
+                killed = look_again(turn, oldest.id)
+                if killed is not None:
+                    queue.append(killed)
 
 
 def _names_of(job: Job) -> tuple[int, ...]:
-    if job.array_job_id and job.array_job_id != job.id:
-        return (job.id, job.array_job_id)
-    return (job.id,)
+    whole = job.array_job_id or job.het_job_id
+    return (job.id, whole) if whole and whole != job.id else (job.id,)
 
 
 def look_again(turn: Turn, job_id: int) -> Job | None:
@@ -211,11 +229,12 @@ def cancel_if_hopeless(turn: Turn, job: Job) -> Job | None:
         kill = turn.state.settings.kill_invalid_dependency
     if not kill or job.reason is not Reason.DEPENDENCY_NEVER_SATISFIED:
         return None
-    turn.record(
-        JobEnded(
-            at=turn.now, job_id=job.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED, by_uid=0
+    for one in het.members(turn.state, job):
+        turn.record(
+            JobEnded(
+                at=turn.now, job_id=one.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED, by_uid=0
+            )
         )
-    )
     return turn.state.jobs[job.id]
 
 

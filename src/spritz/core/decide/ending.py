@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core import het
 from spritz.core.decide.dependency import job_is_over
 from spritz.core.decide.gang import resume_on
+from spritz.core.decide.script import launch_script
 from spritz.core.eligibility import HELD_REASONS
 from spritz.core.exit_status import worse
-from spritz.core.flags import COMPLETING
+from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import terminate
 from spritz.core.priority import PRIORITY_MAX, initial_priority
 from spritz.core.turn import Turn
@@ -51,10 +53,75 @@ def end_job(
     kill_now: bool = False,
     requeued: bool = False,
 ) -> None:
-    """End this life of the job.
+    """End this life of the job. Components of a heterogeneous job end with their leader, and before a start together.
 
     `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents do not hear of it yet.
     """
+    whole = not requeued and (het.is_leader(job) or (job.state is JobState.PENDING and bool(job.het_job_id)))
+    beside = [one for one in het.others(turn.state, job) if not one.state.ended] if whole else []
+    _end_one(
+        turn,
+        job,
+        state,
+        reason,
+        detail=detail,
+        exit_status=exit_status,
+        gone=gone,
+        failed_node=failed_node,
+        by_uid=by_uid,
+        kill_now=kill_now,
+        requeued=requeued,
+    )
+    for one in beside:
+        _end_one(
+            turn,
+            one,
+            state,
+            reason,
+            detail=detail,
+            exit_status=exit_status,
+            failed_node=failed_node,
+            by_uid=by_uid,
+            kill_now=kill_now,
+        )
+    if job.het_offset and job.flags & CONFIGURING:
+        launch_script(turn, turn.state.jobs[job.id])  # it may have waited for this component
+
+
+def end_whole(
+    turn: Turn,
+    job: Job,
+    state: JobState,
+    reason: Reason = Reason.NONE,
+    *,
+    detail: str = "",
+    exit_status: int | None = None,
+    gone: Collection[str] = (),
+    failed_node: str = "",
+) -> None:
+    """`end_job`, and if it is a component the others as well: without it they are of no use."""
+    end_job(
+        turn, job, state, reason, detail=detail, exit_status=exit_status, gone=gone, failed_node=failed_node
+    )
+    for other in het.others(turn.state, job):
+        if other.state.active:
+            end_job(turn, other, state, reason, detail=detail, exit_status=exit_status, failed_node=failed_node)
+
+
+def _end_one(
+    turn: Turn,
+    job: Job,
+    state: JobState,
+    reason: Reason,
+    *,
+    detail: str,
+    exit_status: int | None,
+    gone: Collection[str] = (),
+    failed_node: str,
+    by_uid: int,
+    kill_now: bool,
+    requeued: bool = False,
+) -> None:
     completing = _nodes_to_clear(turn.state, job, gone)
     if job.state is JobState.PENDING and reason is Reason.NONE:
         reason, detail = job.reason, job.reason_detail  # why it never ran
@@ -163,13 +230,51 @@ def requeue_job(
     gone: Collection[str] = (),
     failed_node: str = "",
 ) -> None:
-    """End this life of the job (if it has not ended already) and queue it again under its number."""
+    """End this life of the job (if it has not ended already) and queue it again under its number.
+
+    A heterogeneous job queues again as a whole: all components, also those that have ended before.
+    """
+    for one in (job, *het.others(turn.state, job)):
+        if one.state is JobState.PENDING:
+            continue
+        _requeue_one(
+            turn,
+            one,
+            end_state,
+            end_reason,
+            hold=hold,
+            flags=flags,
+            reason=reason,
+            detail=detail,
+            exit_status=exit_status,
+            gone=gone if one.id == job.id else (),
+            failed_node=failed_node,
+        )
+
+
+def _requeue_one(
+    turn: Turn,
+    job: Job,
+    end_state: JobState,
+    end_reason: Reason,
+    *,
+    hold: Hold,
+    flags: int,
+    reason: Reason | None,
+    detail: str,
+    exit_status: int | None,
+    gone: Collection[str],
+    failed_node: str,
+) -> None:
     if not job.state.ended:
-        end_job(
+        _end_one(
             turn,
             job,
             end_state,
             end_reason,
+            detail="",
+            by_uid=-1,
+            kill_now=False,
             exit_status=exit_status,
             gone=gone,
             failed_node=failed_node,

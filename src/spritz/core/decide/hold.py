@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.access import need_control
-from spritz.core.decide.arrays import select, single_out
+from spritz.core.decide.arrays import select, single_out, with_whole_het_jobs
 from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import PRIORITY_MAX, initial_priority
 from spritz.core.turn import Refused, Turn
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def live_ones(turn: Turn, target: JobTarget) -> list[Job]:
     """Records that the target means and that have not ended, tasks singled out; refuses if there are none."""
-    chosen = select(turn.state, target)
+    chosen = with_whole_het_jobs(turn.state, select(turn.state, target))
     for one in chosen:
         need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
     live = [one for one in chosen if not one.job.state.ended]

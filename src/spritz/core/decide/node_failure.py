@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.ending import end_job, may_requeue, node_gone, requeue_job
+from spritz.core.decide.ending import end_whole, may_requeue, node_gone, requeue_job
 from spritz.core.decide.prolog import go_on
 from spritz.core.decide.wake import begin_if_up
 from spritz.core.flags import COMPLETING
@@ -38,7 +38,7 @@ def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> N
     """A running job loses a node: it goes on without (--no-kill), queues again, or ends with NODE_FAIL."""
     allocation = job.allocation
     assert allocation is not None, f"job {job.id} holds nothing"
-    if job.spec.no_kill and len(allocation.nodes) > 1 and not (job.spec.batch and allocation.nodes[0].node == name):
+    if job.spec.no_kill and len(allocation.nodes) > 1 and not (job.has_script and allocation.nodes[0].node == name):
         for step in list(turn.state.steps.get(job.id, {}).values()):
             if name in step.running_nodes:
                 lose_step_on(turn, step, name)
@@ -58,7 +58,7 @@ def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> N
             failed_node=name,
         )
     else:
-        end_job(turn, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
+        end_whole(turn, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
 
 
 def lose_step_on(turn: Turn, step: Step, name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide import powering
+from spritz.core.decide.het_start import by_job, start_whole, whole_refusal
 from spritz.core.decide.preempt import apply_preemption
 from spritz.core.decide.reclaim import Reclaim
 from spritz.core.decide.start import start_job, start_refusal
@@ -29,10 +30,15 @@ def apply_plan(turn: Turn, command: ApplyPlan) -> Done:
     The reply's messages name what was dropped, and why.
     """
     dropped = []
-    for start in command.plan.starts:
-        refusal = start_refusal(turn.state, start, turn.now)
-        if refusal:
-            dropped.append(f"job {start.job_id}: {refusal}")
+    for starts in by_job(turn.state, command.plan.starts):
+        start = starts[0]
+        job = turn.state.jobs.get(start.job_id)
+        whole = job is not None and bool(job.het_job_id)
+        refuse = whole_refusal(turn.state, starts, turn.now) if whole else start_refusal(turn.state, start, turn.now)
+        if refuse:
+            dropped.append(f"job {start.job_id}: {refuse}")
+        elif whole:
+            start_whole(turn, starts)
         else:
             start_job(turn, start)
     reclaim = Reclaim(turn.state)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.ending import end_job, may_requeue, requeue_job
+from spritz.core import het
+from spritz.core.decide.ending import end_whole, may_requeue, requeue_job
 from spritz.core.decide.gang import stop
 from spritz.core.decide.room import Room
 from spritz.core.decide.start import start_job, start_refusal
@@ -55,6 +56,9 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
         allocation=planned.allocation,
         time_limit_minutes=planned.time_limit_minutes,
     )
+    preemptor = state.jobs.get(planned.job_id)
+    if preemptor is not None and preemptor.het_job_id:
+        return "a component does not start alone"
     lenders: dict[int, str] = {}
     for victim in planned.victims:
         refusal, lenders[victim.job_id] = _judged(state, planned, victim, turn.now, reclaim)
@@ -124,20 +128,24 @@ def preempt(turn: Turn, job: Job, mode: PreemptMode, by_job_id: int, reclaimed_f
     ends_at = turn.now + grace_seconds(state.settings.preemption, whom)
     if job.ends_at:
         ends_at = min(ends_at, job.ends_at)
-    turn.record(
-        JobPreempted(
-            at=turn.now,
-            job_id=job.id,
-            mode=mode.value,
-            ends_at=ends_at,
-            by_job_id=by_job_id,
-            reclaimed_for=reclaimed_for,
+    # Without one of its components a heterogeneous job is of no use: all of it goes.
+    whole = [one.id for one in het.members(state, job) if one.state.active and not one.preempt_action]
+    for job_id in whole:
+        turn.record(
+            JobPreempted(
+                at=turn.now,
+                job_id=job_id,
+                mode=mode.value,
+                ends_at=ends_at,
+                by_job_id=by_job_id,
+                reclaimed_for=reclaimed_for,
+            )
         )
-    )
     if ends_at <= turn.now:
         finish(turn, state.jobs[job.id])
-    else:
-        _warn(turn, state.jobs[job.id])
+        return
+    for job_id in whole:
+        _warn(turn, state.jobs[job_id])
 
 
 def finish(turn: Turn, job: Job, exit_status: int | None = None, gone: tuple[str, ...] = ()) -> None:
@@ -145,7 +153,7 @@ def finish(turn: Turn, job: Job, exit_status: int | None = None, gone: tuple[str
     if job.preempt_action == PreemptMode.REQUEUE.value:
         requeue_job(turn, job, JobState.PREEMPTED, exit_status=exit_status, gone=gone)
     else:
-        end_job(turn, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else exit_status, gone=gone)
+        end_whole(turn, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else exit_status, gone=gone)
 
 
 def _warn(turn: Turn, job: Job) -> None:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.ending import end_job, may_requeue
+from spritz.core.decide.ending import end_whole, may_requeue
 from spritz.core.decide.gang import wait_for_slice
 from spritz.core.decide.reports import DONE, holds_on_prolog_fail, try_again
+from spritz.core.decide.script import launch_script
 from spritz.core.flags import CONFIGURING
 from spritz.core.pending import launch, launch_prolog
 from spritz.model.events.job import JobConfigured, JobNodeReady, JobPrologsBegan
 from spritz.model.events.step import StepOpened
-from spritz.model.ids import STEP_BATCH, STEP_EXTERN
+from spritz.model.ids import STEP_EXTERN
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.model.step import Step, StepNode, StepSpec
@@ -91,9 +92,7 @@ def _configured(turn: Turn, job: Job) -> None:
     waited = bool(job.flags & CONFIGURING)
     if waited:
         turn.record(JobConfigured(at=turn.now, job_id=job.id))
-    step = turn.state.steps.get(job.id, {}).get(STEP_BATCH)
-    if step is not None:
-        turn.ask(launch(step, step.nodes[0].allocation.node))
+    launch_script(turn, turn.state.jobs[job.id])
     if waited:
         wait_for_slice(turn, turn.state.jobs[job.id])
 
@@ -103,7 +102,7 @@ def go_on(turn: Turn, job: Job) -> None:
     if not job.flags & CONFIGURING or job.prolog_nodes is None:
         return
     assert job.allocation is not None, f"job {job.id} runs nowhere"
-    early = job.spec.batch and "DeferBatch" not in turn.state.settings.prolog_flags
+    early = job.has_script and not job.het_job_id and "DeferBatch" not in turn.state.settings.prolog_flags
     if not job.prolog_nodes or (early and job.allocation.nodes[0].node not in job.prolog_nodes):
         _configured(turn, job)
 
@@ -120,7 +119,7 @@ def site_ended(turn: Turn, report: PrologEnded) -> Done:
     elif may_requeue(turn.state, job):
         try_again(turn, job, (), "")
     else:
-        end_job(turn, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
+        end_whole(turn, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
     return DONE
 
 
@@ -137,7 +136,7 @@ def node_ended(turn: Turn, report: NodePrologEnded) -> Done:
     if forced or may_requeue(turn.state, job):
         try_again(turn, job, (), report.node, held=holds_on_prolog_fail(turn.state))
     else:
-        end_job(
+        end_whole(
             turn,
             job,
             JobState.FAILED,

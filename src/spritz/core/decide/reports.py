@@ -150,7 +150,7 @@ def _script_failed(turn: Turn, job: Job, status: int, gone: tuple[str, ...]) -> 
     if job.preempt_action:
         # It has heard the warning: that is no failure of its own.
         finish(turn, job, status, gone)
-    elif not signal and job.spec.batch and code in settings.requeue_exit_hold:
+    elif not signal and job.has_script and code in settings.requeue_exit_hold:
         requeue_job(
             turn,
             job,
@@ -163,7 +163,7 @@ def _script_failed(turn: Turn, job: Job, status: int, gone: tuple[str, ...]) -> 
             exit_status=status,
             gone=gone,
         )
-    elif not signal and job.spec.batch and code in settings.requeue_exit:
+    elif not signal and job.has_script and code in settings.requeue_exit:
         requeue_job(turn, job, JobState.FAILED, reason, exit_status=status, gone=gone)
     else:
         end_job(turn, job, JobState.FAILED, reason, detail=detail, exit_status=status, gone=gone)

@@ -36,7 +36,8 @@ def requeue(turn: Turn, command: RequeueJob) -> Done:
     if not fit:
         raise Refused(_refusal(turn.state, jobs[0]) if jobs else "ESLURM_ALREADY_DONE")
     for job in fit:
-        _requeue_one(turn, job, command)
+        if not job.het_offset:  # components go with their leader
+            _requeue_one(turn, job, command)
     return Done()
 
 
@@ -44,6 +45,8 @@ def _refusal(state: State, job: Job) -> str:
     """The code of what stands in the way; "" if nothing does."""
     if not job.spec.batch:
         return "ESLURM_BATCH_ONLY"
+    if job.het_offset:
+        return "ESLURM_NOT_HET_JOB_LEADER"
     if job.state is JobState.PENDING:
         return "ESLURM_JOB_PENDING"
     if job.array is not None and job.state.ended:

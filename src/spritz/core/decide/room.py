@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from spritz.core.charges import add_charge, charge_of
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
+from spritz.core.licenses import choose
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import Job
+    from spritz.model.resources import Allocation, NodeAllocation
 
 
 class Room:
     """`gone` jobs hold nothing, `stopped` ones have given back their CPUs.
 
-    `leaving`: jobs that have ended or are being preempted count as gone too.
+    `leaving`: jobs that have ended or are being preempted count as gone too. `take` adds jobs that are to start.
     """
 
-    __slots__ = ("_leaving", "gone", "state", "stopped")
+    __slots__ = ("_leaving", "_starting", "_taken", "gone", "ledger", "state", "stopped")
 
     def __init__(
         self,
@@ -36,12 +41,36 @@ class Room:
         self.gone = gone
         self.stopped = stopped
         self._leaving = leaving
+        #: what jobs that are to start together have been given: node -> shares by job
+        self._taken: dict[str, dict[int, NodeAllocation]] = {}
+        self._starting: dict[int, Job] = {}
+        #: what counts for limits
+        self.ledger = state.ledger
+
+    def take(self, waiting: Job, allocation: Allocation) -> None:
+        """The job will start on this."""
+        licenses = choose(self.state, waiting.spec.licenses, self.licenses()) if waiting.spec.licenses else ()
+        job = replace(
+            waiting, state=JobState.RUNNING, partition=allocation.partition, allocation=allocation, licenses=licenses or ()
+        )
+        if not self._starting:
+            self.ledger = self.ledger.fork()
+        self._starting[job.id] = job
+        for share in allocation.nodes:
+            self._taken.setdefault(share.node, {})[job.id] = share
+        add_charge(self.ledger, charge_of(self.state.rules, waiting), -1)
+        add_charge(self.ledger, charge_of(self.state.rules, job), 1)
+
+    def job(self, job_id: int) -> Job:
+        """The record, of one that is to start as it will be."""
+        return self._starting.get(job_id) or self.state.jobs[job_id]
 
     def use(self, name: str) -> NodeUse:
         """What is in use on the node."""
         use = self.state.uses[name]
         absent = self._absent(use)
-        if not absent and not self.stopped & use.jobs.keys():
+        taken = self._taken.get(name, {})
+        if not absent and not taken and not self.stopped & use.jobs.keys():
             return use
         seen = NodeUse()
         for job_id, share in use.jobs.items():
@@ -50,6 +79,8 @@ class Room:
             seen.take(job_id, share)
             if job_id in use.suspended or job_id in self.stopped:
                 seen.suspend(job_id)
+        for job_id, share in taken.items():
+            seen.take(job_id, share)
         return seen
 
     def _absent(self, use: NodeUse) -> set[int]:
@@ -62,8 +93,11 @@ class Room:
         return absent
 
     def licenses(self) -> dict[str, int]:
-        """What those who are gone have given back."""
+        """What those who are gone have given back, less what those have who are to start."""
         returned: dict[str, int] = {}
+        for job in self._starting.values():
+            for name, count in job.licenses:
+                returned[name] = returned.get(name, 0) - count
         absent = set(self.gone)
         if self._leaving:
             absent.update(job_id for job_id in self.state.running if self.state.jobs[job_id].preempt_action)
@@ -74,7 +108,7 @@ class Room:
 
     def company(self, name: str, partition: str) -> list[Job]:
         """Jobs beside which a new one of `partition` would be: all that hold the node but those that stand aside."""
-        jobs = (self.state.jobs[job_id] for job_id in self.use(name).jobs)
+        jobs = (self.job(job_id) for job_id in self.use(name).jobs)
         return [job for job in jobs if job.id not in self.stopped and not _stands_aside(job, partition)]
 
 

@@ -76,7 +76,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not asked for"
     if not allocation.nodes:
         return "no nodes"
-    refusal = limit_refusal(state, job, start)
+    refusal = limit_refusal(state, job, start, room.ledger if room else state.ledger)
     if refusal:
         return refusal
     if job.spec.licenses and choose(state, job.spec.licenses, room.licenses() if room else None) is None:
@@ -146,21 +146,21 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
         refusal = share_refusal(node, share, use, sharing=sharing > 1)
         if refusal:
             return refusal
-        if sharing > 1 and not _cpus_agree(state, share, use, partition, sharing):
+        if sharing > 1 and not _cpus_agree(room, share, use, partition, sharing):
             return f"node {name}: CPUs in use"
-        if job.spec.reboot and (state.uses[name].jobs or not state.settings.power.reboots):
+        if job.spec.reboot and (use.jobs or not state.settings.power.reboots):
             return f"node {name} cannot be rebooted"
-        if state.uses[name].jobs and not _good_company(room, job, allocation, partition, name):
+        if use.jobs and not _good_company(room, job, allocation, partition, name):
             return f"node {name} is not free"
     return ""
 
 
-def _cpus_agree(state: State, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
+def _cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
     """Do those who use these CPUs share them: jobs of the same partition, and no more than `most` on one CPU?"""
     wanted = mask_of(share.cpus)
     crowds = [wanted]  # crowds[n]: CPUs with more than n jobs
     for other_id, other in use.jobs.items():
-        job, mask = state.jobs[other_id], mask_of(other.cpus) & wanted
+        job, mask = room.job(other_id), mask_of(other.cpus) & wanted
         waits = job.suspended_by == "gang" and job.partition == partition.name
         if not mask or (other_id in use.suspended and not waits):
             continue

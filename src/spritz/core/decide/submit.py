@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.core import het
 from spritz.core.decide.accounts import check_account_limits, with_account
 from spritz.core.decide.arrays import free_number
 from spritz.core.decide.dependency import (
@@ -25,7 +26,7 @@ from spritz.core.decide.spec import check_submission
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.turn import Refused, Turn
-from spritz.model.commands.job import JobSubmitted, SubmitJob, WillRun
+from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
 from spritz.model.ids import INFINITE
 from spritz.model.job import ArrayState, Hold, Job, Sharing
@@ -33,6 +34,7 @@ from spritz.model.job_tres import requested_pairs
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.sharing import oversubscription
+from spritz.model.states import JobState
 from spritz.notation.ranges import RangeError, parse_array
 
 if TYPE_CHECKING:
@@ -56,7 +58,46 @@ def submit_job(turn: Turn, command: SubmitJob) -> JobSubmitted | WillRun:
     return JobSubmitted(job_id=job.id)
 
 
-def new_job(turn: Turn, command: SubmitJob) -> Job:
+def submit_het_job(turn: Turn, command: SubmitHetJob) -> JobSubmitted | WillRun:
+    """Queue all components of a heterogeneous job with consecutive numbers, or none of them."""
+    components = command.components
+    leader = components[0] if components else None
+    if leader is None or len(components) > het.COMPONENTS_MAX:
+        raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a job has 1 to {het.COMPONENTS_MAX} components")
+    if any(one.spec.array for one in components):
+        raise Refused("ESLURM_INVALID_ARRAY")
+    if leader.spec.batch and not leader.test_only and not (leader.script or leader.spec.script_key):
+        raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    count = len(components)
+    first = free_number(turn.state, count)
+    jobs = []
+    for offset, one in enumerate(components):
+        job = new_job(turn, one, Component(first, offset, count))
+        if one.immediate_seconds is not None:
+            job = replace(job, start_by_at=turn.now + max(one.immediate_seconds, 1))
+        jobs.append(job)
+    if leader.test_only:
+        return WillRun(job_id=first, start_at=0.0, nodes="", cpus=0, partition=jobs[0].partition)
+    for job in jobs:
+        turn.record(JobQueued(at=turn.now, job=job))
+    for job in jobs:
+        if job.dependencies and turn.state.jobs[job.id].state is JobState.PENDING:
+            _settle_dependencies(turn, turn.state.jobs[job.id])
+    return JobSubmitted(job_id=first)
+
+
+class Component:
+    """Which one of which heterogeneous job."""
+
+    __slots__ = ("first", "offset", "size")
+
+    def __init__(self, first: int, offset: int, size: int) -> None:
+        self.first = first
+        self.offset = offset
+        self.size = size
+
+
+def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) -> Job:
     """The record as it would be queued now. Refuses what can never run; changes nothing."""
     state = turn.state
     spec = _owned(turn, command.spec)
@@ -66,15 +107,18 @@ def new_job(turn: Turn, command: SubmitJob) -> Job:
     partitions, waits = check_submission(turn, spec)
     array = _array(state, spec)
     count = 1 if array is None else array.task_count
+    if component is not None:
+        count = component.size  # they are counted together, or some would pass a limit that all exceed
     if state.job_count + count > state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
     check_account_limits(state, spec, partitions[0].name, count, effective_time_limit(spec, partitions[0]))
-    job_id = free_number(state)
+    job_id = free_number(state) if component is None else component.first + component.offset
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     array_job_id = job_id if array is not None else 0
+    het_job_id = component.first if component is not None else 0
     hold = Hold.USER if spec.hold or spec.priority == 0 else Hold.NONE
     tasks = mask_of(array.pending) if array is not None and spec.dependencies else 0
-    dependencies = _open_dependencies(turn, spec, Waiter(spec, job_id, array_job_id, tasks))
+    dependencies = _open_dependencies(turn, spec, Waiter(spec, job_id, array_job_id or het_job_id, tasks))
     reason, eligible_at = eligibility(spec, hold, dependencies, turn.now)
     return Job(
         id=job_id,
@@ -90,6 +134,9 @@ def new_job(turn: Turn, command: SubmitJob) -> Job:
         eligible_at=eligible_at,
         time_limit_minutes=effective_time_limit(spec, partitions[0]),
         billing=state.rules.billing(partitions[0].name, requested_pairs(spec)),
+        het_job_id=het_job_id,
+        het_offset=component.offset if component is not None else 0,
+        het_size=component.size if component is not None else 0,
     )
 
 

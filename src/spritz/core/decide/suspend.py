@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core import het
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.arrays import select
 from spritz.core.decide.gang import cpus_are_free, go_on, stop
@@ -26,6 +27,7 @@ def suspend(turn: Turn, command: SuspendJob) -> Done:
     """Stop all running jobs that are meant; those that stand still already stay so."""
     need_admin(turn, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(turn.state, command.target)]
+    _need_whole(jobs)
     running = [job for job in jobs if job.state is JobState.RUNNING]
     if not any(job.state.active for job in jobs):
         raise Refused(_why_not(jobs, "ESLURM_JOB_SUSPENDED"))
@@ -40,6 +42,7 @@ def resume(turn: Turn, command: ResumeJob) -> Done:
     """Let all suspended jobs that are meant go on; the time limit moves by the time they stood still."""
     need_admin(turn, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(turn.state, command.target)]
+    _need_whole(jobs)
     stopped = [job for job in jobs if job.state is JobState.SUSPENDED]
     if not stopped:
         raise Refused(_why_not(jobs, "ESLURM_JOB_NOT_SUSPENDED"))
@@ -50,6 +53,12 @@ def resume(turn: Turn, command: ResumeJob) -> Done:
         if cpus_are_free(turn.state, job):  # else one of this same array took them
             go_on(turn, job)
     return Done()
+
+
+def _need_whole(jobs: list[Job]) -> None:
+    """Components stop and go on together."""
+    if any(job.het_offset for job in jobs) and not any(het.is_leader(job) for job in jobs):
+        raise Refused("ESLURM_NOT_WHOLE_HET_JOB")
 
 
 def _why_not(jobs: list[Job], otherwise: str) -> str:

@@ -11,11 +11,15 @@ from spritz.model.job import JobSpec
 
 
 class JobTarget(Struct, frozen=True, gc=False):
-    """A job, an array's own number, or some of an array's tasks. `tasks` is a mask in hexadecimal, "" for all."""
+    """A job, an array's own number, or some of an array's tasks. `tasks` is a mask in hexadecimal, "" for all.
+
+    The number of a heterogeneous job's leader means all components, `component` one of them.
+    """
 
     job_id: int
     tasks: str = ""
     step_id: int | None = None
+    component: int | None = None
 
 
 class SubmitJob(Struct, frozen=True, kw_only=True):
@@ -33,8 +37,17 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     immediate_seconds: int | None = None
 
 
+class SubmitHetJob(Struct, frozen=True, kw_only=True):
+    """A heterogeneous job: all components, or none. The first one is the leader, and brings script and environment.
+
+    Reply: `JobSubmitted` with the leader's number, or `WillRun` (`test_only` of the first holds for all).
+    """
+
+    components: tuple[SubmitJob, ...]
+
+
 class JobSubmitted(Struct, frozen=True, kw_only=True):
-    """Reply to SubmitJob. `messages` are for the user's standard error."""
+    """Reply to SubmitJob and SubmitHetJob. `messages` are for the user's standard error."""
 
     job_id: int
     messages: tuple[str, ...] = ()

@@ -1,0 +1,25 @@
+"""When a batch script is launched: once nothing of its job is CONFIGURING, of a heterogeneous job once no component is.
+
+Source: slurm.conf(5) PrologFlags; https://slurm.schedmd.com/heterogeneous_jobs.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core import het
+from spritz.core.pending import launch
+from spritz.model.ids import STEP_BATCH
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+
+
+def launch_script(turn: Turn, job: Job) -> None:
+    """Have the script of the job (or of its leader) launched if it waits for nothing any more."""
+    if het.configuring(turn.state, job):
+        return
+    step = turn.state.steps.get(job.het_job_id or job.id, {}).get(STEP_BATCH)
+    if step is not None:
+        turn.ask(launch(step, step.nodes[0].allocation.node))

@@ -1,0 +1,55 @@
+"""Heterogeneous jobs: several jobs with consecutive numbers that start together.
+
+Each component is a job of its own; the first is the leader, by whose number the whole goes. Components are forgotten
+together, so that a component whose leader is known knows all the others. Reads, and changes nothing.
+
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html; answers of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.flags import CONFIGURING
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.model.job import Job
+
+#: most components of one job
+COMPONENTS_MAX = 128
+
+
+def members(state: State, job: Job) -> list[Job]:
+    """All components, the leader first (some are missing only while records are being made or forgotten); a job that
+    is no component stands alone.
+    """
+    if not job.het_job_id:
+        return [state.jobs[job.id]]
+    first = job.het_job_id
+    numbers = range(first, first + job.het_size)
+    return [state.jobs[number] for number in numbers if number in state.jobs]
+
+
+def others(state: State, job: Job) -> list[Job]:
+    """The components beside this one."""
+    if not job.het_job_id:
+        return []
+    return [one for one in members(state, job) if one.id != job.id]
+
+
+def is_leader(job: Job) -> bool:
+    """It stands for the whole."""
+    return bool(job.het_job_id) and not job.het_offset
+
+
+def configuring(state: State, job: Job) -> bool:
+    """Prologs of the job, or of any of its components, have not ended: its script waits for all of them."""
+    if not job.het_job_id:
+        return bool(job.flags & CONFIGURING)
+    return any(one.flags & CONFIGURING for one in members(state, job))
+
+
+def id_set(job: Job) -> str:
+    """Numbers of all components: `123-125`."""
+    return f"{job.het_job_id}-{job.het_job_id + job.het_size - 1}" if job.het_job_id else ""
