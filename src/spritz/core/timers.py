@@ -156,7 +156,10 @@ def _waiting_deadline(job: Job) -> float:
 
 
 def _purge_deadline(state: State, job: Job) -> float:
-    """MinJobAge after its end; tasks of an array and components wait for the last of them. MinJobAge=0 keeps records for ever."""
+    """MinJobAge after its end; tasks of an array and components wait for the last of them.
+
+    MinJobAge=0 keeps records for ever.
+    """
     age = state.settings.min_job_age_seconds
     if not age or (job.array_job_id and state.arrays_live.get(job.array_job_id)):
         return NEVER

@@ -56,12 +56,18 @@ class Promise(Hold):
 
 
 def earliest(
-    profile: Profile, request: Request, eligibility: Eligibility, since: float, until: float = NEVER
+    profile: Profile,
+    request: Request,
+    eligibility: Eligibility,
+    since: float,
+    until: float = NEVER,
+    nodes: Ints | None = None,
 ) -> tuple[float, Allocation] | None:
     """First moment from `since` to `until` at which the request fits for all its time, and where; None if there is
-    none.
+    none. `nodes`: on no others than these (None: on any that may serve).
     """
-    nodes = eligibility.nodes(request)
+    if nodes is None:
+        nodes = eligibility.nodes(request)
     target = target_of(request)
     if len(nodes) < target.nodes_min:
         return None

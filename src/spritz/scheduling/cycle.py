@@ -18,7 +18,9 @@ import numpy as np
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
+from spritz.scheduling import gang_turn
 from spritz.scheduling.backfill import spares
+from spritz.scheduling.gangs import gangs_of
 from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import PRIORITY, Notes
 from spritz.scheduling.placement.place import could_serve, holders_of, place
@@ -29,10 +31,11 @@ from spritz.scheduling.records import Failure, Verdict
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
+    from spritz.scheduling.gangs import Gang
     from spritz.scheduling.nodes import Holder, Ints
     from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request
@@ -62,16 +65,23 @@ def run(
     (by default one without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same
     arguments give the same plan, if nothing stops it. Promises live on if the plan is given to `Projection.adopt`.
     """
-    cycle = _Cycle(snapshot, budget, budget is None if expect is None else expect)
+    cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
     rank_of = cycle.rank
-    waiting: list[Entry] = [
-        (rank_of(shape, shape.keys[0]), shape.order, 0, shape) for shape in snapshot.queue.shapes.values()
-    ]
+    shapes: Iterable[Shape] = snapshot.queue.shapes.values()
+    gangs: list[Gang] = []
+    if snapshot.queue.gangs:
+        gangs = gangs_of(snapshot, cycle.policy.gang_priority, rank_of)
+        shapes = [shape for shape in shapes if not shape.request.component]
+    waiting: list[Entry] = [(rank_of(shape, shape.keys[0]), shape.order, 0, shape) for shape in shapes]
     heapify(waiting)
-    while waiting and not cycle.exhausted:
+    while (waiting or gangs) and not cycle.exhausted:
         if stop():
             cycle.stopped = True
             break
+        if gangs and (not waiting or gangs[-1].key < waiting[0][0]):
+            cycle.visited += 1
+            gang_turn.consider(cycle, gangs.pop())
+            continue
         rank, order, position, shape = waiting[0]
         key = shape.keys[position]
         if shape.request.guaranteed and rank != rank_of(shape, key):
@@ -91,7 +101,7 @@ def run(
     return cycle.plan()
 
 
-class _Cycle:
+class Cycle:
     """What one cycle has decided so far."""
 
     def __init__(self, snapshot: Snapshot, budget: int | None, full: bool) -> None:
@@ -114,7 +124,7 @@ class _Cycle:
         self._guarantees = bool(snapshot.rules.guarantees)
         self.promises = Promises(snapshot, self.table, self.policy, full=full, rank=self.rank)
         #: partitions whose first blocked job has been found
-        self._headed: set[tuple[str, str]] = set()
+        self.headed: set[tuple[str, str]] = set()
         self._backfilled = 0
         self._array_starts: dict[int, int] = {}
         #: nodes freed since a count of the projection's
@@ -142,11 +152,11 @@ class _Cycle:
         """A quick cycle has found the first blocked job of a partition: shapes that failed, and that nothing freed
         since could help, need not be looked at one by one.
         """
-        return not self.full and len(self._headed) != self._skipped_at and not self.preemptor.enabled
+        return not self.full and len(self.headed) != self._skipped_at and not self.preemptor.enabled
 
     def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
         """Those that may start, or of which something else must be said than before."""
-        self._skipped_at = len(self._headed)
+        self._skipped_at = len(self.headed)
         up_version, rooms = self.snapshot.memo.up_version, self.snapshot.partition_freed
         kept, left_out = [], 0
         for entry in waiting:
@@ -159,7 +169,7 @@ class _Cycle:
                 or shape.verdict != PRIORITY
                 or shape.stuck is None
                 or shape.stuck[0] != up_version
-                or shape.request.line not in self._headed
+                or shape.request.line not in self.headed
             ):
                 kept.append(entry)
                 continue
@@ -212,7 +222,7 @@ class _Cycle:
         if record.id in self.started:
             return True
         request = shape.request
-        verdict = self._gate(shape)
+        verdict = self.gate(shape)
         if verdict is not None:
             self.notes.shape(shape, verdict)
             return False
@@ -238,7 +248,7 @@ class _Cycle:
                     self.notes.shape(shape, Verdict(Reason.LICENSES))
                     return False
                 return self._blocked(record, shape)
-            self._start(record, request, found, task_id)
+            self.start(record, request, found, task_id)
             if record.tasks is None:
                 return True
             if not self._licensed(request):
@@ -249,7 +259,7 @@ class _Cycle:
     def _licensed(self, request: Request) -> bool:
         return not request.licenses or self.licenses.choose(request.licenses) is not None
 
-    def _gate(self, shape: Shape) -> Verdict | None:
+    def gate(self, shape: Shape) -> Verdict | None:
         """What keeps every job of the shape back, whatever is free."""
         request = shape.request
         if shape.order not in self._gates:
@@ -275,7 +285,7 @@ class _Cycle:
         left = self.notes.tasks_left(record) & ~self._promised_tasks.get(record.id, 0)
         return (left & -left).bit_length() - 1 if left else _NO_TASK
 
-    def _start(self, record: JobRecord, request: Request, found: Found, task_id: int | None) -> None:
+    def start(self, record: JobRecord, request: Request, found: Found, task_id: int | None) -> None:
         allocation, minutes = found
         self.starts.append(
             PlannedStart(
@@ -303,7 +313,7 @@ class _Cycle:
         self.preemptor.charge(holders)
         self.limits.take(record, allocation)
         self.promises.redeem(record)
-        if request.line in self._headed:
+        if request.line in self.headed:
             self._backfilled += 1
         if request.licenses:
             self.licenses.take(self.licenses.choose(request.licenses) or {})
@@ -318,7 +328,7 @@ class _Cycle:
         is not the request's.
         """
         request, eligibility = shape.request, self.snapshot.eligibility
-        if request.line in self._headed and not self._may_overtake():
+        if request.line in self.headed and not self.may_overtake():
             return None
         freed = self.snapshot.partition_freed.get(request.partition, 0)
         if shape.failure is not None and self._still_fails(shape, shape.failure, freed):
@@ -354,7 +364,7 @@ class _Cycle:
         changed = self._changed.get(failure.freed)
         return np.array(changed) if changed and len(changed) <= FEW_NODES else None
 
-    def _may_overtake(self) -> bool:
+    def may_overtake(self) -> bool:
         limit = self.policy.starts_max
         return not self.policy.builtin and (limit is None or self._backfilled < limit)
 
@@ -433,11 +443,11 @@ class _Cycle:
         reserved = reserved_verdict(self.snapshot, self.table, request)
         if reserved is not None:
             self.notes.shape(shape, reserved)
-        head = request.line not in self._headed
+        head = request.line not in self.headed
         if head:
             self.notes.job(record, reserved or Verdict(Reason.RESOURCES))
             if max(record.entries, key=_entry_order)[1] is shape:
-                self._headed.add(request.line)
+                self.headed.add(request.line)
             # else the job may yet start in another of its partitions, and the next one here is the first.
         return self.promises.wait(record, shape, head=head)
 

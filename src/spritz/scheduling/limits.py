@@ -49,6 +49,12 @@ class Limits:
         self._rules = snapshot.rules
         self._in_use = snapshot.in_use.fork()
 
+    def fork(self) -> Limits:
+        """To try starts in."""
+        other = Limits.__new__(Limits)
+        other._rules, other._in_use = self._rules, self._in_use.fork()
+        return other
+
     def verdict(self, record: JobRecord, request: Request, allocation: Allocation | None = None) -> Verdict | None:
         """The limit that holds the job back, with what it asks for or with what it would be given."""
         if request.billed is None:

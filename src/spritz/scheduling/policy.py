@@ -44,6 +44,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     #: in its best partition alone (bf_one_resv_per_job)
     promise_once: bool = False
 
+    #: how priorities of the components of a heterogeneous job make one: min, avg or max (bf_hetjob_prio)
+    gang_priority: str = "min"
+
     #: longest that a job waits for the few leaf switches it asked for (max_switch_wait)
     switch_wait_seconds: float = 300.0
 
@@ -95,6 +98,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         promise_age_seconds=float(number("bf_min_age_reserve") or 0),
         promise_priority_min=number("bf_min_prio_reserve") or 0,
         promise_once="bf_one_resv_per_job" in given,
+        gang_priority=given.get("bf_hetjob_prio", "").lower() or "min",
         switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
         full_interval_seconds=float(number("bf_interval") or 30),
         quick_interval_seconds=float(number("sched_interval") or 60),

@@ -232,6 +232,12 @@ class Profile:
             self._horizons = [float(ends[len(ends) // share]) for share in SHARES if len(ends) >= share * FEW]
         return [*(at for at in self._horizons if at > since), NEVER]
 
+    def next_moment(self, at: float) -> float:
+        """When something changes next on some node."""
+        self.settle()
+        later = self.times[self.times > at]
+        return float(later.min()) if len(later) else NEVER
+
     def flat(self) -> NodeTable:
         """Every moment of every node as a node of its own, in order: for array expressions over all of them."""
         self.settle()

@@ -345,6 +345,8 @@ class Projection:
         record.any_switches = False
         if job.spec.switches:
             self.switch_waits[job.id] = record
+        record.het_job_id = job.het_job_id
+        record.het_size = job.het_size
         record.array_job_id = job.array_job_id
         record.array_task_id = job.array_task_id
         record.tasks = mask_of(job.array.pending) if job.array is not None else None

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING
 from spritz.model.plan import Forecast, PlannedPromise
 from spritz.scheduling.backfill import Promise, clash, earliest
 from spritz.scheduling.forecast import as_arrays, promised, reckoned
+from spritz.scheduling.gangs import start_later
 from spritz.scheduling.profile import NEVER, FutureRows
 from spritz.scheduling.reservations import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from spritz.model.resources import Allocation
+    from spritz.scheduling.gangs import Choices, Gang
     from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.notes import Notes
     from spritz.scheduling.policy import Policy
@@ -163,6 +165,15 @@ class Promises:
         """These are not kept: a job that outranks theirs starts."""
         for promise in promises:
             self._drop(promise)
+
+    def of(self, request: Request) -> Promise | None:
+        """What the first job of the request has been promised."""
+        return next(iter(self._ledger.of(request)), None)
+
+    def profile_over(self, table: NodeTable, request: Request) -> Profile:
+        """What jobs of the request see over a fork of the cycle's table; for the caller alone."""
+        self._make_deferred()
+        return self._view(request).fork(table)
 
     def redeem(self, record: JobRecord) -> None:
         """A job starts: the first promises made to its kind have done their duty, in each of its partitions.
@@ -350,6 +361,80 @@ class Promises:
         self._ledger.drop(self._profile(), promise)
         self._in_views(promise, held=False)
         self._changed = True
+
+    # -- heterogeneous jobs
+
+    def wait_together(
+        self, gang: Gang, choices: Sequence[Choices], shapes: Sequence[Sequence[Shape]], *, head: bool
+    ) -> None:
+        """The components must wait: they keep the common start that they were promised, or get one, or an earlier."""
+        self._make_deferred()
+        own = [[promise for request in some if (promise := self.of(request)) is not None] for some in choices]
+        kept = [some[0] for some in own if len(some) == 1]
+        self._waiting.update((shape.order, shape) for some in shapes for shape in some)
+        self._seen.update(shape.order for some in shapes for shape in some)
+        if self._full:
+            self._old -= sum(len(some) for some in own)
+        whole = len(kept) == len(choices) and len({promise.start_at for promise in kept}) == 1
+        stale = self._full and any(
+            promise.freed != self._snapshot.partition_freed.get(promise.request.partition, 0) for promise in kept
+        )
+        if not whole or stale:
+            self.take_back(promise for some in own for promise in some)
+            before = kept if whole else None
+            kept = self._new_together(gang, choices, before, head=head)
+        if not kept:
+            self.passed_over = True
+            return
+        for record, promise in zip(gang.records, kept, strict=True):
+            self._told.append((record, promise))
+            self._count(record, promise.request)
+            line = promise.request.partition
+            self._order[line] = max(self._order.get(line, 0.0), promise.start_at)
+
+    def _new_together(
+        self, gang: Gang, choices: Sequence[Choices], before: list[Promise] | None, *, head: bool
+    ) -> list[Promise]:
+        records = gang.records
+        if before is None and (
+            (self.passed_over and not self._full)
+            or not all(self._may_have(one, some[0], head=head) for one, some in zip(records, choices, strict=True))
+        ):
+            return []
+        queued = max(record.queued for record in records)
+        if before is None and self._full and self._old and queued > self._renewed:
+            self._drop_lower(max(records, key=lambda record: record.queued))
+        now, ledger = self._snapshot.now, self._ledger
+        since = now
+        if self._policy.builtin:
+            since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
+        until = NEVER if head or before is not None else now + self._policy.window_seconds
+        table = self._table.fork()
+        found = start_later(
+            self._profile().fork(table),
+            self._reserved,
+            choices,
+            self._snapshot.eligibility,
+            since,
+            until,
+            lambda profile, request, at, allocation: ledger.make(profile, request, at, allocation, uid=-1),
+        )
+        if before is not None and (found is None or found[0] >= before[0].start_at):
+            made = before
+        elif found is None:
+            return []
+        else:
+            uid = records[0].spec.uid
+            made = [ledger.make(self._profile(), request, found[0], part, uid=uid) for request, part in found[1]]
+        for promise in made:
+            promise.freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
+            if before is None:
+                promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
+            elif made is not before:
+                promise.queued = min(one.queued for one in before)
+            self._keep(promise)
+        self._once.update(record.id for record in records)
+        return made
 
     # -- results
 

@@ -66,6 +66,8 @@ class JobRecord:
         "expected_start_at",
         "expediting",
         "held",
+        "het_job_id",
+        "het_size",
         "id",
         "licenses",
         "pending",
@@ -91,6 +93,9 @@ class JobRecord:
         self.array_job_id = 0
         self.array_task_id: int | None = None
         self.tasks: int | None = None
+        #: the heterogeneous job of which it is a component (0: none), and how many there are
+        self.het_job_id = 0
+        self.het_size = 0
         self.pending = False
         self.held = False
         #: it has waited long enough for few leaf switches
@@ -262,11 +267,13 @@ class Queue:
     need another: new ones, the first of each partition, and special cases.
     """
 
-    __slots__ = ("_made", "count", "shapes", "shrunk", "unsettled")
+    __slots__ = ("_made", "count", "gangs", "shapes", "shrunk", "unsettled")
 
     def __init__(self) -> None:
         self.shapes: dict[Request, Shape] = {}
         self.unsettled: dict[int, JobRecord] = {}
+        #: components of heterogeneous jobs, by the number of the whole and their own
+        self.gangs: dict[int, dict[int, JobRecord]] = {}
         #: requests that fewer jobs make than before, until somebody empties it
         self.shrunk: set[Request] = set()
         self._made = 0
@@ -288,6 +295,8 @@ class Queue:
             key = (-tier, -rank, record.submitted_at, record.id)
             shape.add(key, record)
             record.entries.append((key, shape))
+        if record.het_job_id and record.entries:
+            self.gangs.setdefault(record.het_job_id, {})[record.id] = record
         self.note(record)
 
     def remove(self, record: JobRecord) -> None:
@@ -299,6 +308,9 @@ class Queue:
                 self.shapes.pop(shape.request, None)
         record.entries.clear()
         self.unsettled.pop(record.id, None)
+        gang = self.gangs.get(record.het_job_id) if record.het_job_id else None
+        if gang is not None and gang.pop(record.id, None) is not None and not gang:
+            del self.gangs[record.het_job_id]
 
     def note(self, record: JobRecord) -> None:
         """The job's reason, or what is said of its requests, has changed."""

@@ -130,6 +130,8 @@ class Request(Struct, frozen=True, kw_only=True):
     guaranteed: str = ""
     #: the reservation in which it is to run ("": none)
     reservation: str = ""
+    #: number of the component of a heterogeneous job that makes it, since that waits with others (0: no component)
+    component: int = 0
 
     @property
     def line(self) -> tuple[str, str]:

@@ -129,4 +129,6 @@ def request_of(projection: Projection, record: JobRecord, partition: str) -> Req
         spec = record.spec
         if projection.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
             found = replace(found, guaranteed=spec.account)
+    if record.het_job_id:
+        found = replace(found, component=record.id)
     return replace(found, switches=0) if record.any_switches else found

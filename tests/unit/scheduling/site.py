@@ -132,6 +132,27 @@ class Site:
         self.apply(JobQueued(at=self.now, job=job))
         return job_id
 
+    def submit_het(self, *requests: JobSpec, priorities: Iterable[int] = ()) -> int:
+        """Queue a heterogeneous job of these components, eligible at once; its number is the leader's."""
+        first = self.machine.state.next_job_id
+        names = tuple(item.name for item in self.partitions if item.default)
+        ranks = [*priorities] or [1] * len(requests)
+        for offset, request in enumerate(requests):
+            if not request.partitions:
+                request = structs.replace(request, partitions=names)
+            job = Job(
+                id=first + offset,
+                spec=request,
+                priority=ranks[offset],
+                submitted_at=self.now,
+                eligible_at=self.now,
+                het_job_id=first,
+                het_offset=offset,
+                het_size=len(requests),
+            )
+            self.apply(JobQueued(at=self.now, job=job))
+        return first
+
     def plan(self, budget: int | None = None) -> Plan:
         """A cycle's proposal; nothing is applied."""
         return cycle.run(self.projection.snapshot(self.now), budget)

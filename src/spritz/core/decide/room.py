@@ -51,7 +51,11 @@ class Room:
         """The job will start on this."""
         licenses = choose(self.state, waiting.spec.licenses, self.licenses()) if waiting.spec.licenses else ()
         job = replace(
-            waiting, state=JobState.RUNNING, partition=allocation.partition, allocation=allocation, licenses=licenses or ()
+            waiting,
+            state=JobState.RUNNING,
+            partition=allocation.partition,
+            allocation=allocation,
+            licenses=licenses or (),
         )
         if not self._starting:
             self.ledger = self.ledger.fork()

@@ -1,0 +1,147 @@
+"""The turn of a heterogeneous job in a cycle: all components start, or each is told why it waits, and all are promised
+one start.
+
+The same rules as for a single job (`cycle`): limits, licenses, promises to others, and who is first in its line. It
+does not preempt.
+
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.reasons import Reason
+from spritz.scheduling.gangs import start_now
+from spritz.scheduling.records import Failure, Verdict
+from spritz.scheduling.verdicts import reserved_verdict, stuck_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.scheduling.cycle import Cycle
+    from spritz.scheduling.gangs import Gang, Placed
+    from spritz.scheduling.licenses import LicensePool
+    from spritz.scheduling.limits import Limits
+    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.profile import Profile
+    from spritz.scheduling.records import Shape
+    from spritz.scheduling.request import Request
+
+BLOCKED = Verdict(Reason.PRIORITY)
+RESOURCES = Verdict(Reason.RESOURCES)
+
+
+def consider(cycle: Cycle, gang: Gang) -> None:
+    """Start all of it; else see when it can."""
+    if not gang.complete:
+        # Others are held or not eligible; what is not says that it waits for them.
+        _say(cycle, gang, RESOURCES)
+        return
+    shapes: list[list[Shape]] = []
+    for record in gang.records:
+        verdicts = [(cycle.gate(shape), shape) for shape in gang.shapes(record)]
+        open_ones = [shape for verdict, shape in verdicts if verdict is None]
+        limited = [cycle.limits.verdict(record, shape.request) for shape in open_ones]
+        if not open_ones:
+            _say(cycle, gang, next(verdict for verdict, _shape in verdicts if verdict is not None))
+            return
+        if limited and None not in limited:
+            _say(cycle, gang, next(one for one in limited if one is not None))
+            return
+        shapes.append([shape for shape, verdict in zip(open_ones, limited, strict=True) if verdict is None])
+    trial = Trial(cycle, gang)
+    found = _find(cycle, shapes, trial)
+    if found is not None:
+        for record, (request, allocation) in zip(gang.records, found, strict=True):
+            cycle.start(record, request, (allocation, None), None)
+        return
+    _wait(cycle, gang, shapes, trial.verdict)
+
+
+class Trial:
+    """Limits and licenses while components are put one after the other."""
+
+    def __init__(self, cycle: Cycle, gang: Gang) -> None:
+        self._cycle = cycle
+        self._gang = gang
+        self._limits: Limits = cycle.limits.fork()
+        self._licenses: LicensePool = cycle.licenses.copy()
+        #: the last limit that was met
+        self.verdict: Verdict | None = None
+
+    def accept(self, index: int, placed: Placed | None) -> bool:
+        """May the component have it beside those before it? None: all begins again."""
+        cycle = self._cycle
+        if placed is None:
+            self._limits, self._licenses = cycle.limits.fork(), cycle.licenses.copy()
+            return True
+        request, allocation = placed
+        record = self._gang.records[index]
+        verdict = self._limits.verdict(record, request, allocation)
+        chosen = self._licenses.choose(request.licenses) if request.licenses else {}
+        if verdict is not None or chosen is None:
+            self.verdict = verdict or Verdict(Reason.LICENSES)
+            return False
+        self._limits.take(record, allocation)
+        self._licenses.take(chosen)
+        return True
+
+
+def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list[Placed] | None:
+    """A place for all of them that is free now and promised to nobody else."""
+    lines = {shape.request.line for some in shapes for shape in some}
+    if lines & cycle.headed and not cycle.may_overtake():
+        return None
+    snapshot, promises = cycle.snapshot, cycle.promises
+    # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
+    freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
+    last = shapes[0][0]
+    if last.failure is not None and last.failure == Failure(freed, promises.version):
+        return None
+    choices = [[shape.request for shape in some] for some in shapes]
+    own = [promise for some in choices for one in some if (promise := promises.of(one)) is not None]
+    cycle.examined += len(choices)
+
+    def profile_of(request: Request, table: NodeTable) -> Profile:
+        return promises.profile_over(table, request)
+
+    found = start_now(cycle.table, profile_of, choices, snapshot.eligibility, snapshot.now, own, trial.accept)
+    last.failure = None if found is not None or trial.verdict is not None else Failure(freed, promises.version)
+    return found
+
+
+def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Verdict | None) -> None:
+    snapshot = cycle.snapshot
+    for some in shapes:
+        stuck = [stuck_verdict(snapshot, shape) for shape in some]
+        if None not in stuck:
+            _say(cycle, gang, next(one for one in stuck if one is not None))
+            return
+    if limit is not None:
+        _say(cycle, gang, limit)
+        return
+    lines = {shape.request.line for some in shapes for shape in some}
+    head = bool(lines - cycle.headed)
+    cycle.headed.update(lines)
+    for record, some in zip(gang.records, shapes, strict=True):
+        verdict = next(
+            (one for shape in some if (one := reserved_verdict(snapshot, cycle.table, shape.request)) is not None),
+            RESOURCES if head else BLOCKED,
+        )
+        for shape in some:
+            cycle.notes.shape(shape, verdict)
+        cycle.notes.job(record, verdict)
+    cycle.promises.wait_together(gang, [[shape.request for shape in some] for some in shapes], shapes, head=head)
+
+
+def _say(cycle: Cycle, gang: Gang, verdict: Verdict) -> None:
+    """Of every component that waits for resources. No start can be promised."""
+    cycle.promises.take_back(
+        promise
+        for record in gang.records
+        for shape in gang.shapes(record)
+        if (promise := cycle.promises.of(shape.request)) is not None
+    )
+    for record in gang.records:
+        cycle.notes.job(record, verdict)

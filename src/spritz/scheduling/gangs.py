@@ -1,0 +1,283 @@
+"""Heterogeneous jobs: all components start in the same cycle, on resources of their own each, or none does.
+
+`Gang` is what waits of such a job. `start_now` finds a place for every component beside the others; `start_later` the
+first moment at which there is one, when those running end at their limits and promises are kept. Components are put one
+after the other, the most particular first; where one takes what only another could use, other orders are tried, and
+nodes that the later one needs are barred to the earlier. Decides nothing about other jobs.
+
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html; slurm.conf(5) SchedulerParameters=bf_hetjob_prio.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spritz.scheduling.backfill import earliest
+from spritz.scheduling.placement.place import holders_of, place
+from spritz.scheduling.profile import NEVER
+from spritz.scheduling.reservations import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from spritz.model.resources import Allocation
+    from spritz.scheduling.backfill import Promise
+    from spritz.scheduling.nodes import Ints, NodeTable
+    from spritz.scheduling.placement.eligible import Eligibility
+    from spritz.scheduling.profile import Profile
+    from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
+    from spritz.scheduling.request import Request
+    from spritz.scheduling.reservations import Reserved
+    from spritz.scheduling.snapshot import Snapshot
+
+#: Orders in which components are put before giving up, and nodes barred in each.
+ORDERS_MAX = 6
+BARRED_MAX = 8
+#: Moments at which a common start is looked for.
+MOMENTS_MAX = 64
+#: As holders, components that a search has put have numbers from here downwards, beside those of cycles and promises.
+_ALIAS = -(1 << 44)
+
+#: what a component may be placed by: any of these
+Choices = list["Request"]
+#: request that was served, and where
+Placed = tuple["Request", "Allocation"]
+
+
+class Gang:
+    """The waiting components of one job; `key` is its place in the queue. `complete`: nothing keeps any of them."""
+
+    __slots__ = ("complete", "key", "records")
+
+    def __init__(self, records: list[JobRecord], key: Rank) -> None:
+        self.records = records
+        self.key = key
+        self.complete = len(records) == records[0].het_size
+
+    def shapes(self, record: JobRecord) -> list[Shape]:
+        """What the component may be placed by, best first."""
+        return [shape for _key, shape in sorted(record.entries, key=lambda entry: entry[0])]
+
+
+def gangs_of(snapshot: Snapshot, mode: str, rank_of: Callable[[Shape, SortKey], Rank]) -> list[Gang]:
+    """All that wait, last one first. `mode`: bf_hetjob_prio, how the ranks of components make one: min, avg or max."""
+    found = []
+    for waiting in snapshot.queue.gangs.values():
+        records = [waiting[number] for number in sorted(waiting)]
+        ranks = [min(rank_of(shape, key) for key, shape in record.entries) for record in records]
+        found.append(Gang(records, _common(ranks, mode)))
+    return sorted(found, key=lambda gang: gang.key, reverse=True)
+
+
+def _common(ranks: list[Rank], mode: str) -> Rank:
+    """Ranks ascend: the greatest is that of the lowest priority. They end with the time and number of the job."""
+    heads = [rank[:-2] for rank in ranks]
+    if mode == "max":
+        head = min(heads)
+    elif mode == "avg":
+        head = tuple(sum(parts) / len(heads) for parts in zip(*heads, strict=True))
+    else:
+        head = max(heads)
+    return (*head, *ranks[0][-2:])
+
+
+def start_now(
+    table: NodeTable,
+    profile_of: Callable[[Request, NodeTable], Profile],
+    choices: Sequence[Choices],
+    eligibility: Eligibility,
+    now: float,
+    own: Collection[Promise],
+    accept: Callable[[int, Placed | None], bool],
+) -> list[Placed] | None:
+    """A place for every component on `table`, beside what is promised to others; None if there is none.
+
+    `profile_of(request, table)`: the profile for jobs of the request over that table. `own`: promises that do not
+    count. `accept(index, placed)`: may the component have this beside those before it (None: all begins again)?
+    """
+    trial = table
+
+    def begin() -> None:
+        nonlocal trial
+        trial = table.fork()
+        accept(0, None)
+
+    def put(index: int, barred: Collection[int]) -> Placed | None:
+        for request in choices[index]:
+            until = now + request.seconds
+            seen = profile_of(request, trial).at(None, until, own)
+            within = None if not barred else _left(eligibility, request, barred)
+            allocation = place(seen, request, eligibility, within=within)
+            if allocation is None or not accept(index, (request, allocation)):
+                continue
+            for node, holder in holders_of(allocation, request, _ALIAS - index, -1, trial, until):
+                trial.charge(node, holder)
+            return request, allocation
+        return None
+
+    return together(choices, eligibility, begin, put, table.index_of)
+
+
+def start_later(
+    profile: Profile,
+    reserved: Reserved,
+    choices: Sequence[Choices],
+    eligibility: Eligibility,
+    since: float,
+    until: float,
+    make: Callable[[Profile, Request, float, Allocation], Promise],
+) -> tuple[float, list[Placed]] | None:
+    """The first moment from `since` to `until` at which all can start, and where; None if none was found.
+
+    `profile` is the caller's to change, and is as before afterwards.
+    """
+    views: dict[str, Profile] = {"": profile}
+    held: list[Promise] = []
+
+    def begin() -> None:
+        for promise in held:
+            for view in views.values():
+                view.let_go(promise)
+        held.clear()
+
+    def first(index: int, since: float, barred: Collection[int] = ()) -> tuple[float, Request, Allocation] | None:
+        best: tuple[float, Request, Allocation] | None = None
+        for request in choices[index]:
+            view = views.get(request.reservation)
+            if view is None:
+                view = views[request.reservation] = view_of(profile, reserved, request.reservation)
+            begins, ends = reserved.window(request)
+            nodes = _left(eligibility, request, barred) if barred else None
+            found = earliest(view, request, eligibility, max(since, begins), min(until, ends), nodes)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found[0], request, found[1]
+        return best
+
+    def put(index: int, barred: Collection[int]) -> Placed | None:
+        found = first(index, at, barred)
+        if found is None or found[0] > at:
+            return None
+        promise = make(profile, found[1], at, found[2])
+        for view in views.values():
+            view.hold(promise)
+        held.append(promise)
+        return found[1], found[2]
+
+    at = since
+    for _ in range(MOMENTS_MAX):
+        common = _all_alone(len(choices), first, at)
+        if common is None:
+            return None
+        at = common
+        found = together(choices, eligibility, begin, put, profile.table.index_of)
+        begin()
+        if found is not None:
+            return at, found
+        later = profile.next_moment(at)
+        if later > until or later == NEVER:
+            return None
+        at = later
+    return None
+
+
+def _all_alone(
+    count: int, first: Callable[[int, float], tuple[float, Request, Allocation] | None], since: float
+) -> float | None:
+    """The first moment at which each could start if the others were not there."""
+    at, agreed, index = since, 0, 0
+    while agreed < count:
+        found = first(index, at)
+        if found is None:
+            return None
+        if found[0] > at:
+            at, agreed = found[0], 0
+        agreed += 1
+        index = (index + 1) % count
+    return at
+
+
+def together(
+    choices: Sequence[Choices],
+    eligibility: Eligibility,
+    begin: Callable[[], None],
+    put: Callable[[int, Collection[int]], Placed | None],
+    index_of: dict[str, int],
+) -> list[Placed] | None:
+    """Put all components, each beside those before it. `begin` takes back what was put; `put(index, barred nodes)`."""
+    count = len(choices)
+    order = sorted(range(count), key=lambda index: (_reach(eligibility, choices[index]), -_size(choices[index]), index))
+    for turn in range(min(count, ORDERS_MAX)):
+        barred: dict[int, set[int]] = {}
+        for _ in range(BARRED_MAX):
+            begin()
+            placed: dict[int, Placed] = {}
+            stuck = -1
+            for index in (*order[turn:], *order[:turn]):
+                found = put(index, barred.get(index, ()))
+                if found is None:
+                    stuck = index
+                    break
+                placed[index] = found
+            if stuck < 0:
+                return [placed[index] for index in range(count)]
+            if not placed:
+                return None  # it fits nowhere even alone
+            if not _bar(placed, barred, stuck, choices[stuck], eligibility, index_of):
+                break
+    return None
+
+
+def _bar(
+    placed: dict[int, Placed],
+    barred: dict[int, set[int]],
+    stuck: int,
+    choices: Choices,
+    eligibility: Eligibility,
+    index_of: dict[str, int],
+) -> bool:
+    """Keep one that was put before from a node that the stuck one could use. False: there is none."""
+    wanted = {node for request in choices for node in eligibility.nodes(request).tolist()}
+    for index in reversed(placed):
+        for part in placed[index][1].nodes:
+            node = index_of[part.node]
+            if node in wanted and node not in barred.get(index, ()):
+                barred.setdefault(index, set()).add(node)
+                return True
+    return False
+
+
+def _left(eligibility: Eligibility, request: Request, barred: Iterable[int]) -> Ints:
+    nodes = eligibility.nodes(request)
+    return nodes[~np.isin(nodes, list(barred))]
+
+
+def _reach(eligibility: Eligibility, choices: Choices) -> int:
+    """How many nodes could serve it."""
+    return sum(len(eligibility.nodes(request)) for request in choices)
+
+
+def _size(choices: Choices) -> int:
+    return max((request.nodes_min for request in choices), default=0)
+
+
+def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility) -> bool:
+    """Is there a place for all of them on the table, if it were theirs alone?"""
+    trial = table
+
+    def begin() -> None:
+        nonlocal trial
+        trial = table.fork()
+
+    def put(index: int, barred: Collection[int]) -> Placed | None:
+        for request in choices[index]:
+            within = _left(eligibility, request, barred) if barred else None
+            allocation = place(trial, request, eligibility, within=within)
+            if allocation is not None:
+                for node, holder in holders_of(allocation, request, _ALIAS - index, -1, trial, NEVER):
+                    trial.charge(node, holder)
+                return request, allocation
+        return None
+
+    return together(choices, eligibility, begin, put, table.index_of) is not None

@@ -1,0 +1,144 @@
+"""Heterogeneous jobs: all components start together or none does, and all are promised one start."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from spritz.model.events.job import JobHeld
+from spritz.model.job import Hold
+from spritz.model.reasons import Reason
+from spritz.scheduling.gangs import fits_empty
+from spritz.scheduling.request import resolve
+from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
+
+
+def four(**fields: object) -> Site:
+    """Four nodes of eight CPUs."""
+    return Site([node(f"n{number}") for number in range(1, 5)], **fields)  # type: ignore[arg-type]
+
+
+def promised(site: Site) -> dict[int, float]:
+    """Promised starts, by component."""
+    found = {}
+    for request, items in site.projection.ledger.promises.items():
+        if request.component:
+            found[request.component] = items[0].start_at
+    return found
+
+
+def test_all_components_start_in_one_cycle_on_resources_of_their_own() -> None:
+    site = four()
+    first = site.submit_het(spec(4), spec(nodes=2, tasks=2), spec(8))
+    started = site.cycle()
+    assert sorted(started) == [first, first + 1, first + 2]
+    assert len(started[first + 1].nodes) == 2
+
+
+def test_components_may_share_a_node() -> None:
+    site = Site([node("n1")])
+    first = site.submit_het(spec(4), spec(4))
+    assert sorted(site.cycle()) == [first, first + 1]
+
+
+def test_none_starts_while_one_has_no_place_and_all_are_promised_the_same_start() -> None:
+    site = four()
+    busy = site.submit(spec(nodes=3, tasks=24, time_limit_minutes=30))
+    assert busy in site.cycle()
+    first = site.submit_het(spec(4), spec(nodes=2, tasks=2))
+    assert site.cycle() == {}
+    assert promised(site) == {first: site.now + 1800.0, first + 1: site.now + 1800.0}
+    assert site.jobs[first].expected_start_at == site.now + 1800.0
+    site.end(busy)
+    assert sorted(site.cycle()) == [first, first + 1]
+
+
+def test_what_is_promised_to_a_waiting_whole_is_not_given_to_those_behind_it() -> None:
+    site = four()
+    site.submit(spec(nodes=3, tasks=24, time_limit_minutes=30))
+    site.cycle()
+    site.submit_het(spec(8), spec(8), spec(8), spec(8))
+    site.cycle()
+    too_long = site.submit(spec(8, time_limit_minutes=60))
+    fills = site.submit(spec(8, time_limit_minutes=30))
+    started = site.cycle()
+    assert fills in started
+    assert too_long not in started
+
+
+def test_a_component_that_is_held_keeps_the_others() -> None:
+    site = four()
+    first = site.submit_het(spec(1), spec(1))
+    site.apply(JobHeld(at=site.now, job_id=first + 1, hold=Hold.USER, reason=Reason.HELD_USER))
+    assert site.cycle() == {}
+    assert site.jobs[first].reason is Reason.RESOURCES
+
+
+def test_a_component_yields_the_node_that_only_another_can_use() -> None:
+    site = Site([node("n1", gres=[gpus(2)]), node("n2")])
+    first = site.submit_het(spec(8, node_list=()), spec(8, gpus_per_node=2))
+    started = site.cycle()
+    assert started[first + 1].names == ("n1",)
+    assert started[first].names == ("n2",)
+
+
+def test_components_that_want_overlapping_sets_of_nodes_find_a_way() -> None:
+    """Each could take the two nodes in the middle, which the other needs one of."""
+    nodes = [
+        node("n1", features=("a",)),
+        node("n2", features=("a", "b")),
+        node("n3", features=("a", "b")),
+        node("n4", features=("b",)),
+    ]
+    site = Site([nodes[1], nodes[2], nodes[0], nodes[3]])
+    first = site.submit_het(spec(nodes=2, tasks=16, features="a"), spec(nodes=2, tasks=16, features="b"))
+    assert sorted(site.cycle()) == [first, first + 1]
+
+
+def test_the_lowest_priority_counts_unless_the_configuration_says_otherwise() -> None:
+    for mode, before in (("", False), ("min", False), ("avg", True), ("max", True)):
+        parameters = (("bf_hetjob_prio", mode),) if mode else ()
+        site = Site([node("n1")], settings=structs.replace(SETTINGS, scheduler_parameters=parameters))
+        first = site.submit_het(spec(4), spec(4), priorities=[1, 100])
+        single = site.submit(spec(8), priority=50)
+        started = site.cycle()
+        assert (first in started) is before, mode
+        assert (single in started) is not before, mode
+
+
+def test_components_wait_in_partitions_of_their_own() -> None:
+    nodes = [node("n1"), node("g1", gres=[gpus(4)])]
+    site = Site(nodes, [partition("cpu", nodes[:1], default=True), partition("gpu", nodes[1:])])
+    first = site.submit_het(spec(2, partitions=("cpu",)), spec(1, gpus_per_node=4, partitions=("gpu",)))
+    started = site.cycle()
+    assert started[first].partition == "cpu"
+    assert started[first + 1].partition == "gpu"
+
+
+def test_a_plan_is_the_same_with_and_without_what_earlier_cycles_remember() -> None:
+    site = four()
+    site.submit(spec(nodes=4, tasks=32, time_limit_minutes=5))
+    site.cycle()
+    site.submit_het(spec(8), spec(nodes=3, tasks=24))
+    site.cycle()
+    remembered = site.plan(64)
+    site.projection.queue.forget_failures()
+    assert site.plan(64).starts == remembered.starts == ()
+
+
+def test_components_that_fit_nowhere_together_wait_and_keep_nobody() -> None:
+    site = Site([node("n1")])
+    site.submit_het(spec(8), spec(8))
+    single = site.submit(spec(8))
+    assert list(site.cycle()) == [single]
+
+
+def test_together_on_an_empty_cluster() -> None:
+    site = four()
+    part = site.partitions[0]
+
+    def fit(*requests: object) -> bool:
+        choices = [[resolve(request, part, SETTINGS)] for request in requests]  # type: ignore[arg-type]
+        return fits_empty(site.projection.snapshot(site.now).ideal_table(), choices, site.projection.eligibility)
+
+    assert fit(spec(nodes=2, tasks=16), spec(nodes=2, tasks=16))
+    assert not fit(spec(nodes=2, tasks=16), spec(nodes=3, tasks=24))
