@@ -279,7 +279,7 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
     allocate(record, event.allocation, event.billing)
     if event.licenses:
         record.licenses = ",".join(f"{name}:{count}" if count > 1 else name for name, count in event.licenses)
-    if record.batch:
+    if record.batch and not record.het_offset:
         steps.begin_batch(ledger, record, event)
 
 

@@ -12,16 +12,17 @@ from spritz.cli.options import run_parse
 from spritz.cli.submit import script as scripts
 from spritz.cli.submit import spec, surroundings, values, variables
 from spritz.cli.submit.refusals import Refusal
-from spritz.cli.submit.rows import refuse_components, rows_of
+from spritz.cli.submit.rows import rows_of
 from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
-    from spritz.model.commands.job import JobSubmitted, SubmitJob
+    from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 
 OPTIONS = rows_of("b")
 
+_PACKJOB = 'Warning: the "packjob" component separator is being deprecated. Please, use "hetjob" instead.'
 _SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
 
 
@@ -35,8 +36,16 @@ def _main(argv: list[str], context: Context) -> int:
     if isinstance(parsed, int):
         return parsed
     found, rest = parsed
-    refuse_components(rest[:1])
     given = values.from_parsed(found)
+    parts = [given]
+    if rest[:1] == [":"]:
+        from spritz.cli.submit import components
+
+        more = components.parse(OPTIONS, rest[1:], context)
+        if isinstance(more, int):
+            return more
+        parts += more[0]
+        given, rest = components.of_all(parts), more[1]
     if given.keys() & {"version", "help", "usage"}:
         from spritz.cli.launch import about
 
@@ -47,9 +56,10 @@ def _main(argv: list[str], context: Context) -> int:
         script = scripts.wrapped(given["wrap"])
     else:
         script = scripts.read(rest[0] if rest else None, context)
-    merged = _merged(given, script, context)
-    if isinstance(merged, int):
-        return merged
+    several = _merged(parts, given, script, context)
+    if isinstance(several, int):
+        return several
+    merged = several[0]
     if "verbose" in merged:
         from spritz.cli.submit import listing
 
@@ -59,31 +69,64 @@ def _main(argv: list[str], context: Context) -> int:
 
         return gres_help(context)
     try:
+        if len(several) > 1:
+            return _submit(_components(several, script, tuple(rest[1:]), argv, context), merged, context)
         return _submit(_request(merged, script, tuple(rest[1:]), argv, context), merged, context)
     except Refusal as error:
         raise _failed(error) from error
 
 
-def _merged(given: Values, script: scripts.BatchScript, context: Context) -> Values | int:
-    """Command line over environment over the script's lines; an int is the exit status."""
+def _merged(parts: list[Values], given: Values, script: scripts.BatchScript, context: Context) -> list[Values] | int:
+    """Command line over environment over the script's lines, for each component; an int is the exit status."""
     from_environment = variables.read("sbatch", OPTIONS, context.environ)
-    outside = values.merge(from_environment, given)
     if "wrap" in given:
-        return outside
-    in_script = scripts.foreign_values(script, outside)
-    lines: Values = {}
+        in_script: list[Values] = [{}]
+    else:
+        read = _script_values(script, values.merge(from_environment, given), context)
+        if isinstance(read, int):
+            return read
+        in_script = read
+    if len(parts) == len(in_script) == 1:
+        return [values.merge(in_script[0], values.merge(from_environment, given))]
+    from spritz.cli.submit import components
+
+    parts[0] = values.merge(given, parts[0])
+    # The environment is stronger than the script: it stands under the first component and over all lines.
+    return components.laid_over({}, in_script, [from_environment] * max(len(in_script), len(parts)), parts)
+
+
+def _script_values(script: scripts.BatchScript, outside: Values, context: Context) -> list[Values] | int:
+    """What #SBATCH lines say, component by component."""
+    found: list[Values] = [scripts.foreign_values(script, outside)]
     for words in scripts.option_words(script):
         line = run_parse(OPTIONS, words, context, stop_early=True, exit_code=255)
         if isinstance(line, int):
             return line
-        found, stray = line
+        options, stray = line
         if stray and stray[0] in ("hetjob", "packjob"):
-            refuse_components(":")
+            if stray[0] == "packjob":
+                context.info(_PACKJOB)
+            found.append({})
+            continue
         if stray:
             raise SpritzError(f"Invalid directive found in batch script: {stray[0]}", exit_code=255)
-        for key, value in found:
-            values.put(lines, key, value)
-    return values.merge(values.merge(in_script, lines), outside)
+        for key, value in options:
+            values.put(found[-1], key, value)
+    return found
+
+
+def _components(
+    found: list[Values], script: scripts.BatchScript, arguments: tuple[str, ...], argv: list[str], context: Context
+) -> SubmitHetJob:
+    """All components; the first one brings the script."""
+    from msgspec.structs import replace
+
+    from spritz.model.commands.job import SubmitHetJob
+
+    requests = [_request(merged, script, arguments, argv, context) for merged in found]
+    first, *others = requests
+    bare = [replace(one, script=b"", environment=(), test_only=False) for one in others]
+    return SubmitHetJob(components=(first, *bare))
 
 
 def _request(
@@ -134,13 +177,13 @@ def _environment(merged: Values, context: Context) -> dict[str, str]:
     return environ
 
 
-def _submit(request: SubmitJob, merged: Values, context: Context) -> int:
+def _submit(request: SubmitJob | SubmitHetJob, merged: Values, context: Context) -> int:
     from spritz.client.errors import RemoteError
     from spritz.client.sync import connect_controller
     from spritz.model.commands.job import JobSubmitted
 
     with connect_controller() as controller:
-        if request.test_only:
+        if "test-only" in merged:
             from spritz.cli.submit.announce import test_only
 
             return test_only(controller, request, context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Context:
     request_stop: Callable[[bool], None]
     #: Could placement ever serve this request? (ESLURM name, words) if not.
     check_request: Callable[[JobSpec], tuple[str, str] | None]
+    #: The same of components that are to run beside each other.
+    check_whole: Callable[[Sequence[JobSpec]], tuple[str, str] | None]
     #: No job is started while this is set (`PauseScheduling`).
     scheduling_paused: bool = False
     #: Figures for sdiag.

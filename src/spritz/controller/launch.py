@@ -13,9 +13,11 @@ from msgspec import Struct, structs
 
 from spritz.controller.api.submit import environment_of
 from spritz.core import effects as core_effects
+from spritz.core import het
 from spritz.core.decide.ending import life_ended_at
 from spritz.core.layout import job_task_counts
 from spritz.model import launch
+from spritz.model.job import Component
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
     from spritz.core.effects import Effect
     from spritz.core.state import State
     from spritz.model.job import Job
+
+
+def components_of(state: State, job: Job) -> tuple[Component, ...]:
+    """All components of a heterogeneous job as they are now; none of another."""
+    if not job.het_job_id:
+        return ()
+    return tuple(Component(job=one, task_counts=job_task_counts(one)) for one in het.members(state, job))
 
 
 class Letters:
@@ -80,6 +89,7 @@ class Letters:
             task_counts=job_task_counts(job),
             cluster_name=self._state().settings.cluster_name,
             node_addresses=self._addresses(job),
+            components=components_of(self._state(), job),
         )
 
     def _launch_step(self, effect: core_effects.LaunchStepOn) -> Struct | None:
@@ -92,9 +102,12 @@ class Letters:
             node=effect.node,
             job=job,
             step=step,
-            task_counts=tuple(len(node.task_ids) for node in step.nodes),
+            task_counts=step.het.task_counts
+            if step.het is not None
+            else tuple(len(node.task_ids) for node in step.nodes),
             cluster_name=self._state().settings.cluster_name,
             node_addresses=self._addresses(job),
+            components=components_of(self._state(), job),
         )
 
     def _terminate_job(self, effect: core_effects.TerminateJobOn) -> Struct | None:

@@ -147,6 +147,7 @@ class SchedulerDriver:
         context.check_request = lambda spec: feasible.check_request(
             spec, self._projection.snapshot(context.clock.now())
         )
+        context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
 
     def stop(self) -> None:
         """No more passes."""

@@ -57,6 +57,8 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.restart_count = job.restart_count
     record.array_job_id = job.array_job_id
     record.array_task_id = job.array_task_id
+    if job.het_job_id:
+        record.het_job_id, record.het_offset = job.het_job_id, job.het_offset
     if job.array is not None:
         record.array_tasks, record.array_limit = job.array.pending, job.array.limit
     record.uid, record.gid = spec.uid, spec.gid

@@ -303,3 +303,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def reservation(self) -> str:
         """The reservation in which it runs, or ran; else those that it names, or ""."""
         return (self.allocation.reservation if self.allocation is not None else "") or self.spec.reservation
+
+
+class Component(Struct, frozen=True, kw_only=True):
+    """A component of a heterogeneous job, with its tasks on each node as SLURM_TASKS_PER_NODE shows them."""
+
+    job: Job
+    task_counts: tuple[int, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.job import Job
+from spritz.model.job import Component, Job
 from spritz.model.step import Step
 
 
@@ -28,6 +28,8 @@ class LaunchBatch(Struct, frozen=True, kw_only=True):
     task_counts: tuple[int, ...]
     cluster_name: str
     node_addresses: tuple[str, ...] = ()
+    #: of a heterogeneous job, the leader first
+    components: tuple[Component, ...] = ()
 
 
 class LaunchStep(Struct, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class LaunchStep(Struct, frozen=True, kw_only=True):
     task_counts: tuple[int, ...]
     cluster_name: str
     node_addresses: tuple[str, ...] = ()
+    #: of a heterogeneous job, the leader first
+    components: tuple[Component, ...] = ()
 
 
 class LaunchProlog(Struct, frozen=True, kw_only=True):

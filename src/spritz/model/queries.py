@@ -14,7 +14,7 @@ from msgspec import Struct
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.explain import Explanation
-from spritz.model.job import Job
+from spritz.model.job import Component, Job
 from spritz.model.node import Node, NodeSample
 from spritz.model.partition import Partition
 from spritz.model.priority import PriorityFactors, PriorityWeights
@@ -97,6 +97,7 @@ class StepView(Struct, frozen=True, kw_only=True):
     partition: str
     array_job_id: int = 0
     array_task_id: int | None = None
+    het_job_id: int = 0
 
 
 class Steps(Struct, frozen=True, kw_only=True):
@@ -196,6 +197,8 @@ class AllocationGranted(Struct, frozen=True, kw_only=True):
     settings: ClusterSettings
     node_addresses: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    #: of a heterogeneous job, the leader first
+    components: tuple[Component, ...] = ()
 
 
 class AwaitEnd(Struct, frozen=True, kw_only=True):

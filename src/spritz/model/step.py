@@ -106,6 +106,19 @@ class StepNode(Struct, frozen=True, kw_only=True):
     gpus_by_task: tuple[str, ...] = ()
 
 
+class HetStep(Struct, frozen=True, kw_only=True):
+    """What a component's part of a step knows of the whole: one numbering of tasks and nodes over all components.
+
+    `groups` are the components, by their place in the job; `names` and `task_counts` of all nodes in order of rank,
+    `node_offset` the rank of the part's first one.
+    """
+
+    groups: tuple[int, ...]
+    names: tuple[str, ...]
+    task_counts: tuple[int, ...]
+    node_offset: int = 0
+
+
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step as the controller knows it."""
 
@@ -129,6 +142,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom: bool = False
     #: somebody asked for its end (scancel of the step, a client that went away)
     cancelled: bool = False
+    #: in a component of a heterogeneous job: the step as a whole; each component has a record of the same number
+    het: HetStep | None = None
 
     @property
     def node_names(self) -> tuple[str, ...]:

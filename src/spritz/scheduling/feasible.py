@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.scheduling.gangs import fits_empty
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.request import resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.model.job import JobSpec
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
@@ -32,6 +35,18 @@ def check_request(spec: JobSpec, snapshot: Snapshot) -> Refusal | None:
             return None
         refusal = refusal or found
     return refusal or ("ESLURM_INVALID_PARTITION_NAME", "")
+
+
+def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
+    """None if all components of a heterogeneous job could run beside each other; else why not."""
+    for spec in specs:
+        refusal = check_request(spec, snapshot)
+        if refusal is not None:
+            return refusal
+    choices = [[one for one in _requests(spec, snapshot) if _refusal(one, snapshot) is None] for spec in specs]
+    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility):
+        return None
+    return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "its components do not fit beside each other")
 
 
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:

@@ -108,7 +108,6 @@ def test_failures_exit_as_the_variables_say() -> None:
     [
         (srun.main, ["-n1", "a", ":", "-n2", "b"]),
         (salloc.main, ["-n1", ":", "-n2", "cmd"]),
-        (sbatch.main, ["-n1", ":", "-n2", "x"]),
     ],
 )
 def test_components_of_heterogeneous_jobs_are_refused_by_name(

@@ -121,15 +121,12 @@ def picks_of(text: str) -> tuple[JobPick, ...]:
 
     found = []
     for word in split_ids(text):
-        base, plus, offset = word.partition("+")
         try:
-            reference = jobid.parse(base)
-            if plus and not (offset.isascii() and offset.isdigit()):
-                raise jobid.JobIdError(word)
+            reference = jobid.parse(word)
         except jobid.JobIdError as error:
             raise Fatal(f"Bad job/step specified: {word}") from error
         tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-        found.append(JobPick(reference.job_id, tasks, reference.step, int(offset) if plus else None))
+        found.append(JobPick(reference.job_id, tasks, reference.step, reference.component))
     return tuple(found)
 
 

@@ -98,6 +98,8 @@ def fits(query: SelectJobs, job: JobRecord) -> bool:
 def _picked(pick: JobPick, job: JobRecord) -> bool:
     if pick.job_id not in (job.job_id, job.array_job_id, job.het_job_id):
         return False
+    if pick.het_offset is not None and pick.het_offset != job.het_offset:
+        return False
     if not pick.tasks:
         return True
     tasks = int(pick.tasks, 16)

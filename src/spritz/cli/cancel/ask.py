@@ -42,7 +42,7 @@ def targets(words: Sequence[str]) -> tuple[JobTarget, ...]:
             raise SpritzError(f"Invalid job id {word}") from error
         for reference in references:
             tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-            found.append(JobTarget(reference.job_id, tasks, reference.step))
+            found.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ _GONE = ("ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE")
 SIGKILL = 9
 
 _LIVE = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
-_FIELDS = ("id", "array_job_id", "array_task_id", "array", "spec.name", "partition")
+_FIELDS = ("id", "array_job_id", "array_task_id", "array", "spec.name", "partition", "het_job_id")
 
 
 def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
@@ -188,12 +188,12 @@ class _Cancelling:
         chosen = []
         steps = {target.job_id: target for target in self._wanted.targets if target.step_id is not None}
         for row in self._rows(self._wanted):
-            number, own, task, array, name, partition = row
+            number, own, task, array, name, partition, whole = row
             step = steps.get(number)  # type: ignore[call-overload]  # ids are ints
             if step is not None:
                 question = f"Cancel step_id={_label(step)} name={name} partition={partition} [y/n]? "
             else:
-                label = job_label(number, own, task, array)  # type: ignore[arg-type]  # as asked
+                label = job_label(number, own, task, array, het_job_id=whole)  # type: ignore[arg-type]  # as asked
                 question = f"Cancel job_id={label} name={name} partition={partition} [y/n]? "
             self._context.out(question)
             self._context.stdout.flush()
@@ -217,12 +217,12 @@ def _label(target: JobTarget) -> str:
     from spritz.notation.jobid import JobReference, format
 
     tasks = int(target.tasks, 16) if target.tasks else None
-    return format(JobReference(target.job_id, tasks, None, target.step_id))
+    return format(JobReference(target.job_id, tasks, target.component, target.step_id))
 
 
 def _asked_label(outcome: CancelOutcome, wanted: JobFilter) -> str:
     """As the user wrote it: the core names a task that never was by its array alone."""
     for target in wanted.targets:
-        if target.job_id == outcome.job_id and target.step_id is None:
+        if target.job_id + (target.component or 0) == outcome.job_id and target.step_id is None:
             return _label(target)
     return outcome.label

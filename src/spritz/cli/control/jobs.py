@@ -39,7 +39,7 @@ def target_of(word: str) -> JobTarget | None:
     except jobid.JobIdError:
         return None
     tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-    return JobTarget(reference.job_id, tasks, reference.step)
+    return JobTarget(reference.job_id, tasks, reference.step, reference.component)
 
 
 def items(words: list[str]) -> list[str]:

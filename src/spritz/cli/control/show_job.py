@@ -55,7 +55,8 @@ def fetch(session: Session, reference: object) -> tuple[float, list[Job]]:
     tasks: int | None = None
     if isinstance(reference, JobReference):
         tasks = reference.task_ids
-        wanted = JobFilter(targets=(JobTarget(reference.job_id, "" if tasks is None else format(tasks, "x")),))
+        mask = "" if tasks is None else format(tasks, "x")
+        wanted = JobFilter(targets=(JobTarget(reference.job_id, mask, component=reference.component),))
     controller = session.controller()
     now, jobs = 0.0, []
     # Whoever names a job may see it, hidden partition or not.

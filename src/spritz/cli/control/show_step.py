@@ -43,7 +43,7 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
     from spritz.notation.tres import format
 
     step, spec = view.step, view.step.spec
-    label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id)
+    label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id, view.het_job_id)
     minutes = spec.time_limit_minutes
     cpus = sum(node.allocation.cpu_count for node in step.nodes)
     lines = [

@@ -46,8 +46,8 @@ def clock_text(at: float) -> str:
     return format_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)
 
 
-def _label(now: float, job_id: int, array_job: int, task: int | None, array: Plain | None) -> str:
-    return job_text.job_label(job_id, array_job, task, array, _bitstr_length() if array else 0)
+def _label(now: float, job_id: int, array_job: int, task: int | None, array: Plain | None, het_job: int) -> str:
+    return job_text.job_label(job_id, array_job, task, array, _bitstr_length() if array else 0, het_job)
 
 
 def _bitstr_length() -> int:
@@ -307,7 +307,7 @@ def _priority_share(now: float, priority: int) -> str:
     return f"{priority / 0xFFFFFFFF:.14f}"
 
 
-def _label_order(job_id: int, array_job: int, task: int | None, array: Plain | None) -> tuple[int, int]:
+def _label_order(job_id: int, array_job: int, task: int | None, array: Plain | None, het_job: int) -> tuple[int, int]:
     return (array_job or job_id, INFINITE if task is None else task)
 
 
@@ -353,7 +353,7 @@ def _count_nodes(now: float, allocation: Plain | None, nodes: int) -> str:
 
 
 ACCOUNT = Field("ACCOUNT", ("spec.account",), _or_null)
-LABEL = Field("JOBID", ("id", "array_job_id", "array_task_id", "array"), _label, sort=_label_order)
+LABEL = Field("JOBID", ("id", "array_job_id", "array_task_id", "array", "het_job_id"), _label, sort=_label_order)
 NAME = Field("NAME", ("spec.name",))
 STATE = Field(
     "STATE", ("state", "flags"), lambda now, state, flags: job_text.state_name(state, flags), sort=job_text.state_name

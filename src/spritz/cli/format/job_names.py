@@ -195,9 +195,15 @@ NAMES: dict[str, Field] = {
     "feature": LETTERS["f"],
     "groupid": LETTERS["G"],
     "groupname": LETTERS["g"],
-    "hetjobid": _fixed("HET_JOB_ID", NA),
-    "hetjobidset": _fixed("HET_JOB_ID_SET", NA),
-    "hetjoboffset": _fixed("HET_JOB_OFFSET", NA),
+    "hetjobid": Field("HET_JOB_ID", ("het_job_id",), lambda now, whole: str(whole) if whole else NA),
+    "hetjobidset": Field(
+        "HET_JOB_ID_SET",
+        ("het_job_id", "het_size"),
+        lambda now, whole, size: f"{whole}-{whole + size - 1}" if whole else NA,
+    ),
+    "hetjoboffset": Field(
+        "HET_JOB_OFFSET", ("het_job_id", "het_offset"), lambda now, whole, offset: str(offset) if whole else NA
+    ),
     "jobarrayid": LETTERS["i"],
     "jobid": LETTERS["A"],
     "lastschedeval": Field("LAST_SCHED_EVAL", ("last_evaluated_at",), _moment),

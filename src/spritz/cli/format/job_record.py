@@ -41,8 +41,12 @@ def _identity(job: Job) -> list[str]:
         of = job.array or job.array_of
         if of is not None and of.limit:
             first += f"ArrayTaskThrottle={of.limit} "
+    if job.het_job_id:
+        first += f"HetJobId={job.het_job_id} HetJobOffset={job.het_offset} "
+    last = job.het_job_id + job.het_size - 1
     return [
         f"{first}JobName={spec.name}",
+        *([f"HetJobIdSet={job.het_job_id}-{last}"] if job.het_job_id else []),
         f"UserId={spec.user or spec.uid}({spec.uid}) GroupId={spec.group or spec.gid}({spec.gid}) MCS_label=N/A",
         f"Priority={job.priority} Nice={spec.nice} Account={or_null(spec.account)} QOS={or_null(spec.qos)}",
     ]

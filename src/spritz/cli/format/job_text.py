@@ -29,9 +29,16 @@ def state_compact(state: str, flags: int) -> str:
 
 
 def job_label(
-    job_id: int, array_job_id: int, task_id: int | None, array: dict[str, object] | None, length: int = 64
+    job_id: int,
+    array_job_id: int,
+    task_id: int | None,
+    array: dict[str, object] | None,
+    length: int = 64,
+    het_job_id: int = 0,
 ) -> str:
-    """`12`, `12_3`, or `12_[4-9%2]` for what is pending of an array."""
+    """`12`, `12_3`, `12+1`, or `12_[4-9%2]` for what is pending of an array."""
+    if het_job_id:
+        return f"{het_job_id}+{job_id - het_job_id}"
     if array:
         from spritz.notation.jobid import format_pending
 

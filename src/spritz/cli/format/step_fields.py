@@ -14,20 +14,22 @@ if TYPE_CHECKING:
     from spritz.model.resources import GresRequest
     from spritz.model.step import StepNode, StepSpec
 
-_LABEL = ("step.job_id", "array_job_id", "array_task_id", "step.step_id")
+_LABEL = ("step.job_id", "array_job_id", "array_task_id", "step.step_id", "het_job_id")
 
 
-def step_label(job_id: int, array_job_id: int, task_id: int | None, step_id: int) -> str:
-    """`12.0`, `12_3.batch`."""
+def step_label(job_id: int, array_job_id: int, task_id: int | None, step_id: int, het_job_id: int = 0) -> str:
+    """`12.0`, `12_3.batch`, `12+1.0`."""
     job = f"{array_job_id}_{task_id}" if array_job_id and task_id is not None else str(job_id)
+    if het_job_id:
+        job = f"{het_job_id}+{job_id - het_job_id}"
     return f"{job}.{step_name(step_id)}"
 
 
-def _label(now: float, job_id: int, array_job_id: int, task_id: int | None, step_id: int) -> str:
-    return step_label(job_id, array_job_id, task_id, step_id)
+def _label(now: float, job_id: int, array_job_id: int, task_id: int | None, step_id: int, het_job_id: int) -> str:
+    return step_label(job_id, array_job_id, task_id, step_id, het_job_id)
 
 
-def _order(job_id: int, array_job_id: int, task_id: int | None, step_id: int) -> tuple[int, int, int]:
+def _order(job_id: int, array_job_id: int, task_id: int | None, step_id: int, het_job: int) -> tuple[int, int, int]:
     return (array_job_id or job_id, -1 if task_id is None else task_id, step_id)
 
 
@@ -88,7 +90,7 @@ LETTERS: dict[str, Field] = {
     "U": _UID,
 }
 
-_FIRST = lambda now, job_id, array, task, step: str(array or job_id)  # noqa: E731
+_FIRST = lambda now, job_id, array, task, step, het: str(array or job_id)  # noqa: E731
 
 #: `-O` names with --steps, in lower case
 NAMES: dict[str, Field] = {

@@ -133,6 +133,9 @@ def _array(job: Job) -> Json:
         "array_max_tasks": number(limit or 0),
         "array_task_id": number(job.array_task_id),
         "array_task_string": tasks,
+        "het_job_id": number(job.het_job_id),
+        "het_job_id_set": f"{job.het_job_id}-{job.het_job_id + job.het_size - 1}" if job.het_job_id else "",
+        "het_job_offset": number(job.het_offset),
     }
 
 
@@ -376,9 +379,6 @@ _ABSENT: Json = {
     "federation_origin": "",
     "federation_siblings_active": "",
     "federation_siblings_viable": "",
-    "het_job_id": number(0),
-    "het_job_id_set": "",
-    "het_job_offset": number(0),
     "mcs_label": "",
     "network": "",
     "power": Shared({"flags": []}),

@@ -96,7 +96,7 @@ def targets(text: str, *, steps: bool = False) -> tuple[JobTarget, ...]:
         if steps and reference.step is None:
             raise SpritzError(f"Invalid job_step id: {word}.??")
         tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-        found.append(JobTarget(reference.job_id, tasks, reference.step))
+        found.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
     return tuple(found)
 
 

@@ -91,7 +91,9 @@ class StepListing:
             return True
         step = view.step
         for target in self._targets:
-            if target.job_id not in (step.job_id, view.array_job_id):
+            if target.job_id not in (step.job_id, view.array_job_id, view.het_job_id):
+                continue
+            if target.component is not None and step.job_id != target.job_id + target.component:
                 continue
             if target.step_id is not None and target.step_id != step.step_id:
                 continue

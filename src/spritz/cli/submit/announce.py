@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
     from spritz.client.sync import Connection
-    from spritz.model.commands.job import SubmitJob
+    from spritz.model.commands.job import SubmitHetJob, SubmitJob
 
 
-def test_only(controller: Connection | Controller, request: SubmitJob, context: Context) -> int:
+def test_only(controller: Connection | Controller, request: SubmitJob | SubmitHetJob, context: Context) -> int:
     """When and where the job would start; the exit status. A refusal is worded differently here, without the
     program's name."""
     from spritz.client.errors import RemoteError

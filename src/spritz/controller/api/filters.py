@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from spritz.core import het
 from spritz.model.errors import Rejection
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, JobState
@@ -48,6 +49,11 @@ def target_jobs(state: State, target: JobTarget) -> list[Job]:
     """Records of one target: a job, a whole array, or some of its tasks (which may still be in the array's record)."""
     job = state.jobs.get(target.job_id)
     tasks = state.arrays.get(target.job_id)
+    if target.component is not None:
+        one = state.jobs.get(target.job_id + target.component)
+        return [one] if one is not None and one.het_job_id == target.job_id else []
+    if job is not None and het.is_leader(job) and target.step_id is None:
+        return het.members(state, job)
     if not target.tasks:
         found = [] if job is None else [job]
         if tasks:

@@ -58,7 +58,11 @@ def _steps_of(state: State, job: Job) -> list[Step]:
 
 def _wanted_steps(request: ListSteps) -> set[tuple[int, int]] | None:
     """(job, step) pairs that were named; job 0 stands for any; None for all steps."""
-    named = {(target.job_id, target.step_id) for target in request.filter.targets if target.step_id is not None}
+    named = {
+        (target.job_id + (target.component or 0), target.step_id)
+        for target in request.filter.targets
+        if target.step_id is not None
+    }
     if request.step_id is not None:
         named.add((0, request.step_id))
     return named or None
@@ -73,4 +77,5 @@ def _view(job: Job, step: Step) -> StepView:
         partition=job.partition,
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
+        het_job_id=job.het_job_id,
     )

@@ -15,6 +15,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.will_run import Estimates
+from spritz.model.commands.job import SubmitHetJob
 from spritz.model.errors import Rejection
 
 if TYPE_CHECKING:
@@ -67,6 +68,46 @@ class Submissions:
             return impossible
         context.writer.handle(stamped, caller, call.reply)
         return DEFERRED
+
+    def submit_het(self, command: SubmitHetJob, call: Call) -> Struct | Deferred:
+        """The same for all components of a heterogeneous job at once."""
+        context = self._context
+        caller = context.identity.caller(call)
+        stamped = []
+        for offset, one in enumerate(command.components):
+            if one.spec.uid not in (-1, caller.uid) and not caller.admin:
+                return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
+            refusal = self._cannot_run_as(one.spec.uid if one.spec.uid >= 0 else caller.uid)
+            refusal = refusal or self._too_large(one)
+            if refusal is not None:
+                return refusal
+            # Only the leader has a script.
+            own = one if not offset else structs.replace(one, script=b"", environment=())
+            stamped.append(structs.replace(own, spec=self._stamped(own, caller), script=b"", environment=()))
+        whole = structs.replace(command, components=tuple(stamped))
+        if stamped and stamped[0].test_only:
+            self._estimates.answer(whole, caller, call)
+            return DEFERRED
+        impossible = self._impossible_whole(whole, caller)
+        if impossible is not None:
+            return impossible
+        context.writer.handle(whole, caller, call.reply)
+        return DEFERRED
+
+    def _impossible_whole(self, command: SubmitHetJob, caller: Caller) -> Rejection | None:
+        context = self._context
+        try:
+            found = context.check_whole([one.spec for one in command.components])
+        except ValueError:
+            return None
+        if found is None or not command.components:
+            return None
+        first, *others = command.components
+        trial = SubmitHetJob(components=(structs.replace(first, test_only=True), *others))
+        if context.machine.handle(trial, context.clock.now(), caller).rejection is not None:
+            return None  # the core says it in better words
+        code, words = found
+        return Rejection(code=code, hint=words)
 
     def _impossible(self, command: SubmitJob, caller: Caller) -> Rejection | None:
         """What the core would take but placement could never serve, were the cluster empty and every node up."""

@@ -20,9 +20,9 @@ from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
 from spritz.model import diagnostics, queries, reports
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
-from spritz.model.commands.job import SubmitJob
+from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
-from spritz.model.commands.step import CreateStep
+from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.reservations import ListReservations
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
     reservations = ReservationApi(context)
     return {
         SubmitJob: submissions.submit,
+        SubmitHetJob: submissions.submit_het,
         CreateStep: waiting.create_step,
+        CreateHetStep: waiting.create_step,
         **dict.fromkeys(PLAIN_COMMANDS, commands.plain),
         CreateReservation: reservations.make,
         UpdateReservation: reservations.make,

@@ -25,14 +25,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.launch import components_of
+from spritz.core import het
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
-from spritz.model.commands.step import CreateStep
+from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
 from spritz.model.ids import STEP_EXTERN
 from spritz.model.queries import AllocationGranted, AwaitAllocation, AwaitEnd, JobEndedReply
-from spritz.model.states import JobFlag, JobState
+from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
@@ -61,7 +63,7 @@ class Waiting:
         self._context = context
         #: job number -> what to do when an event about it has come; True when done with
         self._parked: dict[int, list[Callable[[], bool]]] = {}
-        self._steps: dict[int, list[tuple[CreateStep, Call]]] = {}
+        self._steps: dict[int, list[tuple[CreateStep | CreateHetStep, Call]]] = {}
         self._touched: dict[int, None] = {}
         #: interactive job -> who was told of its grant
         self._holders: dict[int, list[_Holder]] = {}
@@ -70,7 +72,7 @@ class Waiting:
         context.writer.listeners.append(self._listen)
         context.writer.hooks.append(self._look)
         for job in context.machine.state.jobs.values():
-            if job.spec.interactive and not job.state.ended:
+            if job.spec.interactive and not job.state.ended and not job.het_offset:
                 self._expect(job.id, context.configuration.settings.inactive_limit_seconds or RETURN_SECONDS)
         context.counters.append(lambda: {"waiting.requests_count": float(sum(map(len, self._parked.values())))})
 
@@ -109,7 +111,7 @@ class Waiting:
         if call.abandoned or call.answered:
             return True
         job = self._context.machine.state.jobs.get(job_id)
-        if job is not None and (job.state is JobState.PENDING or job.flags & JobFlag.CONFIGURING):
+        if job is not None and (job.state is JobState.PENDING or het.configuring(self._context.machine.state, job)):
             return False
         self._context.writer.when_durable(lambda: self._grant(job_id, call))
         return True
@@ -129,7 +131,11 @@ class Waiting:
                 self._cancel(job_id, "its client went away before it was told of the grant")
             return
         settings = replace(state.settings, topologies=())  # large, and no matter of clients
-        call.reply(AllocationGranted(job=job, settings=settings, node_addresses=addresses))
+        call.reply(
+            AllocationGranted(
+                job=job, settings=settings, node_addresses=addresses, components=components_of(state, job)
+            )
+        )
         if job.spec.interactive and job.state.active:
             self._hold(job_id, call)
 
@@ -194,7 +200,8 @@ class Waiting:
                 awaited = job.state is JobState.PENDING and job_id in self._parked
                 if awaited or any(holder.is_connected for holder in holders):
                     return
-                steps = state.steps.get(job_id, {}).keys() - {STEP_EXTERN}
+                whole = het.members(state, job)
+                steps = {step for one in whole for step in state.steps.get(one.id, {})} - {STEP_EXTERN}
                 if not steps and not any(holder.is_there() for holder in holders):
                     self._cancel(job_id, "its client is gone")
                     return
@@ -208,7 +215,7 @@ class Waiting:
 
     # -- steps
 
-    def create_step(self, command: CreateStep, call: Call) -> Deferred:
+    def create_step(self, command: CreateStep | CreateHetStep, call: Call) -> Deferred:
         """Lay the step out now; with `wait`, park it while other steps hold the resources."""
         parked = self._steps.get(command.job_id)
         if command.wait and parked:
@@ -217,7 +224,7 @@ class Waiting:
             self._try_step(command, call)
         return DEFERRED
 
-    def _try_step(self, command: CreateStep, call: Call) -> bool:
+    def _try_step(self, command: CreateStep | CreateHetStep, call: Call) -> bool:
         """Whether the request is settled, one way or the other."""
         context = self._context
         caller = context.identity.caller(call)
@@ -229,7 +236,7 @@ class Waiting:
             return False
         return True
 
-    def _park_step(self, command: CreateStep, call: Call) -> None:
+    def _park_step(self, command: CreateStep | CreateHetStep, call: Call) -> None:
         self._steps.setdefault(command.job_id, []).append((command, call))
 
     def _retry_steps(self, job_id: int) -> None:
@@ -255,7 +262,7 @@ class Waiting:
     def _listen(self, events: Sequence[Event]) -> None:
         """Note which jobs with parked requests an event is about, and new jobs that somebody must ask for."""
         for event in events:
-            if type(event) is JobQueued and event.job.spec.interactive:
+            if type(event) is JobQueued and event.job.spec.interactive and not event.job.het_offset:
                 self._expect(event.job.id, self._grace())
         if not self._parked and not self._steps:
             return
@@ -269,6 +276,8 @@ class Waiting:
             job = jobs.get(job_id)
             if job is not None and job.array_job_id in self._parked:
                 self._touched[job.array_job_id] = None
+            if job is not None and (job.het_job_id in self._parked or job.het_job_id in self._steps):
+                self._touched[job.het_job_id] = None
 
     def _look(self) -> None:
         """At the end of a turn: answer what can be answered now."""

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.controller.forked import Child
-from spritz.model.commands.job import SubmitJob, WillRun
+from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
 from spritz.model.errors import Rejection
 from spritz.model.events.job import JobQueued
 from spritz.notation import hostlist
@@ -53,7 +53,7 @@ class Estimates:
         self._context = context
         self._running: set[Child] = set()
 
-    def answer(self, command: SubmitJob, caller: Caller, call: Call) -> None:
+    def answer(self, command: SubmitJob | SubmitHetJob, caller: Caller, call: Call) -> None:
         """Refuse what the core would refuse; else work out in a child when and where it would start."""
         context = self._context
         reply = context.writer.handle(command, caller)
@@ -79,31 +79,44 @@ class Estimates:
         self._running.add(child)
 
 
-def estimate(context: Context, command: SubmitJob, caller: Caller, now: float) -> Estimate:
-    """In the child: queue the job for good (here), and plan for it alone."""
+def _for_good(command: SubmitJob) -> SubmitJob:
+    return structs.replace(command, test_only=False, script=b"#!", immediate_seconds=None)
+
+
+def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller, now: float) -> Estimate:
+    """In the child: queue the job for good (here), with all its components, and plan for it alone."""
     state = context.machine.state
-    real = structs.replace(command, test_only=False, script=b"#!", immediate_seconds=None)
+    real: Struct
+    if isinstance(command, SubmitHetJob):
+        real = SubmitHetJob(components=tuple(map(_for_good, command.components)))
+    else:
+        real = _for_good(command)
     outcome = context.machine.handle(real, now, caller)
     queued = [event.job for event in outcome.events if isinstance(event, JobQueued)]
     if not queued:
         return Estimate()
-    alone = freed(queued[0], now)
+    whole = [freed(job, now) for job in queued]
+    alone = whole[0]
     projection = Projection()
-    jobs = [*(state.jobs[number] for number in (*state.running, *state.completing)), alone]
+    jobs = [*(state.jobs[number] for number in (*state.running, *state.completing)), *whole]
     projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings, state.reservations.values())
     projection.put_policy(state.rules.policy)
     snapshot = projection.snapshot(now)
-    view = View(snapshot, cycle.run(snapshot), {**state.jobs, alone.id: alone}, state.nodes)
-    start = start_of(view, snapshot.records[alone.id])
-    if start is None:
+    view = View(snapshot, cycle.run(snapshot), {**state.jobs, **{job.id: job for job in whole}}, state.nodes)
+    starts = [start_of(view, snapshot.records[job.id]) for job in whole]
+    found = [start for start in starts if start is not None]
+    if len(found) < len(whole):
         return Estimate(None, explain(view, alone).summary)
+    names = dict.fromkeys(name for start in found for name in start.names)
     return Estimate(
         WillRun(
             job_id=alone.id,
-            start_at=max(now, alone.spec.begin_at, start.at),
-            nodes=hostlist.compress(start.names),
-            cpus=start.cpus or _cpus(alone, start.names),
-            partition=start.partition or alone.partition,
+            start_at=max(now, alone.spec.begin_at, *(start.at for start in found)),
+            nodes=hostlist.compress(tuple(names)),
+            cpus=sum(start.cpus or _cpus(job, start.names) for job, start in zip(whole, found, strict=True)),
+            partition=",".join(
+                dict.fromkeys(start.partition or job.partition for job, start in zip(whole, found, strict=True))
+            ),
         )
     )
 

@@ -56,6 +56,7 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_job.ResumeJob: suspend.resume,
     on_job.NotifyJob: steps.notify,
     on_step.CreateStep: steps.create_step,
+    on_step.CreateHetStep: steps.create_het_step,
     on_step.SignalStep: steps.signal,
     on_step.AttachStep: steps.attach,
     on_job.FinishAllocation: cancel.finish_allocation,

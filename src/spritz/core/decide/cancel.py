@@ -207,6 +207,10 @@ def _cancel_step(turn: Turn, command: CancelJobs, job: Job, step_id: int) -> Can
     if not may_control(turn, job):
         return _outcome(job, "ESLURM_USER_ID_MISSING", step_id)
     step = turn.state.steps.get(job.id, {}).get(step_id)
+    if step is None and het.is_leader(job):
+        # A step of other components goes by the leader's number too.
+        beside = (turn.state.steps.get(one.id, {}).get(step_id) for one in het.others(turn.state, job))
+        step = next((one for one in beside if one is not None), None)
     if step is None or job.state.ended:
         return _outcome(
             job,
@@ -215,8 +219,18 @@ def _cancel_step(turn: Turn, command: CancelJobs, job: Job, step_id: int) -> Can
         )
     if step_id == STEP_BATCH and command.signal in (0, SIGKILL):
         return _cancel_record(turn, command, Selected(job))
-    signal_step(turn, step, command.signal, terminate=command.signal in (0, SIGKILL))
+    for part in parts(turn.state, step):
+        signal_step(turn, part, command.signal, terminate=command.signal in (0, SIGKILL))
     return _outcome(job, "", step_id)
+
+
+def parts(state: State, step: Step) -> list[Step]:
+    """The step, of one over several components all parts that live."""
+    if step.het is None:
+        return [step]
+    leader_id = state.jobs[step.job_id].het_job_id
+    found = (state.steps.get(leader_id + number, {}).get(step.step_id) for number in step.het.groups)
+    return [part for part in found if part is not None]
 
 
 def signal_step(turn: Turn, step: Step, signal: int, *, terminate: bool, cause: str = "CANCELLED") -> None:

@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.core import het
 from spritz.core.decide.access import need_control
 from spritz.core.decide.arrays import select
-from spritz.core.decide.cancel import SIGKILL, signal_step
+from spritz.core.decide.cancel import SIGKILL, parts, signal_step
 from spritz.core.effects import AttachOn, NotifyOn
 from spritz.core.flags import CONFIGURING
 from spritz.core.pending import launch
 from spritz.core.step_layout import lay_out
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
-from spritz.model.commands.step import StepCreated
+from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.events.step import StepOpened
 from spritz.model.ids import STEP_INTERACTIVE
 from spritz.model.states import JobState
-from spritz.model.step import Step
+from spritz.model.step import HetStep, Step
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
     from spritz.model.commands.job import NotifyJob
-    from spritz.model.commands.step import AttachStep, CreateStep, SignalStep
+    from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep
     from spritz.model.job import Job
     from spritz.model.step import StepNode, StepSpec
 
@@ -67,9 +68,71 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
     return _told(step)
 
 
-def _told(step: Step) -> StepCreated:
+def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
+    """A step over several components: one number and one numbering of tasks; all parts, or none."""
+    leader = turn.state.jobs.get(command.job_id)
+    if leader is None:
+        raise Refused("ESLURM_INVALID_JOB_ID")
+    if not het.is_leader(leader):
+        raise Refused("ESLURM_NOT_HET_JOB_LEADER" if leader.het_job_id else "ESLURM_NOT_HET_JOB")
+    groups = tuple(number for number, _spec in command.parts)
+    if not groups or list(groups) != sorted(set(groups)) or groups[-1] >= leader.het_size or groups[0] < 0:
+        raise Refused("ESLURM_INVALID_JOB_ID", hint=f"components are numbered from 0 to {leader.het_size - 1}")
+    jobs = [_running_job(turn, leader.id + number) for number in groups]
+    made = _parts_made_before(turn, command, jobs) if command.again else []
+    if made:
+        return _told(*made)
+    settings = turn.state.settings
+    step_id = max(one.next_step_id for one in het.members(turn.state, leader))
+    if step_id >= settings.max_step_count:
+        raise Refused("ESLURM_STEP_LIMIT")
+    laid_out = []
+    for job, (_number, spec) in zip(jobs, command.parts, strict=True):
+        nodes = _laid_out(turn, job, spec, tuple(turn.state.steps.get(job.id, {}).values()))
+        if any(len(node.task_ids) > settings.max_tasks_per_node for node in nodes):
+            raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
+        laid_out.append(nodes)
+    names = tuple(node.allocation.node for nodes in laid_out for node in nodes)
+    counts = tuple(len(node.task_ids) for nodes in laid_out for node in nodes)
+    steps, rank, task = [], 0, 0
+    for job, (_number, spec), nodes in zip(jobs, command.parts, laid_out, strict=True):
+        own = tuple(replace(node, task_ids=tuple(task + one for one in node.task_ids)) for node in nodes)
+        running = tuple(node.allocation.node for node in own)
+        step = Step(
+            job_id=job.id,
+            step_id=step_id,
+            spec=spec,
+            uid=job.spec.uid,
+            nodes=own,
+            restart_count=job.restart_count,
+            tasks=sum(len(node.task_ids) for node in own),
+            started_at=turn.now,
+            running_nodes=running,
+            unstarted_nodes=running,
+            het=HetStep(groups=groups, names=names, task_counts=counts, node_offset=rank),
+        )
+        rank, task = rank + len(own), task + step.tasks
+        steps.append(step)
+    for step in steps:
+        turn.record(StepOpened(at=turn.now, step=step))
+        for name in step.running_nodes:
+            turn.ask(launch(step, name))
+    return _told(*steps)
+
+
+def _parts_made_before(turn: Turn, command: CreateHetStep, jobs: list[Job]) -> list[Step]:
+    found = []
+    for job, (_number, spec) in zip(jobs, command.parts, strict=True):
+        made = _made_before(turn, CreateStep(job_id=job.id, spec=spec, again=True)) if spec.io_key else None
+        if made is not None:
+            found.append(made)
+    return found if len(found) == len(jobs) else []
+
+
+def _told(step: Step, *others: Step) -> StepCreated:
     """The client knows the environment: he has sent it."""
-    return StepCreated(step=replace(step, spec=replace(step.spec, environment=())))
+    first, *rest = (replace(one, spec=replace(one.spec, environment=())) for one in (step, *others))
+    return StepCreated(step=first, others=tuple(rest))
 
 
 def _made_before(turn: Turn, command: CreateStep) -> Step | None:
@@ -124,7 +187,8 @@ def signal(turn: Turn, command: SignalStep) -> Done:
     """Send a signal to a step, or end it."""
     step = _live_step(turn, command.job_id, command.step_id)
     ends = command.terminate or command.signal in (0, SIGKILL)
-    signal_step(turn, step, command.signal, terminate=ends)
+    for part in parts(turn.state, step):
+        signal_step(turn, part, command.signal, terminate=ends)
     return Done()
 
 

@@ -23,11 +23,25 @@ class CreateStep(Struct, frozen=True, kw_only=True):
     again: bool = False
 
 
+class CreateHetStep(Struct, frozen=True, kw_only=True):
+    """A step over components of the heterogeneous job `job_id`: (place of the component, its part), ascending.
+
+    As CreateStep otherwise; all parts are made, with one number and one numbering of tasks, or none. Reply:
+    `StepCreated`, whose `others` are the parts after the first.
+    """
+
+    job_id: int
+    parts: tuple[tuple[int, StepSpec], ...]
+    wait: bool = False
+    again: bool = False
+
+
 class StepCreated(Struct, frozen=True, kw_only=True):
-    """Reply to CreateStep."""
+    """Reply to CreateStep and CreateHetStep."""
 
     step: Step
     messages: tuple[str, ...] = ()
+    others: tuple[Step, ...] = ()
 
 
 class SignalStep(Struct, frozen=True, kw_only=True):

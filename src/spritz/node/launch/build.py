@@ -93,7 +93,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     assert job.allocation is not None, "only jobs with an allocation are launched"
     node_index = job.allocation.names.index(message.node)
     share = job.allocation.nodes[node_index]
-    variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts)
+    variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts, message.components)
     where = streams.batch_streams(job, message.node)
     memory, swap = setup.memory_rule.limits(share.memory_mib)
     denied, given = _devices(share.gres, setup)
@@ -147,7 +147,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
     job, step, spec = message.job, message.step, message.step.spec
     node_index = step.node_names.index(message.node)
     share = step.nodes[node_index]
-    variables = environment.step_variables(job, step, node_index, message.task_counts, setup.facts)
+    variables = environment.step_variables(job, step, node_index, message.task_counts, setup.facts, message.components)
     if spec.preserve_env:
         variables = environment.without_sizes(variables, spec.environment)
     if setup.bind:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model import het
 from spritz.model.ids import INFINITE
-from spritz.model.job import Job
+from spritz.model.job import Component, Job
 from spritz.model.resources import GresRequest, NodeAllocation
 from spritz.model.step import Step, StepNode
 from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpus
@@ -153,9 +154,15 @@ def _array_variables(job: Job) -> Variables:
     return variables
 
 
-def batch_variables(job: Job, node_index: int, task_counts: tuple[int, ...], facts: NodeFacts) -> Variables:
+def batch_variables(
+    job: Job,
+    node_index: int,
+    task_counts: tuple[int, ...],
+    facts: NodeFacts,
+    components: tuple[Component, ...] = (),
+) -> Variables:
     """Variables of the batch script."""
-    variables = job_variables(job, node_index, facts)
+    variables = job_variables(job, node_index, facts) | het.variables(components)
     here = _share(job, node_index)
     spec = job.spec
     variables |= {
@@ -173,18 +180,32 @@ def batch_variables(job: Job, node_index: int, task_counts: tuple[int, ...], fac
     return variables | gpu_variables(here.gres, facts.gpu_kinds, local=facts.local_gpus)
 
 
-def step_variables(job: Job, step: Step, node_index: int, task_counts: tuple[int, ...], facts: NodeFacts) -> Variables:
-    """Variables that all tasks of a step have on the node of this index *in the step*."""
+def step_variables(
+    job: Job,
+    step: Step,
+    node_index: int,
+    task_counts: tuple[int, ...],
+    facts: NodeFacts,
+    components: tuple[Component, ...] = (),
+) -> Variables:
+    """Variables that all tasks of a step have on the node of this index *in the step* (or in a component's part)."""
     names = step.node_names
     share = step.nodes[node_index]
     assert job.allocation is not None, "only jobs with an allocation are launched"
     variables = job_variables(job, job.allocation.names.index(share.allocation.node), facts)
+    rank = node_index
+    if job.het_job_id and components:
+        spanned = [components[number] for number in step.het.groups] if step.het is not None else []
+        mine = components[job.het_offset]
+        variables |= het.variables(components) | het.together(tuple(spanned) or (mine,))
+    if step.het is not None:
+        names, rank = step.het.names, step.het.node_offset + node_index
     nodes, tasks, counts = str(len(names)), str(sum(task_counts)), taskcounts.format(task_counts)
     listed = hostlist.compress(names)
     variables |= {
         "SLURM_CPUS_ON_NODE": str(share.allocation.cpu_count),
         "SLURM_GTIDS": ",".join(map(str, share.task_ids)),
-        "SLURM_NODEID": str(node_index),
+        "SLURM_NODEID": str(rank),
         "SLURM_NNODES": nodes,
         "SLURM_NTASKS": tasks,
         "SLURM_NPROCS": tasks,

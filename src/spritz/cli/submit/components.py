@@ -1,0 +1,89 @@
+"""Components of a heterogeneous job: a lone `:` between options on the command line, `#SBATCH hetjob` in a script.
+
+Options that say how large a component is, and where it goes, hold for one component; all others go on to those after
+it. Source: sbatch(1), salloc(1), srun(1); https://slurm.schedmd.com/heterogeneous_jobs.html; which options go on as
+Slurm 22.05 has it.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.options import run_parse
+from spritz.cli.submit import values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.options import Row
+    from spritz.cli.submit.values import Values
+
+SEPARATOR = ":"
+
+#: options of one component
+_SIZES = (
+    "acctg-freq constraint contiguous core-spec cores-per-socket cpu-bind cpus-per-gpu cpus-per-task distribution "
+    "error exclusive extra-node-info gpu-bind gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags "
+    "het-group licenses mail-type mail-user mem-per-cpu mem-per-gpu mincpus nodefile nodelist nodes ntasks "
+    "ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket output overcommit oversubscribe partition prefer "
+    "relative segment sockets-per-node spread-job switches threads-per-core tmp tres-per-task use-min-nodes"
+)
+_OWN = frozenset(_SIZES.split())
+
+
+def parse(rows: Sequence[Row], argv: list[str], context: Context) -> tuple[list[Values], list[str]] | int:
+    """Options of each component as given, and the words after the last; an int is the exit status."""
+    found: list[Values] = []
+    rest = argv
+    while True:
+        parsed = run_parse(rows, rest, context, stop_early=True, exit_code=255)
+        if isinstance(parsed, int):
+            return parsed
+        options, rest = parsed
+        found.append(values.from_parsed(options))
+        if rest[:1] != [SEPARATOR]:
+            return found, rest
+        rest = rest[1:]
+
+
+def programs(rows: Sequence[Row], argv: list[str], context: Context) -> list[tuple[Values, list[str]]] | int:
+    """srun's form: options and command of each component; a component without a command has that of the next."""
+    found: list[tuple[Values, list[str]]] = []
+    rest = argv
+    while True:
+        parsed = run_parse(rows, rest, context, stop_early=True, exit_code=255)
+        if isinstance(parsed, int):
+            return parsed
+        options, words = parsed
+        if SEPARATOR not in words:
+            found.append((values.from_parsed(options), words))
+            return found
+        at = words.index(SEPARATOR)
+        found.append((values.from_parsed(options), words[:at]))
+        rest = words[at + 1 :]
+
+
+def going_on(given: Values) -> Values:
+    """What holds for the next component as well."""
+    return {key: value for key, value in given.items() if key not in _OWN}
+
+
+def laid_over(environment: Values, *sources: Sequence[Values]) -> list[Values]:
+    """Options in force for each component: what goes on from the one before, then each source's, weakest first."""
+    count = max(map(len, sources))
+    found: list[Values] = []
+    for index in range(count):
+        before = values.merge(environment, going_on(found[-1]) if found else {})
+        for source in sources:
+            if index < len(source):
+                before = values.merge(before, source[index])
+        found.append(before)
+    return found
+
+
+def of_all(given: Iterable[Values]) -> Values:
+    """Options of the command itself (--parsable, --wrap …), whichever component they stand with."""
+    merged: Values = {}
+    for one in given:
+        merged = values.merge(one, merged)
+    return merged

@@ -1,0 +1,71 @@
+"""What a heterogeneous job tells its processes of its components, and a step of the others that it spans.
+
+Source: https://slurm.schedmd.com/heterogeneous_jobs.html; variables as Slurm 22.05 sets them. The PACK_GROUP spelling
+of before 20.02 is left out.
+"""
+
+from __future__ import annotations
+
+from spritz.model.job import Component
+from spritz.notation import hostlist, taskcounts
+
+Variables = dict[str, str]
+
+
+def variables(components: tuple[Component, ...]) -> Variables:
+    """SLURM_HET_SIZE, and facts about each component with its number in their names."""
+    if not components:
+        return {}
+    found = {"SLURM_HET_SIZE": str(len(components))}
+    for number, component in enumerate(components):
+        facts = _facts(component)
+        found |= {f"{name}_HET_GROUP_{number}": value for name, value in facts.items() if value}
+    return found
+
+
+def _facts(component: Component) -> Variables:
+    job, spec, allocation = component.job, component.job.spec, component.job.allocation
+    if allocation is None:
+        return {"SLURM_JOB_ID": str(job.id), "SLURM_JOB_NAME": spec.name}
+    tasks = str(spec.tasks) if spec.tasks_given or spec.tasks_per_node else ""
+    return {
+        "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_ACCOUNT": spec.account,
+        "SLURM_JOB_PARTITION": allocation.partition,
+        "SLURM_JOB_QOS": spec.qos,
+        "SLURM_JOB_RESERVATION": job.reservation,
+        "SLURM_JOB_NUM_NODES": str(len(allocation.nodes)),
+        "SLURM_JOB_NODELIST": hostlist.compress(allocation.names),
+        "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in allocation.nodes),
+        "SLURM_TASKS_PER_NODE": taskcounts.format(component.task_counts) if component.task_counts else "",
+        "SLURM_NTASKS": tasks,
+        "SLURM_NPROCS": tasks,
+        "SLURM_CPUS_PER_TASK": _number(spec.cpus_per_task),
+        "SLURM_NTASKS_PER_NODE": _number(spec.tasks_per_node),
+        "SLURM_MEM_PER_CPU": _number(spec.memory_mib_per_cpu),
+        "SLURM_MEM_PER_GPU": _number(spec.memory_mib_per_gpu),
+        "SLURM_MEM_PER_NODE": _number(spec.memory_mib_per_node),
+    }
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def together(components: tuple[Component, ...]) -> Variables:
+    """Facts about the job as a step of these components sees them: the leader's number, and all their nodes."""
+    allocations = [one.job.allocation for one in components if one.job.allocation is not None]
+    names = hostlist.compress([name for allocation in allocations for name in allocation.names])
+    count = str(sum(len(allocation.nodes) for allocation in allocations))
+    leader = str(components[0].job.het_job_id)
+    return {
+        "SLURM_JOB_ID": leader,
+        "SLURM_JOBID": leader,
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_NODELIST": names,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(
+            node.cpu_count for allocation in allocations for node in allocation.nodes
+        ),
+    }
