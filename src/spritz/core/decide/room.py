@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.charges import add_charge, charge_of
+from spritz.core.charges import charge_of
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
 from spritz.core.licenses import choose
@@ -62,8 +62,10 @@ class Room:
         self._starting[job.id] = job
         for share in allocation.nodes:
             self._taken.setdefault(share.node, {})[job.id] = share
-        add_charge(self.ledger, charge_of(self.state.rules, waiting), -1)
-        add_charge(self.ledger, charge_of(self.state.rules, job), 1)
+        charge = charge_of(self.state.rules, job)
+        if charge is not None:
+            # It was counted as submitted when it came.
+            self.ledger.add(charge.keys, jobs=charge.jobs, tres=charge.tres)
 
     def job(self, job_id: int) -> Job:
         """The record, of one that is to start as it will be."""
