@@ -166,8 +166,8 @@ class SchedulerDriver:
             state.partitions.values(),
             state.settings,
             state.reservations.values(),
+            state.rules.policy,
         )
-        self._projection.put_policy(state.rules.policy)
         self._distrusted = False
 
     def _listen(self, events: Sequence[Event]) -> None:

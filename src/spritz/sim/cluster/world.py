@@ -98,7 +98,14 @@ class _World:
                 )
             )
         state = self.machine.state
-        self.projection.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
+        self.projection.reset(
+            state.jobs.values(),
+            state.nodes.values(),
+            state.partitions.values(),
+            state.settings,
+            state.reservations.values(),
+            state.rules.policy,
+        )
 
     def go(self, tick: Callable[[int], None] | None) -> None:
         for place, arrival in enumerate(self.arrivals):
