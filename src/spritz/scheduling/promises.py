@@ -16,6 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from spritz.model.plan import Forecast, PlannedPromise
+from spritz.model.resources import mask_of
 from spritz.scheduling.backfill import Promise, clash, earliest
 from spritz.scheduling.forecast import as_arrays, promised, reckoned
 from spritz.scheduling.gangs import start_later
@@ -316,13 +317,15 @@ class Promises:
         self._users.update((user, home, (user, home), ("account", record.spec.account)))
 
     def _improved(self, promise: Promise) -> Promise:
-        """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken."""
+        """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken; or one at
+        the same time on nodes that are busy until then, so that others can use what is free.
+        """
         freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
         if promise.freed == freed:
             return promise
         self._drop(promise)
         found = self._search(promise.request, NEVER)
-        if found is not None and found[0] < promise.start_at:
+        if found is not None and (found[0], self._idle(found[1])) < (promise.start_at, self._idle(promise.allocation)):
             uid = promise.parts[0][1].uid
             better = self._ledger.make(self._profile(), promise.request, *found, uid=uid)
         else:
@@ -330,6 +333,11 @@ class Promises:
         better.freed, better.queued = freed, promise.queued
         self._keep(better)
         return better
+
+    def _idle(self, allocation: Allocation) -> int:
+        """CPUs of an allocation that nobody uses now."""
+        rows, index_of = self._table.rows, self._table.index_of
+        return sum((mask_of(part.cpus) & rows[index_of[part.node]].free_cpus).bit_count() for part in allocation.nodes)
 
     def _drop_void(self) -> None:
         """Those made in passing, and those whose time has come and that could not be kept."""

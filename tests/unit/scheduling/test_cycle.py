@@ -327,3 +327,31 @@ def test_age_and_size_decide_with_multifactor_priority() -> None:
     assert list(site.cycle()) == [old]
     site.end(old)
     assert list(site.cycle()) == [young]
+
+
+EASY = structs.replace(SETTINGS, scheduler_parameters=(("bf_policy", "easy"),))
+
+
+def three_nodes_two_wanted(first_minutes: int | None) -> tuple[Site, int, int]:
+    """Two of three nodes are busy for ten minutes, and the first for so long, if at all; one job waits for two nodes,
+    and a long one behind it for one.
+    """
+    site = Site([node(f"n{number}", 1) for number in (1, 2, 3)], settings=EASY)
+    first = site.submit(spec(1, time_limit_minutes=first_minutes)) if first_minutes else 0
+    for name in ("n2", "n3"):
+        site.submit(spec(1, node_list=(name,), time_limit_minutes=10))
+    site.cycle()
+    site.submit(spec(2, nodes=2, time_limit_minutes=60))
+    return site, first, site.submit(spec(1, time_limit_minutes=600))
+
+
+def test_a_promise_is_of_nodes_that_are_busy_until_then() -> None:
+    site, _first, long = three_nodes_two_wanted(None)
+    assert site.cycle()[long].names == ("n1",)
+
+
+def test_a_promise_moves_from_a_node_that_is_freed_early_to_one_that_is_busy_until_then() -> None:
+    site, first, long = three_nodes_two_wanted(5)
+    assert site.cycle() == {}
+    site.end(first)
+    assert site.cycle()[long].names == ("n1",)

@@ -46,7 +46,7 @@ def place(
 ) -> Allocation | None:
     """Resources for one job of this request on `table` as it is, or None.
 
-    `prefer`: take CPUs that are busy on that table before others (for promises to a blocked job). `within`: the only
+    `prefer`: take nodes and CPUs that are busy on that table before others (for promises to a blocked job). `within`: the only
     nodes that need be looked at, since the others cannot serve.
     """
     for each in by_node_count(request):
@@ -86,15 +86,19 @@ def _place_on(
     exact = counts_suffice(request)
     if fabric is not None:
         return _place_near(table, request, _Able(choice, tasks, gpus, exact), required, prefer, fabric)
+    weights = table.weight[choice.nodes]
+    if prefer is not None:
+        # Among equals those that are busy, so that others may use the free ones meanwhile.
+        weights = 2 * weights + (prefer.cpus[choice.nodes] >= max(1, request.cpus_floor))
     if exact and not choice.groups and plain(request):
-        portions, final = select_columns(choice.nodes, tasks, gpus, table.weight[choice.nodes], request)
+        portions, final = select_columns(choice.nodes, tasks, gpus, weights, request)
         if portions is not None:
             allocation, _misfit = _assign_all(table, request, portions, prefer)
             if allocation is not None:
                 return allocation
         elif final:
             return None
-    candidates = _candidates(table, request, choice, tasks, gpus, exact)
+    candidates = _candidates(table, request, choice, tasks, gpus, weights, exact)
     return _place_grouped(table, request, choice, candidates, required, prefer)
 
 
@@ -180,7 +184,7 @@ def _place_in_leaves(
         part = Choice(nodes[near], able.choice.groups)
         candidates = [
             replace(candidate, turn=int(turn[fabric.leaf_of[candidate.index]]))
-            for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], exact=True)
+            for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], table.weight[part.nodes], True)
         ]
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
         if allocation is not None and (request.segment == 1 or _is_segmented(table, allocation, fabric, request)):
@@ -266,9 +270,11 @@ def _reduced(candidate: Candidate, portions: list[Portion]) -> list[Candidate]:
 
 
 def _candidates(
-    table: NodeTable, request: Request, choice: Choice, tasks: Ints, gpus: Ints, exact: bool
+    table: NodeTable, request: Request, choice: Choice, tasks: Ints, gpus: Ints, weights: Ints, exact: bool
 ) -> list[Candidate]:
-    """Nodes of the choice that can serve now, in node order. `tasks` and `gpus` are bounds unless `exact`."""
+    """Nodes of the choice that can serve now, in node order. `tasks` and `gpus` are bounds unless `exact`; `weights`
+    say in which order they are taken.
+    """
     weighted = request.least_loaded or request.spread
     found = []
     for position in tasks.nonzero()[0].tolist():
@@ -277,7 +283,7 @@ def _candidates(
         most, devices = (int(tasks[position]), int(gpus[position])) if exact else capacity(row, request)
         if most:
             load = 1.0 - row.free_cpus.bit_count() / max(1, row.hardware.cpus.bit_count()) if weighted else 0.0
-            found.append(Candidate(index, most, devices, row.weight, load))
+            found.append(Candidate(index, most, devices, int(weights[position]), load))
     return found
 
 
