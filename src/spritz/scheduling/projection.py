@@ -109,11 +109,11 @@ class Projection:
         partitions: Iterable[Partition],
         settings: ClusterSettings,
         reservations: Iterable[Reservation] = (),
-        policy: Policy = Policy(),
+        policy: Policy | None = None,
     ) -> None:
         """Forget everything and take these records instead."""
         self._clear(settings)
-        self.rules = Rules(policy)
+        self.rules = Rules(policy or Policy())
         self.nodes = {node.config.name: node for node in nodes}
         self.partitions = {partition.name: partition for partition in partitions}
         self.reserved.by_name = {reservation.name: reservation for reservation in reservations}

@@ -317,8 +317,8 @@ class Promises:
         self._users.update((user, home, (user, home), ("account", record.spec.account)))
 
     def _improved(self, promise: Promise) -> Promise:
-        """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken; or one at
-        the same time on nodes that are busy until then, so that others can use what is free.
+        """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken; or one
+        at the same time on nodes that are busy until then, so that others can use what is free.
         """
         freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
         if promise.freed == freed:

@@ -46,8 +46,8 @@ def place(
 ) -> Allocation | None:
     """Resources for one job of this request on `table` as it is, or None.
 
-    `prefer`: take nodes and CPUs that are busy on that table before others (for promises to a blocked job). `within`: the only
-    nodes that need be looked at, since the others cannot serve.
+    `prefer`: take nodes and CPUs that are busy on that table before others (for promises to a blocked job). `within`:
+    the only nodes that need be looked at, since the others cannot serve.
     """
     for each in by_node_count(request):
         allocation = place(table, each, eligibility, prefer, within)
@@ -181,10 +181,10 @@ def _place_in_leaves(
         turn = np.full(fabric.below.shape[1], -1, np.int64)
         turn[leaves] = np.arange(len(leaves))
         near = (turn[leaf_of] >= 0).nonzero()[0]
-        part = Choice(nodes[near], able.choice.groups)
+        part, weights = Choice(nodes[near], able.choice.groups), table.weight[nodes[near]]
         candidates = [
             replace(candidate, turn=int(turn[fabric.leaf_of[candidate.index]]))
-            for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], table.weight[part.nodes], True)
+            for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], weights, exact=True)
         ]
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
         if allocation is not None and (request.segment == 1 or _is_segmented(table, allocation, fabric, request)):
