@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from spritz.controller.forked import Child
 from spritz.controller.outlook import Outlook
+from spritz.core.shares import beyond_cluster
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
@@ -177,6 +178,8 @@ class SchedulerDriver:
                 apply(event)
                 if type(event) in _STIRRING:
                     self._stir(event)
+                    if isinstance(event, cluster_events.PolicyChanged | cluster_events.ClusterConfigured):
+                        self._check_guarantees()
                 elif isinstance(event, job_events.JobPreempted):
                     self._context.log.info(
                         "job.preempted",
@@ -196,6 +199,10 @@ class SchedulerDriver:
             return
         self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
         self._stirred = True
+
+    def _check_guarantees(self) -> None:
+        for tres, promised, there in beyond_cluster(self._context.machine.state):
+            self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=promised, there=there)
 
     def _stir(self, event: Event) -> None:
         """A quick pass is due: now, or later for submissions, as `defer` and `batch_sched_delay` say."""

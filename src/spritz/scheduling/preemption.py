@@ -240,7 +240,7 @@ class Preemptor:
                     first = min(first or until, until)
                 else:
                     # The youngest first, before all that may be preempted for another reason.
-                    cost = (1.0, -NEVER, -other.started_at, float(other.id))
+                    cost = (1.0, -NEVER, -other.started_at, -float(other.id))
                     found.append(Victim(other, mode, self._indexes(other), cost))
         return found, first
 

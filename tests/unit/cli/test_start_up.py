@@ -48,14 +48,14 @@ def imported(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        # Records of the cluster hold those of power saving, topology, reservations, preemption and explanations.
-        (("squeue",), 65),
-        (("squeue", "-j", "1,2"), 68),
+        # Records of the cluster hold those of power saving, topology, reservations and explanations.
+        (("squeue",), 64),
+        (("squeue", "-j", "1,2"), 67),
         (("sinfo",), 67),
         (("scancel", "99"), 51),
-        (("scontrol", "ping"), 62),
+        (("scontrol", "ping"), 61),
         (("scontrol", "show", "hostnames", "n[1-4]"), 35),
-        (("scontrol", "show", "job"), 82),
+        (("scontrol", "show", "job"), 81),
         (("squeue", "--version"), 28),
     ],
 )

@@ -15,6 +15,7 @@ from spritz.controller.api.partitions import PartitionQueries
 from spritz.controller.api.priorities import PriorityQueries
 from spritz.controller.api.reports import PLAIN_REPORTS, Reports
 from spritz.controller.api.reservations import ReservationApi
+from spritz.controller.api.shares import ShareQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
@@ -24,6 +25,7 @@ from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.reservations import ListReservations
+from spritz.model.shares import ListShares
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -55,6 +57,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.ListJobs: jobs.list_jobs,
         queries.GetScript: jobs.get_script,
         queries.ListPriorities: PriorityQueries(context).list_priorities,
+        ListShares: ShareQueries(context).list_shares,
         queries.ListSteps: StepQueries(context).list_steps,
         queries.ListNodes: NodeQueries(context).list_nodes,
         queries.ListPartitions: PartitionQueries(context).list_partitions,

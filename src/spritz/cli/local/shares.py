@@ -1,0 +1,113 @@
+"""Say what accounts are guaranteed, what they use, borrow and lend, and who goes before whom."""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.local.paths import ClusterPaths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options of `spritz shares`."""
+    parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0; 1 if the controller does not answer."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.shares import ListShares, Shares
+
+    conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
+    try:
+        with connect_controller(locate_controller(conf)) as controller:
+            found = controller.call(ListShares(), Shares)
+    except ClientError as error:
+        context.error(error.message)
+        return 1
+    if arguments.json:
+        import json
+
+        import msgspec
+
+        context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
+    else:
+        context.out("".join(line + "\n" for line in told(found)))
+    return 0
+
+
+def told(found: Shares) -> list[str]:
+    """The lines that people read."""
+    if not found.totals:
+        return [
+            "No account is guaranteed anything.",
+            "Set it with `sacctmgr modify account NAME set Guarantee=gres/gpu=8 ReclaimAfter=30`.",
+        ]
+    lines = []
+    for total in found.totals:
+        lines += _about(total)
+        lines += _table([row for row in found.rows if row.tres == total.tres])
+        lines.append("")
+    lines += _order(found)
+    return lines
+
+
+def _about(total: ShareTotal) -> list[str]:
+    open_to_all = total.total - total.guaranteed
+    lines = [
+        f"{total.tres}: {total.total} in the cluster, {total.used} in use; {total.guaranteed} guaranteed to accounts, "
+        f"{max(0, open_to_all)} open to all; {total.lent} lent"
+    ]
+    if open_to_all < 0:
+        lines.append(f"  More is guaranteed than there is, by {-open_to_all}: who asks first is served.")
+    return lines
+
+
+def _table(rows: list[ShareRow]) -> list[str]:
+    titles = ("ACCOUNT", "GUARANTEED", "USED", "BORROWED", "LENT", "WAITING", "WITHIN", "RECLAIM AFTER")
+    cells = [
+        (
+            "  " * row.depth + row.account,
+            "-" if row.guaranteed is None else str(row.guaranteed),
+            *map(str, (row.used, row.borrowed, row.lent, row.waiting)),
+            "-" if row.guaranteed is None else str(row.waiting_within),
+            "-" if row.guaranteed is None else f"{row.reclaim_seconds // 60} min",
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in (titles, *cells)) for column in range(len(titles))]
+    return [
+        "  " + "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in (titles, *cells)
+    ]
+
+
+def _order(found: Shares) -> list[str]:
+    lines = []
+    if found.first:
+        lines.append("Jobs that wait within a guarantee go before those that would borrow:")
+        lines += [
+            f"  {one.job} of {one.account}, {_count(one)}, in the share of {one.guarantee}" for one in found.first
+        ]
+    else:
+        lines.append("No job waits within a guarantee.")
+    if found.givers:
+        lines.append("Running jobs that stand within no guarantee give back in this order, as far as must be:")
+        lines += [f"  {one.job} of {one.account}, {_count(one)}, {_when(one, found.now)}" for one in found.givers]
+    return lines
+
+
+def _count(one: ShareJob) -> str:
+    return " ".join(f"{name}={count}" for name, count in one.tres)
+
+
+def _when(one: ShareJob, now: float) -> str:
+    from spritz.notation.times import format_time
+
+    return "from now on" if one.at <= now else f"from {format_time(one.at)} on"

@@ -1,0 +1,257 @@
+"""How the guarantees of accounts stand: who has how much of his own, who has lent, who has borrowed, who goes first.
+
+Reads the state alone. What is lent is what owners do not use and cannot have without somebody giving back: their unused
+part, less what is idle. It is told of lenders and borrowers in proportion, so that both sums are the same.
+
+Source: docs/decisions/0036.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.core.decide.reclaim import guarantees_of, standing
+from spritz.core.holdings import cpu_mask, usable_memory_mib
+from spritz.model.job_tres import allocated_pairs, requested_pairs
+from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from spritz.core.state import State
+    from spritz.model.job import Job
+    from spritz.model.limits.guarantees import Guarantee
+    from spritz.model.limits.records import Association
+    from spritz.model.node import Node
+
+#: Jobs of one kind that are named.
+NAMED_MAX = 20
+
+
+class Account(Struct):
+    """One account, while its rows are made."""
+
+    record: Association
+    depth: int
+    own: dict[str, int]
+    used: dict[str, int]
+    above: tuple[Account, ...]
+    waiting: int = 0
+    waiting_within: int = 0
+
+    def owner_of(self, tres: str) -> Account | None:
+        """The nearest account above it that is guaranteed some of this TRES."""
+        return next((one for one in self.above if tres in one.own), None)
+
+
+def shares(state: State, now: float, visible: Callable[[Job], bool] = lambda job: True) -> Shares:
+    """All of it. `visible`: which jobs may be named."""
+    accounts = _accounts(state)
+    names = sorted({name for one in accounts.values() for name in one.own})
+    first, givers = _first(state, accounts, visible), _givers(state, visible)
+    rows: list[ShareRow] = []
+    totals: list[ShareTotal] = []
+    capacity = _capacities(state, names)
+    used = dict.fromkeys(names, 0)
+    for job_id in state.running:
+        allocation = state.jobs[job_id].allocation
+        for name, count in allocated_pairs(allocation) if allocation is not None else ():
+            if name in used:
+                used[name] += count
+    for name in names:
+        lent, borrowed, direct = _settled(accounts.values(), name, capacity[name], used[name])
+        tops = [one for one in accounts.values() if name in one.own and one.owner_of(name) is None]
+        totals.append(
+            ShareTotal(
+                tres=name,
+                total=capacity[name],
+                guaranteed=sum(one.own[name] for one in tops),
+                used=used[name],
+                lent=sum(lent.get(one.record.id, 0) for one in tops),
+            )
+        )
+        rows += [
+            ShareRow(
+                account=one.record.account,
+                depth=one.depth,
+                tres=name,
+                guaranteed=one.own.get(name),
+                used=direct[one.record.id],
+                borrowed=borrowed.get(one.record.id, 0),
+                lent=lent.get(one.record.id, 0),
+                waiting=one.waiting,
+                waiting_within=one.waiting_within,
+                reclaim_seconds=state.rules.guarantees[one.record.id].reclaim_seconds if name in one.own else 0,
+            )
+            for one in accounts.values()
+            if name in one.own or direct[one.record.id]
+        ]
+    return Shares(now=now, totals=totals, rows=rows, first=first, givers=givers)
+
+
+def beyond_cluster(state: State) -> list[tuple[str, int, int]]:
+    """What is guaranteed that the cluster does not have: (TRES, guaranteed, there)."""
+    accounts = _accounts(state)
+    promised: dict[str, int] = {}
+    for one in accounts.values():
+        for name, count in one.own.items():
+            if one.owner_of(name) is None:
+                promised[name] = promised.get(name, 0) + count
+    capacity = _capacities(state, list(promised))
+    return [(name, count, capacity[name]) for name, count in sorted(promised.items()) if count > capacity[name]]
+
+
+def _capacities(state: State, names: list[str]) -> dict[str, int]:
+    found = dict.fromkeys(names, 0)
+    for node in state.nodes.values():
+        for name, count in _capacity(node):
+            if name in found:
+                found[name] += count
+    return found
+
+
+def _accounts(state: State) -> dict[str, Account]:
+    """Accounts with a guarantee or with users of their own, each after those above it."""
+    rules = state.rules
+    records = {one.account: one for one in rules.policy.associations if not one.user}
+    homes = {one.account for one in rules.policy.associations if one.user}
+    made: dict[str, Account] = {}
+
+    def make(name: str, seen: frozenset[str]) -> None:
+        record = records[name]
+        if record.parent in records and record.parent not in made and record.parent not in seen:
+            make(record.parent, seen | {name})
+        parent = made.get(record.parent)
+        above = (parent, *parent.above) if parent is not None else ()
+        found = rules.guarantees.get(record.id)
+        made[name] = Account(
+            record=record,
+            depth=sum(1 for one in above if one.own),
+            own=dict(found.tres) if found is not None else {},
+            used=dict(state.ledger.use(("a", record.id)).tres),
+            above=above,
+        )
+
+    for name in sorted(records):
+        if name not in made:
+            make(name, frozenset({name}))
+    ordered = sorted(
+        made.values(), key=lambda one: [*(up.record.account for up in one.above[::-1]), one.record.account]
+    )
+    return {one.record.account: one for one in ordered if one.own or one.record.account in homes}
+
+
+def _settled(
+    accounts: Collection[Account], tres: str, capacity: int, in_use: int
+) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """What each account (by its association) has lent and borrowed, to and from others below the same owner; and what
+    it uses, where it is promised nothing without what accounts below it use.
+    """
+    groups: dict[int, list[Account]] = {}
+    owners: dict[int, Account] = {}
+    direct = {one.record.id: one.used.get(tres, 0) for one in accounts}
+    for one in accounts:
+        owner = one.owner_of(tres)
+        groups.setdefault(owner.record.id if owner else 0, []).append(one)
+        if owner is not None:
+            owners[owner.record.id] = owner
+        # What accounts below one use that is promised nothing is told of with them.
+        parent = next((up for up in one.above if up.record.id in direct), None)
+        if parent is not None and tres not in parent.own:
+            direct[parent.record.id] -= one.used.get(tres, 0)
+    lent: dict[int, int] = {}
+    borrowed: dict[int, int] = {}
+    for number, members in groups.items():
+        owner = owners.get(number)
+        used = in_use if owner is None else owner.used.get(tres, 0)
+        room = capacity if owner is None else max(owner.own[tres], used)
+        unused = [max(0, one.own.get(tres, 0) - one.used.get(tres, 0)) for one in members]
+        beyond = [max(0, direct[one.record.id] - one.own.get(tres, 0)) for one in members]
+        total = min(max(0, sum(unused) - max(0, room - used)), sum(beyond))
+        for sums, parts in ((lent, unused), (borrowed, beyond)):
+            sums.update(zip((one.record.id for one in members), share_out(total, parts), strict=True))
+    return lent, borrowed, direct
+
+
+def share_out(total: int, weights: list[int]) -> list[int]:
+    """Whole parts in proportion to the weights, none above its weight; the largest remainders first."""
+    whole = sum(weights)
+    if not whole:
+        return [0] * len(weights)
+    parts = [total * weight // whole for weight in weights]
+    order = sorted(range(len(weights)), key=lambda place: (-(total * weights[place] % whole), place))
+    for place in order[: total - sum(parts)]:
+        parts[place] += 1
+    return parts
+
+
+def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], bool]) -> list[ShareJob]:
+    """Jobs that wait and stay within a guarantee, and counts of those that wait."""
+    found: list[tuple[float, float, int, Job, Guarantee]] = []
+    for job_id in state.pending:
+        job = state.jobs[job_id]
+        own = accounts.get(job.spec.account)
+        line = () if own is None else (own, *own.above)
+        for one in line:
+            one.waiting += 1
+        wanted = dict(requested_pairs(job.spec)) if any(one.own for one in line) else {}
+        roomy = [
+            one
+            for one in (guarantees_of(state, job, job.partition) if wanted else ())
+            if one.has_room(state.ledger.use(("a", one.id)).tres, wanted)
+        ]
+        for one in line:
+            one.waiting_within += any(guarantee.id == one.record.id for guarantee in roomy)
+        if roomy and visible(job):
+            found.append((-job.priority, job.submitted_at, job.id, job, roomy[0]))
+    return [
+        ShareJob(
+            job=_label(job),
+            account=job.spec.account,
+            tres=_told(requested_pairs(job.spec), state),
+            guarantee=one.account,
+        )
+        for _priority, _at, _number, job, one in sorted(found, key=lambda item: item[:3])[:NAMED_MAX]
+    ]
+
+
+def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:
+    """Running jobs that stand within no guarantee, the youngest first."""
+    guarantees = state.rules.guarantees.values()
+    stands = standing(state)
+    found: list[tuple[float, int, ShareJob]] = []
+    for job_id in state.running:
+        job = state.jobs[job_id]
+        if job.allocation is None or stands.within(job_id) or job.preempt_action or not visible(job):
+            continue
+        theirs = {one.id for one in guarantees_of(state, job, job.partition)}
+        after = [one.reclaim_seconds for one in guarantees if one.id not in theirs]
+        told = _told(allocated_pairs(job.allocation), state)
+        if after and told:
+            at = job.started_at + job.suspended_seconds + min(after)
+            giver = ShareJob(job=_label(job), account=job.spec.account, tres=told, at=at)
+            found.append((-job.started_at, -job.id, giver))
+    return [one for _started, _number, one in sorted(found, key=lambda item: item[:2])[:NAMED_MAX]]
+
+
+def _label(job: Job) -> str:
+    return f"{job.array_job_id}_{job.array_task_id}" if job.array_task_id is not None else str(job.id)
+
+
+def _told(pairs: Iterable[tuple[str, int]], state: State) -> tuple[tuple[str, int], ...]:
+    """Of these what somebody is guaranteed."""
+    names = {name for one in state.rules.guarantees.values() for name, _count in one.tres}
+    return tuple((name, count) for name, count in pairs if name in names)
+
+
+def _capacity(node: Node) -> Iterable[tuple[str, int]]:
+    capacity = node.config.capacity
+    yield "node", 1
+    yield "cpu", cpu_mask(capacity).bit_count()
+    yield "mem", usable_memory_mib(capacity)
+    for line in capacity.gres:
+        yield f"gres/{line.name}", line.count
+        if line.type:
+            yield f"gres/{line.name}:{line.type}", line.count

@@ -1,0 +1,74 @@
+"""Guaranteed, used, borrowed, lent, in figures and in words."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.scheduling.test_guarantees import later, set_guarantees, site, submit
+from tests.unit.scheduling.test_preemption import run
+
+from spritz.cli.local.shares import told
+from spritz.core.shares import beyond_cluster, share_out, shares
+from spritz.model.shares import Shares
+
+
+def figures(found: Shares) -> dict[str, tuple[int | None, int, int, int]]:
+    return {row.account: (row.guaranteed, row.used, row.borrowed, row.lent) for row in found.rows}
+
+
+def test_who_has_lent_to_whom_and_who_gives_back_first() -> None:
+    here = site({"ai": "gres/gpu=4", "vision": "gres/gpu=2", "bio": "gres/gpu=2"}, nodes=2, after={"ai": 10})
+    submit(here, "vision", 1)
+    run(here)
+    later(here)
+    guests = [submit(here, "guests", 3), submit(here, "guests", 2)]
+    run(here)
+    later(here)
+    mine = submit(here, "bio", 1)
+    run(here)
+    waiting = submit(here, "vision", 2)
+    found = shares(here.machine.state, here.now)
+    assert figures(found) == {
+        "ai": (4, 1, 0, 2),
+        "vision": (2, 1, 0, 0),
+        "bio": (2, 1, 0, 1),
+        "guests": (None, 5, 3, 0),
+    }, "of four unused GPUs one is idle"
+    [total] = found.totals
+    assert (total.total, total.guaranteed, total.used, total.lent) == (8, 6, 7, 3)
+    assert [(one.job, one.guarantee) for one in found.first] == [(str(waiting), "ai")], "beyond vision's, within ai's"
+    assert [one.job for one in found.givers] == [str(number) for number in (guests[1], guests[0])]
+    assert str(mine) not in [one.job for one in found.givers]
+    text = "\n".join(told(found))
+    assert "gres/gpu: 8 in the cluster, 7 in use; 6 guaranteed to accounts, 2 open to all; 3 lent" in text
+    assert f"{waiting} of vision, gres/gpu=2, in the share of ai" in text
+
+
+def test_a_cluster_without_guarantees_says_how_to_set_one() -> None:
+    here = site({})
+    assert "sacctmgr modify account" in told(shares(here.machine.state, here.now))[1]
+
+
+def test_more_than_there_is_is_never_promised_in_silence() -> None:
+    here = site({"ai": "gres/gpu=4,node=1", "bio": "gres/gpu=1"})
+    assert beyond_cluster(here.machine.state) == [("gres/gpu", 5, 4)]
+    assert "More is guaranteed than there is, by 1" in "\n".join(told(shares(here.machine.state, here.now)))
+    set_guarantees(here, {"ai": "gres/gpu=4", "vision": "gres/gpu=4"}, {})
+    assert beyond_cluster(here.machine.state) == [], "what is below another counts with it"
+
+
+def test_jobs_that_the_caller_must_not_see_are_not_named() -> None:
+    here = site({"ai": "gres/gpu=2"})
+    submit(here, "guests", 4)
+    run(here)
+    submit(here, "vision", 1)
+    found = shares(here.machine.state, here.now, lambda job: job.spec.account == "vision")
+    assert (len(found.first), found.givers) == (1, [])
+
+
+@given(weights=st.lists(st.integers(0, 50), min_size=1, max_size=8), part=st.floats(0, 1))
+def test_what_is_shared_out_is_whole_and_no_more_than_each_has(weights: list[int], part: float) -> None:
+    total = int(sum(weights) * part)
+    found = share_out(total, weights)
+    assert sum(found) == total
+    assert all(0 <= one <= most for one, most in zip(found, weights, strict=True))
