@@ -15,7 +15,7 @@ from spritz.cli.options import Row
 #: Slurm's commands, in the order of the page
 COMMANDS = (
     *("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct"),
-    *("sacctmgr", "sreport", "sdiag"),
+    *("sacctmgr", "sreport", "sstat", "sdiag"),
 )
 
 INTRODUCTION = """\
@@ -38,6 +38,7 @@ FIELDS = (
     ("sinfo names", "spritz.cli.format.node_fields", "NAMES"),
     ("sprio letters", "spritz.cli.priority.listing", "LETTERS"),
     ("sacct fields", "spritz.cli.acct.fields", "FIELDS"),
+    ("sstat fields", "spritz.cli.stat.fields", "FIELDS"),
 )
 
 #: what a table of ours says of each entry: name, why it is refused ("" if it works), what it means

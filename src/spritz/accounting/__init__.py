@@ -12,7 +12,7 @@ Map
 `links`             the controllers that are connected, and how far each database is behind
 `events`            bytes of a journal's group -> events
 `ledger`            pure: events -> records (jobs, steps, suspensions, reasons, node events)
-`steps`, `usage`    pure: the parts of that for steps and for what they used
+`steps`             pure: the part of that for steps
 `schema`            the tables, as SQLAlchemy Core has them; one column for each field of the records
 `migrations/`       Alembic: how a database gets from any released version to this one
 `engine`            URL -> engine, with what each kind of database needs; errors in words

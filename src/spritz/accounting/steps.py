@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.accounting import usage
 from spritz.model import job_tres
+from spritz.model import step_usage as usage
 from spritz.model.accounting import StepRecord
 from spritz.model.accounting_of import step_record_of, tres_text
 from spritz.model.ids import STEP_BATCH

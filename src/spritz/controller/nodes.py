@@ -11,7 +11,7 @@ Source: slurm.conf(5) SlurmdTimeout; `core.effects` for what may be repeated.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.core.effects import Effect
     from spritz.model.node import NodeSample
+
+T = TypeVar("T", bound=Struct)
 
 #: Seconds to wait for an `Accepted` before the message is sent again.
 ACCEPT_SECONDS = 10.0
@@ -136,6 +138,13 @@ class NodeLinks:
         for sample in report.samples:
             if self._links.get(sample.name) is channel:
                 samples[sample.name] = sample
+
+    async def ask(self, node: str, message: Struct, reply: type[T], timeout: float) -> T:
+        """Ask a node daemon something. Raises SpritzError: it is away, does not answer, or refuses."""
+        channel = self._links.get(node)
+        if channel is None or not channel.is_open:
+            raise SpritzError(f"{node} does not respond", code="SLURM_COMMUNICATIONS_CONNECTION_ERROR")
+        return await channel.call(message, reply, timeout=timeout)
 
     # -- effects
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.job import Component, Job
+from spritz.model.reports import Usage
 from spritz.model.step import Step
 
 
@@ -136,6 +137,22 @@ class NotifyTasks(Struct, frozen=True, kw_only=True):
     node: str
     job_id: int
     message: str
+
+
+class MeasureStep(Struct, frozen=True, kw_only=True):
+    """What has the step used on `node` so far? Answer: `StepMeasured`; a rejection where it does not run."""
+
+    node: str
+    job_id: int
+    step_id: int
+
+
+class StepMeasured(Struct, frozen=True, kw_only=True):
+    """What its tasks have used there, and its processes."""
+
+    node: str
+    usage: Usage
+    pids: tuple[int, ...]
 
 
 class PingNode(Struct, frozen=True, kw_only=True):

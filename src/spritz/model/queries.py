@@ -18,6 +18,7 @@ from spritz.model.job import Component, Job
 from spritz.model.node import Node, NodeSample
 from spritz.model.partition import Partition
 from spritz.model.priority import PriorityFactors, PriorityWeights
+from spritz.model.reports import Usage
 from spritz.model.step import Step
 
 
@@ -98,6 +99,31 @@ class StepView(Struct, frozen=True, kw_only=True):
     array_job_id: int = 0
     array_task_id: int | None = None
     het_job_id: int = 0
+
+
+class MeasureSteps(Struct, frozen=True, kw_only=True):
+    """`sstat`: what a running step has used so far. Reply: `StepUsage`; ESLURM_INVALID_JOB_ID where it does not run.
+
+    For its owner and for administrators.
+    """
+
+    job_id: int
+    step_id: int
+
+
+class NodeUsage(Struct, frozen=True, kw_only=True):
+    """On one node; `pids` are processes there."""
+
+    node: str
+    usage: Usage
+    pids: tuple[int, ...]
+
+
+class StepUsage(Struct, frozen=True, kw_only=True):
+    """Reply to MeasureSteps. `silent`: nodes that did not say."""
+
+    nodes: list[NodeUsage]
+    silent: list[str]
 
 
 class Steps(Struct, frozen=True, kw_only=True):

@@ -21,8 +21,10 @@ from spritz.model.launch import (
     LaunchBatch,
     LaunchProlog,
     LaunchStep,
+    MeasureStep,
     NotifyTasks,
     SignalTasks,
+    StepMeasured,
     SuspendTasks,
     TerminateJob,
     TerminateStep,
@@ -58,6 +60,8 @@ IDLE_SUPERVISORS_MAX = 32
 IDLE_SECONDS = 2.0
 #: After the end of a supervisor, until the cgroup it leaves is removed.
 SWEEP_SECONDS = 1.0
+#: A supervisor says within this time what its step has used.
+MEASURE_SECONDS = 5.0
 #: How long processes of a dead supervisor may resist SIGKILL.
 _LEFTOVER_SECONDS = 60.0
 
@@ -150,7 +154,20 @@ class Agent:
 
     def table(self) -> dict[type[Struct], Handler]:
         """Handlers for orders."""
-        return dict.fromkeys(ORDERS, self.order)
+        return {**dict.fromkeys(ORDERS, self.order), MeasureStep: self.measure}
+
+    async def measure(self, message: MeasureStep, call: Call | None = None) -> StepMeasured | Rejection:
+        """What a step has used on one of our nodes."""
+        wanted = (message.job_id, message.step_id)
+        for (node, key), link in list(self._links.items()):
+            if node == message.node and (key.job_id, key.step_id) == wanted and not link.finished:
+                try:
+                    async with asyncio.timeout(MEASURE_SECONDS):
+                        found = await link.measure()
+                except (ConnectionError, TimeoutError):
+                    break
+                return StepMeasured(node=node, usage=found.usage, pids=found.pids)
+        return Rejection(code="ESLURM_INVALID_JOB_ID")
 
     def order(self, message: Struct, call: Call | None = None) -> Accepted | Rejection:
         """Carry out one order."""
@@ -336,6 +353,8 @@ class Agent:
         if isinstance(report, control.Finished):
             link.finished = True
             self._carry_out(here, here.machine.noticed_end(link.key, report.result))
+        elif isinstance(report, control.Measured):
+            link.measured(report)
         elif isinstance(report, control.Idle):
             self._keep_idle(link)
         else:

@@ -31,6 +31,7 @@ class SupervisorLink:
         "directory",
         "finished",
         "key",
+        "measuring",
         "node",
         "task_ids",
     )
@@ -52,6 +53,8 @@ class SupervisorLink:
         self.task_ids = task_ids
         self.finished = False
         self.closed = False
+        #: who waits to be told what the step has used
+        self.measuring: list[asyncio.Future[control.Measured]] = []
         self._connection = connection
         self._decoder = control.ReportDecoder()
         self._on_report = on_report
@@ -68,6 +71,28 @@ class SupervisorLink:
         except OSError:
             self._end()
 
+    async def measure(self) -> control.Measured:
+        """What its step has used so far. Raises ConnectionError if the supervisor ends meanwhile."""
+        future: asyncio.Future[control.Measured] = self._loop.create_future()
+        self.measuring.append(future)
+        # One question is enough for all who ask while it is answered.
+        if len(self.measuring) == 1:
+            self.order(control.Measure())
+        if self.closed:
+            self.measured(None)
+        return await future
+
+    def measured(self, answer: control.Measured | None) -> None:
+        """Tell those who wait; None: it will not be known."""
+        waiting, self.measuring = self.measuring, []
+        for future in waiting:
+            if future.done():
+                continue
+            if answer is None:
+                future.set_exception(ConnectionError("the step ends"))
+            else:
+                future.set_result(answer)
+
     def begin(self, node: str, key: RunningStep, directory: str, task_ids: tuple[int, ...]) -> None:
         """Give another step to an idle supervisor. It is `closed` afterwards if there was none any more."""
         self.node, self.key, self.directory, self.task_ids = node, key, directory, task_ids
@@ -80,6 +105,7 @@ class SupervisorLink:
             self.closed = True
             self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
+            self.measured(None)
 
     def _end(self) -> None:
         if not self.closed:

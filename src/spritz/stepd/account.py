@@ -19,12 +19,16 @@ _BLOCK_BYTES = 512
 
 
 class _TaskUse:
-    """One task with everything below it. Peaks are of all its processes at one moment."""
+    """One task with everything below it. Peaks are of all its processes at one moment.
 
-    __slots__ = ("gpu_bytes", "gpu_percent", "pages", "read", "rss", "system", "user", "vm", "written")
+    `user` and `system` are of what has ended, `live` of what ran at the last look.
+    """
+
+    __slots__ = ("gpu_bytes", "gpu_percent", "live", "pages", "read", "rss", "system", "user", "vm", "written")
 
     def __init__(self) -> None:
         self.user = self.system = 0.0
+        self.live = (0.0, 0.0)
         self.rss = self.vm = self.read = self.written = self.pages = 0
         self.gpu_bytes = self.gpu_percent = 0
 
@@ -45,6 +49,7 @@ class Account:
         use = self._rest if task_id is None else self._of(task_id)
         use.user += used.ru_utime
         use.system += used.ru_stime
+        use.live = (0.0, 0.0)  # it was a part of what has ended now
         if self._memory == "rss" or not use.rss:  # what the kernel has counted has shared pages in it
             use.rss = max(use.rss, used.ru_maxrss * 1024)
         use.read = max(use.read, used.ru_inblock * _BLOCK_BYTES)
@@ -79,7 +84,10 @@ class Account:
 
     def _look(self, use: _TaskUse, pids: list[int]) -> int:
         private = resident = virtual = read = written = 0
+        user = system = 0.0
         for pid in pids:
+            spent = processes.cpu_seconds(pid)
+            user, system = user + spent[0], system + spent[1]
             own, rss, size = processes.memory_bytes(pid)
             if self._memory == "private":
                 rss = own
@@ -88,6 +96,7 @@ class Account:
             private, resident, virtual = private + own, resident + rss, virtual + size
             taken, given = processes.disk_bytes(pid)
             read, written = read + taken, written + given
+        use.live = (user, system)
         use.rss, use.vm = max(use.rss, resident), max(use.vm, virtual)
         use.read, use.written = max(use.read, read), max(use.written, written)
         return private
@@ -96,8 +105,8 @@ class Account:
         """All of it so far."""
         every = [*self._tasks.values(), self._rest]
         return Usage(
-            cpu_user_seconds=sum(use.user for use in every),
-            cpu_system_seconds=sum(use.system for use in every),
+            cpu_user_seconds=sum(use.user + use.live[0] for use in every),
+            cpu_system_seconds=sum(use.system + use.live[1] for use in every),
             rss_peak_mib=max(use.rss for use in every) / _MIB,
             vm_peak_mib=max(use.vm for use in every) / _MIB,
             read_mib=sum(use.read for use in every) / _MIB,
@@ -121,7 +130,7 @@ class Account:
 
 
 _MEASURES: tuple[tuple[str, Callable[[_TaskUse], int]], ...] = (
-    ("cpu", lambda use: round((use.user + use.system) * 1000)),
+    ("cpu", lambda use: round((use.user + use.system + sum(use.live)) * 1000)),
     ("fs/disk", lambda use: use.read),
     ("mem", lambda use: use.rss),
     ("pages", lambda use: use.pages),

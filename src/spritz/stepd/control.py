@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec.msgpack
 
-from spritz.model.reports import StepFinished
+from spritz.model.reports import StepFinished, Usage
 
 #: Of the length in front of every message.
 PREFIX_BYTES = 4
@@ -53,6 +53,10 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
     """The controller has the result."""
 
 
+class Measure(msgspec.Struct, frozen=True, tag="measure"):
+    """What has the step used so far? Answered by `Measured`."""
+
+
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """To an idle supervisor: another step, in this spool directory."""
 
@@ -76,8 +80,15 @@ class Idle(msgspec.Struct, frozen=True, tag="idle"):
     """Nothing is left of the step, it was forgotten, and the supervisor could do another one."""
 
 
-Order = Signal | Terminate | Suspend | Attach | Notify | Forget | Begin
-Report = Started | Finished | Idle
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    """What the step's tasks have used, and its processes."""
+
+    usage: Usage
+    pids: tuple[int, ...]
+
+
+Order = Signal | Terminate | Suspend | Attach | Notify | Forget | Measure | Begin
+Report = Started | Finished | Measured | Idle
 
 _encode = msgspec.msgpack.Encoder().encode
 _orders = msgspec.msgpack.Decoder(Order)

@@ -50,6 +50,10 @@ class DaemonLink:
         self._started = report
         self._send(report)
 
+    def answer(self, report: control.Measured) -> None:
+        """Tell the daemon that has asked, and no later one."""
+        self._send(report)
+
     def finished(self, result: StepFinished) -> None:
         """Tell the daemon, and any later one."""
         self._finished = control.Finished(result)

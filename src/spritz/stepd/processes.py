@@ -10,6 +10,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NAME = 15
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def become_subreaper(name: str) -> None:
@@ -109,6 +110,18 @@ def memory_bytes(pid: int) -> tuple[int, int, int]:
         return 0, 0, 0
     size, resident, shared = int(fields[0]), int(fields[1]), int(fields[2])
     return (resident - shared) * _PAGE_BYTES, resident * _PAGE_BYTES, size * _PAGE_BYTES
+
+
+def cpu_seconds(pid: int) -> tuple[float, float]:
+    """User and system time of a process and of the children that it has waited for; zeros if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The program's name, in brackets, may hold anything.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0, 0.0
+    user, system, waited_user, waited_system = (int(field) for field in fields[11:15])
+    return (user + waited_user) / _TICKS, (system + waited_system) / _TICKS
 
 
 def proportional_bytes(pid: int) -> int:

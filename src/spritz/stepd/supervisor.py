@@ -207,6 +207,10 @@ class Supervisor:
             self._audience.attach(order.io_address, order.io_key)
         elif isinstance(order, control.Notify):
             self.say(order.message)
+        elif isinstance(order, control.Measure):
+            self._look()
+            pids = tuple(processes.descendants(os.getpid()))
+            self._daemon.answer(control.Measured(self._account.usage(), pids))
         elif isinstance(order, control.Forget):
             self._forgotten = self._synced = True  # the controller has it: nothing needs to survive the machine
             self._maybe_leave()
@@ -301,8 +305,11 @@ class Supervisor:
         """The memory limit that we must hold ourselves; 0 if there is none, or a cgroup holds it."""
         return 0 if self._memory is not None else self.spec.memory_limit_mib * 1024 * 1024
 
+    def _look(self) -> int:
+        return self._account.sample([(task.spec.task_id, task.pid) for task in self._group.tasks if task.running])
+
     def _sample(self) -> None:
-        used = self._account.sample([(task.spec.task_id, task.pid) for task in self._group.tasks if task.running])
+        used = self._look()
         limit = self._watched_bytes
         if limit and used > limit:
             if not self._oom:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,3 +50,23 @@ def test_shared_pages_count_for_each_process_or_once_or_not_at_all(pid: int) -> 
     assert resident >= 2 * SHARED_MIB
     assert SHARED_MIB <= proportional < 2 * SHARED_MIB
     assert private < SHARED_MIB
+
+
+def test_time_of_what_runs_is_known_and_counts_once_when_it_has_ended() -> None:
+    program = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint('ready', flush=True)\nsys.stdin.read()"
+    running = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    assert running.stdin is not None
+    assert running.stdout.readline() == b"ready\n"
+    account = Account()
+    account.sample([(0, running.pid)])
+    alive = account.usage()
+    assert alive.cpu_user_seconds + alive.cpu_system_seconds >= 0.25
+    running.stdin.close()
+    _, _, used = os.wait4(running.pid, 0)
+    running.returncode = 0
+    account.add(used, 0)
+    ended = account.usage()
+    assert ended.cpu_user_seconds == used.ru_utime
+    assert ended.cpu_system_seconds == used.ru_stime
+    running.stdout.close()

@@ -10,6 +10,8 @@ from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spritz.cli.acct.fields import Style
     from spritz.cli.acct.row import Row
     from spritz.cli.context import Context
@@ -34,7 +36,7 @@ class Column:
         return text.ljust(width) if self.width < 0 else text.rjust(width)
 
 
-def parse_columns(text: str) -> list[Column]:
+def parse_columns(text: str, known: Mapping[str, Field] = FIELDS) -> list[Column]:
     """`jobid,state%20,jobname%-30`. Names count in any case, and by their beginning. Raises SpritzError."""
     columns = []
     for item in text.split(","):
@@ -43,18 +45,18 @@ def parse_columns(text: str) -> list[Column]:
         if not name:
             continue
         if name == "all":
-            columns += [Column(field, field.width) for field in FIELDS.values()]
+            columns += [Column(field, field.width) for field in known.values()]
             continue
-        field = _named(name)
+        field = _named(name, known)
         if field is None:
             raise SpritzError(f'Invalid field requested: "{item.partition("%")[0].strip()}"')
         columns.append(Column(field, _width(width_text, item) if percent else field.width))
     return columns
 
 
-def _named(name: str) -> Field | None:
+def _named(name: str, known: Mapping[str, Field]) -> Field | None:
     """Slurm takes the first field that begins so."""
-    return FIELDS.get(name) or next((field for key, field in FIELDS.items() if key.startswith(name)), None)
+    return known.get(name) or next((field for key, field in known.items() if key.startswith(name)), None)
 
 
 def _width(text: str, item: str) -> int:
@@ -95,9 +97,9 @@ class Listing:
             self._context.out(self._delimiter.join(texts) + (self._delimiter if self._trailing else "") + "\n")
 
 
-def help_format() -> str:
+def help_format(known: Mapping[str, Field] = FIELDS) -> str:
     """--helpformat: four names a line."""
-    names = [field.name for field in FIELDS.values()]
+    names = [field.name for field in known.values()]
     lines = []
     for start in range(0, len(names), 4):
         lines.append(" ".join(name.ljust(19) for name in names[start : start + 4]).rstrip())

@@ -1,6 +1,6 @@
 """The fields of what the tasks of a step have used: MaxRSS, AveCPU, TRESUsageInTot …
 
-Kept as `name=number` lists in base units (`accounting.usage`): cpu in milliseconds, memory and disk in bytes.
+Kept as `name=number` lists in base units (`model.step_usage`): cpu in milliseconds, memory and disk in bytes.
 Source: sacct(1).
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -10,7 +11,8 @@ from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
 from spritz.model.commands.job import JobFilter
 from spritz.model.errors import Rejection, SpritzError
-from spritz.model.queries import ListSteps, Steps, StepView
+from spritz.model.launch import MeasureStep, StepMeasured
+from spritz.model.queries import ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
     from spritz.model.step import Step
 
 
+#: A node that has not answered by then is not waited for.
+MEASURE_SECONDS = 10.0
+
+
 class StepQueries:
-    """Answers ListSteps."""
+    """Answers ListSteps and MeasureSteps."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -49,6 +55,40 @@ class StepQueries:
         now = context.clock.now()
         await context.writer.durable()
         return Steps(now=now, steps=views)
+
+    async def measure(self, request: MeasureSteps, call: Call) -> StepUsage:
+        """Ask every node of the step, all at once."""
+        context = self._context
+        caller = context.identity.caller(call)
+        found = _running(context.machine.state, request)
+        if found is None:
+            raise SpritzError(Rejection(code="ESLURM_INVALID_JOB_ID").text, code="ESLURM_INVALID_JOB_ID")
+        job, step = found
+        if not caller.admin and caller.uid != job.spec.uid:
+            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+        answers = await asyncio.gather(
+            *(self._measure_on(name, request) for name in (one.allocation.node for one in step.nodes))
+        )
+        return StepUsage(
+            nodes=[one for one in answers if isinstance(one, NodeUsage)],
+            silent=[one for one in answers if isinstance(one, str)],
+        )
+
+    async def _measure_on(self, node: str, request: MeasureSteps) -> NodeUsage | str:
+        """What it says, or its name."""
+        message = MeasureStep(node=node, job_id=request.job_id, step_id=request.step_id)
+        try:
+            found = await self._context.nodes.ask(node, message, StepMeasured, MEASURE_SECONDS)
+        except SpritzError as error:
+            self._context.log.verbose("step.not_measured", node=node, job_id=request.job_id, error=error.message)
+            return node
+        return NodeUsage(node=found.node, usage=found.usage, pids=found.pids)
+
+
+def _running(state: State, request: MeasureSteps) -> tuple[Job, Step] | None:
+    job = state.jobs.get(request.job_id)
+    step = state.steps.get(request.job_id, {}).get(request.step_id)
+    return None if job is None or step is None else (job, step)
 
 
 def _steps_of(state: State, job: Job) -> list[Step]:

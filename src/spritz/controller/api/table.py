@@ -59,6 +59,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.ListPriorities: PriorityQueries(context).list_priorities,
         ListShares: ShareQueries(context).list_shares,
         queries.ListSteps: StepQueries(context).list_steps,
+        queries.MeasureSteps: StepQueries(context).measure,
         queries.ListNodes: NodeQueries(context).list_nodes,
         queries.ListPartitions: PartitionQueries(context).list_partitions,
         queries.AwaitAllocation: waiting.await_allocation,

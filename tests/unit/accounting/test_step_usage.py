@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.accounting import usage
+from spritz.model import step_usage as usage
 from spritz.model.accounting import StepRecord
 from spritz.model.reports import Metric, Usage
 

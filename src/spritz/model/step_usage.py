@@ -1,4 +1,4 @@
-"""What the tasks of a step used, added up over its nodes. Pure.
+"""What the tasks of a step used, added up over its nodes. Pure; used where events are stored and by `sstat`.
 
 `TRESUsageInMax` and its kin are kept as lists of `name=number` in base units: cpu in milliseconds, memory and disk in
 bytes. Source: sacct(1) TRESUsageIn*, TRESUsageOut*.

@@ -1,0 +1,101 @@
+"""sstat: what running steps have used so far.
+
+Source: sstat(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row as Option
+from spritz.cli.options import run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OPTIONS: tuple[Option, ...] = (
+    Option("allsteps", "a", "", "all running steps of jobs given without a step"),
+    Option("autocomplete", "", "WORD", refused="Tab completion is made by `spritz completion`"),
+    Option("format", "o", "FIELDS", "fields to print: name[%[-]width],…"),
+    Option("fields", "", "FIELDS", alias="format"),
+    Option("help", "h", "", "this text"),
+    Option("helpformat", "e", "", "the fields that --format knows"),
+    Option("jobs", "j", "IDS", "these jobs, array tasks or steps; without a step, the lowest numbered one"),
+    Option("noconvert", "", "", "keep units: 2048M stays 2048M"),
+    Option("noheader", "n", "", "no headings"),
+    Option("parsable", "p", "", "fields between |, and one at the end"),
+    Option("parsable2", "P", "", "fields between |"),
+    Option("pidformat", "i", "", "JobID, Nodelist and Pids"),
+    Option("usage", "", "", "a short usage"),
+    Option("verbose", "v", "", "say how many steps were asked"),
+    Option("version", "V", "", "the version"),
+)
+
+_SYNOPSIS = "[OPTIONS] -j JOB[.STEP],..."
+
+USAGE = "Usage: sstat [options] -j <job(.stepid)>\n\tUse --help for help\n"
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible; steps that do not run are no failure."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, rest = parsed
+    said = {key for key, _ in found}
+    if "helpformat" in said:
+        from spritz.cli.acct.listing import help_format
+        from spritz.cli.stat.fields import FIELDS
+
+        context.out(help_format(FIELDS))
+        return 0
+    if said & {"help", "usage", "version"}:
+        from spritz.cli.options import about
+
+        return about(said, "sstat", _SYNOPSIS, OPTIONS, USAGE, context)
+    given = {key: value or "" for key, value in found}
+    jobs = ",".join([value or "" for key, value in found if key == "jobs"] + rest)
+    if not jobs:
+        context.error("You didn't give me any jobs to stat.")
+        return 1
+    from spritz.cli.silent import Silent
+
+    try:
+        return _run(given, jobs, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
+    from spritz.cli.acct.fields import Style
+    from spritz.cli.acct.listing import Listing, parse_columns
+    from spritz.cli.silent import connected
+    from spritz.cli.stat.ask import lines, references
+    from spritz.cli.stat.fields import DEFAULT, FIELDS, PIDS
+
+    text = PIDS if "pidformat" in given else given.get("format", DEFAULT)
+    wanted = references(jobs)
+    listing = Listing(
+        parse_columns(text, FIELDS),
+        Style(context.environ, convert="noconvert" not in given),
+        context,
+        delimiter="|" if "parsable" in given or "parsable2" in given else None,
+        trailing="parsable" in given and "parsable2" not in given,
+    )
+    count = 0
+    with connected(context, "slurm_load_job_steps error") as connection:
+        if "noheader" not in given:
+            listing.header()
+        for line in lines(connection, wanted, context, all_steps="allsteps" in given):
+            listing.row(line)
+            count += 1
+    if "verbose" in given:
+        context.info(f"{count} steps")
+    return 0
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sstat", main)

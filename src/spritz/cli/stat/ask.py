@@ -1,0 +1,102 @@
+"""Running steps of a job, and what they have used so far. Source: sstat(1) --jobs, --allsteps."""
+
+from __future__ import annotations
+
+from spritz.cli.options import Fatal
+from spritz.cli.stat.fields import Line
+from spritz.model import step_usage
+from spritz.model.accounting import StepRecord
+from spritz.model.accounting_of import step_record_of
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.errors import SpritzError
+from spritz.model.ids import STEP_MAX, step_name
+from spritz.model.queries import ListSteps, MeasureSteps, Steps, StepUsage
+from spritz.notation import jobid
+from spritz.notation.errors import NotationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.cli.context import Context
+    from spritz.client.sync import Connection
+    from spritz.model.queries import StepView
+    from spritz.notation.jobid import JobReference
+
+
+def references(text: str) -> list[JobReference]:
+    """`12,13.batch,14_3.0`. Raises Fatal."""
+    from spritz.cli.queue.ask import split_ids
+
+    found = []
+    for word in split_ids(text):
+        try:
+            found.append(jobid.parse(word))
+        except NotationError as error:
+            raise Fatal(f"Bad job/step specified: {word}") from error
+    return found
+
+
+def lines(connection: Connection, wanted: list[JobReference], context: Context, *, all_steps: bool) -> Iterator[Line]:
+    """Steps that run, in order; what does not is said on standard error, and nothing more happens."""
+    for one in wanted:
+        name = str(one.job_id) + ("" if one.task_ids is None else f"_{one.task_ids.bit_length() - 1}")
+        tasks = "" if one.task_ids is None else format(one.task_ids, "x")
+        target = JobTarget(job_id=one.job_id, tasks=tasks)
+        try:
+            views = connection.call(ListSteps(filter=JobFilter(targets=(target,))), Steps).steps
+        except SpritzError:
+            context.error(f"couldn't get steps for job {name}")
+            continue
+        if one.step is not None:
+            views = [view for view in views if view.step.step_id == one.step]
+            if not views:
+                context.error(f"StepId={name}.{step_name(one.step)} not found running.")
+        elif not views:
+            context.error(f"No steps running for job {name}")
+        elif not all_steps:
+            views = _lowest(views)
+        for view in sorted(
+            views, key=lambda view: (view.step.job_id, view.step.step_id <= STEP_MAX, view.step.step_id)
+        ):
+            line = _measured(connection, view, context)
+            if line is not None:
+                yield line
+
+
+def _lowest(views: list[StepView]) -> list[StepView]:
+    """The first step proper of each job."""
+    found: dict[int, StepView] = {}
+    for view in views:
+        step = view.step
+        if step.step_id <= STEP_MAX:
+            known = found.get(step.job_id)
+            if known is None or step.step_id < known.step.step_id:
+                found[step.job_id] = view
+    return list(found.values())
+
+
+def _measured(connection: Connection, view: StepView, context: Context) -> Line | None:
+    step = view.step
+    label = f"{view.array_job_id}_{view.array_task_id}" if view.array_task_id is not None else str(step.job_id)
+    full = f"{label}.{step_name(step.step_id)}"
+    try:
+        found = connection.call(MeasureSteps(job_id=step.job_id, step_id=step.step_id), StepUsage, timeout=30.0)
+    except SpritzError as error:
+        if error.code == "ESLURM_INVALID_JOB_ID":
+            context.error(f"StepId={full} not found running.")
+        else:
+            context.error(f"problem getting step_layout for StepId={full}: {error.message}")
+        return None
+    for node in found.silent:
+        context.error(f"StepId={full}: {node} does not say what is used there")
+    record = measured_record(step_record_of(0, step), found)
+    return Line(label, record, [pid for node in found.nodes for pid in node.pids])
+
+
+def measured_record(record: StepRecord, found: StepUsage) -> StepRecord:
+    """With what its nodes say."""
+    for node in found.nodes:
+        step_usage.add(record, node.node, node.usage)
+    step_usage.average(record)
+    return record
