@@ -29,10 +29,11 @@ class Field:
 
     `header`; `needs`: attribute paths of the record; `render(now, *values) -> str`. `refused` says why it is not
     built. `sort` gives the key
-    for `--sort` (the rendered text if None).
+    for `--sort` (the rendered text if None). `many(now, *columns) -> texts` renders many rows at once: for what is
+    another text in each row, or made of lists.
     """
 
-    __slots__ = ("header", "needs", "refused", "render", "sort")
+    __slots__ = ("header", "many", "needs", "refused", "render", "sort")
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class Field:
         *,
         refused: str = "",
         sort: Callable[..., object] | None = None,
+        many: Callable[..., list[str]] | None = None,
     ) -> None:
+        self.many = many
         self.header = header
         self.needs = needs
         self.render: Callable[..., str] = render or _as_text
@@ -52,6 +55,11 @@ class Field:
 
 def _as_text(now: float, value: object) -> str:
     return str(value)
+
+
+def itself(value: object) -> object:
+    """As a key to sort by: the one value."""
+    return value
 
 
 class Column:
@@ -197,29 +205,37 @@ class Lines:
         self.needs = tuple(needs)
         self.index = needs
         self._cells = [
-            (column.pattern(), column.field.render, tuple(needs[path] for path in column.field.needs))
-            for column in columns
+            (column.pattern(), column.field, tuple(needs[path] for path in column.field.needs)) for column in columns
         ]
 
     def line(self, now: float, row: Sequence[object]) -> str:
         """One line without its newline."""
         return "".join(
             [
-                pattern % (render(now, *[row[position] for position in positions]),)
-                for pattern, render, positions in self._cells
+                pattern % (field.render(now, *[row[position] for position in positions]),)
+                for pattern, field, positions in self._cells
             ]
         )
 
     def lines(self, now: float, rows: Sequence[Sequence[object]]) -> list[str]:
         """A line with its newline for each row."""
-        cells = [
-            values_of(rows, positions, _cell(now, pattern, render, single=len(positions) == 1))
-            for pattern, render, positions in self._cells
-        ]
+        cells = [_cells(now, rows, pattern, field, positions) for pattern, field, positions in self._cells]
         return list(map("".join, zip(*cells, ["\n"] * len(rows), strict=True)))
 
 
-def _cell(now: float, pattern: str, render: Callable[..., str], *, single: bool) -> Callable[[Any], str]:
-    if single:
-        return lambda value: pattern % (render(now, value),)
-    return lambda values: pattern % (render(now, *values),)
+def _cells(
+    now: float, rows: Sequence[Sequence[object]], pattern: str, field: Field, positions: Sequence[int]
+) -> list[str]:
+    if field.many is not None:
+        return list(map(pattern.__mod__, texts_of(now, rows, field.many, positions)))
+    render = field.render
+    if len(positions) == 1:
+        return values_of(rows, positions, lambda value: pattern % (render(now, value),))
+    return values_of(rows, positions, lambda values: pattern % (render(now, *values),))
+
+
+def texts_of(
+    now: float, rows: Sequence[Sequence[object]], many: Callable[..., list[str]], positions: Sequence[int]
+) -> list[str]:
+    """What a field that renders many rows at once makes of these."""
+    return many(now, *(list(map(itemgetter(position), rows)) for position in positions))

@@ -8,7 +8,7 @@ texts as 22.05 prints them,
 from __future__ import annotations
 
 from spritz.cli.format import job_text
-from spritz.cli.format.columns import Field
+from spritz.cli.format.columns import Field, itself
 from spritz.model.ids import INFINITE
 
 TYPE_CHECKING = False
@@ -48,6 +48,26 @@ def clock_text(at: float) -> str:
 
 def _label(now: float, job_id: int, array_job: int, task: int | None, array: Plain | None, het_job: int) -> str:
     return job_text.job_label(job_id, array_job, task, array, _bitstr_length() if array else 0, het_job)
+
+
+def _labels(
+    now: float,
+    jobs: list[int],
+    arrays: list[int],
+    tasks: list[int | None],
+    rest: list[Plain | None],
+    leaders: list[int],
+) -> list[str]:
+    if not any(arrays) and not any(rest) and not any(leaders):
+        return list(map(str, jobs))
+    return [_label(now, *row) for row in zip(jobs, arrays, tasks, rest, leaders, strict=True)]
+
+
+def _partitions(now: float, states: list[str], names: list[str], asked: list[list[str]]) -> list[str]:
+    return [
+        ",".join(every) if every and state == "PENDING" else name
+        for state, name, every in zip(states, names, asked, strict=True)
+    ]
 
 
 def _bitstr_length() -> int:
@@ -353,7 +373,13 @@ def _count_nodes(now: float, allocation: Plain | None, nodes: int) -> str:
 
 
 ACCOUNT = Field("ACCOUNT", ("spec.account",), _or_null)
-LABEL = Field("JOBID", ("id", "array_job_id", "array_task_id", "array", "het_job_id"), _label, sort=_label_order)
+LABEL = Field(
+    "JOBID",
+    ("id", "array_job_id", "array_task_id", "array", "het_job_id"),
+    _label,
+    sort=_label_order,
+    many=_labels,
+)
 NAME = Field("NAME", ("spec.name",))
 STATE = Field(
     "STATE", ("state", "flags"), lambda now, state, flags: job_text.state_name(state, flags), sort=job_text.state_name
@@ -381,7 +407,7 @@ TRES_ALLOC = Field(
 #: `-o` letters
 LETTERS: dict[str, Field] = {
     "a": ACCOUNT,
-    "A": Field("JOBID", ("id",), sort=lambda id: id),
+    "A": Field("JOBID", ("id",), sort=itself),
     "b": GRES_PER_NODE,
     "B": Field("EXEC_HOST", ("allocation", "spec.batch"), _first_host),
     "c": Field(
@@ -429,7 +455,8 @@ LETTERS: dict[str, Field] = {
     "P": Field(
         "PARTITION",
         ("state", "partition", "spec.partitions"),
-        lambda now, s, p, all: ",".join(all) if s == "PENDING" and all else p,
+        lambda now, state, name, every: _partitions(now, [state], [name], [every])[0],
+        many=_partitions,
     ),
     "q": Field("QOS", ("spec.qos",), _or_null),
     "Q": Field("PRIORITY", ("priority",), sort=_number),

@@ -6,7 +6,9 @@ it. Jobs that compare equal stand with the newest first, as Slurm's do. Source: 
 
 from __future__ import annotations
 
-from spritz.cli.format.columns import of_one_or_several, values_of
+from _operator import itemgetter
+
+from spritz.cli.format.columns import itself, of_one_or_several, texts_of, values_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ def order_of(rows: Sequence[Row], keys: list[SortKey], index: Mapping[str, int],
 def _keys_of(field: Field, rows: Sequence[Row], index: Mapping[str, int], now: float) -> list[Any]:
     """Values of one column compare with each other, whatever they are."""
     positions = [index[path] for path in field.needs]
+    if field.sort is itself:
+        return list(map(itemgetter(positions[0]), rows))
+    if field.sort is None and field.many is not None:
+        return texts_of(now, rows, field.many, positions)
     render = field.render
     function = field.sort or (lambda *values: render(now, *values))
     return values_of(rows, positions, of_one_or_several(function, positions))
