@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from spritz.model.priority import PriorityFactors, PriorityWeights
     from spritz.scheduling.projection import Projection
 
-#: Fields that an outlook adds to; other listings need none.
-FIELDS = frozenset({"priority", "expected_start_at", "expected_nodes"})
+#: Fields that a full cycle's forecast adds to. `priority` is priced as well; other fields need no outlook.
+EXPECTED = frozenset({"expected_start_at", "expected_nodes"})
+FIELDS = EXPECTED | {"priority"}
 
 
 class Outlook:
@@ -65,11 +66,18 @@ class Outlook:
         """The record with all that is known of its future; others than waiting jobs as they are."""
         if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
             return job
-        priority = max((item.priority for item in self._prices(job, now)), default=job.priority)
+        priority = self.priority_of(job, now)
         start_at, nodes = self._expected(job.id)
         if not job.eligible_at or not start_at:
             return replace(job, priority=priority)
         return replace(job, priority=priority, expected_start_at=max(start_at, now), expected_nodes=nodes)
+
+    def priority_of(self, job: Job, now: float) -> int:
+        """The priority in force: of a waiting job the highest of its partitions."""
+        if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
+            return job.priority
+        pricing = self._projection.pricing
+        return max(pricing.priority(job, name, now) for name in job.spec.partitions or (job.partition,))
 
     def factors(self, job: Job, now: float) -> list[PriorityFactors]:
         """The parts of its priority, one item a partition; none for a job that may not start yet."""

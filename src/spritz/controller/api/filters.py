@@ -9,6 +9,7 @@ Source: squeue(1), scancel(1).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from spritz.core import het
@@ -39,9 +40,13 @@ def matching_jobs(state: State, job_filter: JobFilter) -> list[Job] | Rejection:
     accepts = _Predicate(job_filter)
     if accepts.takes_all:
         chosen = list(candidates)
+    elif accepts.takes_states:
+        # The usual `squeue`: ten thousand times as little as can be.
+        states, flags = tuple(state for state in JobState if state.value in accepts.states), accepts.flags
+        chosen = [job for job in candidates if job.state in states or job.flags & flags]
     else:
         chosen = [job for job in candidates if accepts(job)]
-    chosen.sort(key=_job_id)
+    chosen.sort(key=attrgetter("id"))
     return chosen
 
 
@@ -64,10 +69,6 @@ def target_jobs(state: State, target: JobTarget) -> list[Job]:
     if job is not None and job.array is not None and wanted & mask_of(job.array.pending):
         found.append(job)
     return found
-
-
-def _job_id(job: Job) -> int:
-    return job.id
 
 
 _LIVE_STATES = frozenset({JobState.PENDING.value, JobState.RUNNING.value, JobState.SUSPENDED.value})
@@ -108,6 +109,7 @@ class _Predicate:
         "reservation",
         "states",
         "takes_all",
+        "takes_states",
         "users",
         "wckeys",
     )
@@ -125,7 +127,7 @@ class _Predicate:
         self.reservation = job_filter.reservation
         self.wckeys = frozenset(job_filter.wckeys)
         self.licenses = frozenset(job_filter.licenses)
-        self.takes_all = not wanted and not any(
+        self.takes_states = not any(
             (
                 self.users,
                 self.accounts,
@@ -138,6 +140,7 @@ class _Predicate:
                 self.licenses,
             )
         )
+        self.takes_all = self.takes_states and not wanted
 
     def __call__(self, job: Job) -> bool:
         return self._state_fits(job) and self._request_fits(job) and self._place_fits(job)

@@ -9,11 +9,12 @@ Source: squeue(1), scontrol(1) show job, write batch_script.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spritz.controller.api.filters import matching_jobs
+from spritz.controller.api.kept_rows import KeptListings
 from spritz.controller.api.rows import row_of
-from spritz.controller.outlook import FIELDS
+from spritz.controller.outlook import EXPECTED, FIELDS
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.job import Job
 from spritz.model.queries import GetScript, JobRows, Jobs, ListJobs, Script
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.cluster import Caller
+
+#: From so many on, rows are kept for the next listing of the kind.
+_MANY_JOBS = 200
 
 #: Rows made and encoded in one turn of the loop: about 2 ms.
 ROWS_PER_SLICE = 1000
@@ -41,6 +45,7 @@ class JobQueries:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._kept = KeptListings()
 
     async def list_jobs(self, request: ListJobs, call: Call) -> AsyncIterator[Struct]:
         """Stream the jobs that match."""
@@ -48,12 +53,12 @@ class JobQueries:
         caller = context.identity.caller(call)
         # Fields are checked before anything is sent, so that a bad one is a plain failure.
         row = row_of(Job, request.fields) if request.fields else None
+        asked = FIELDS if row is None else FIELDS.intersection(request.fields)
         state = context.machine.state
-        outlook = context.outlook if not request.fields or FIELDS.intersection(request.fields) else None
         now, version = context.clock.now(), state.version << VERSION_BITS
-        if outlook is not None:
+        if asked:
             # What is said of their future changes without an event.
-            version |= outlook.version % (1 << VERSION_BITS)
+            version |= context.outlook.version % (1 << VERSION_BITS)
         if request.unless_version == version and version:
             jobs: list[Job] | Rejection = []
         else:
@@ -64,14 +69,23 @@ class JobQueries:
             jobs = visible_jobs(state, jobs, caller)
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
+        # What expected starts are changes with every look; single jobs are not worth keeping.
+        kept = None
+        if len(jobs) >= _MANY_JOBS and row is not None and not asked & EXPECTED:
+            kept = self._kept.of(request.fields)
+        price = (lambda job: context.outlook.priority_of(job, now)) if asked else None
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
-            if outlook is not None:
-                piece = [outlook.of(job, now) for job in piece]
-            if row is not None:
-                yield JobRows(now=now, version=version, rows=[row(job) for job in piece])
+            if kept is not None:
+                rows: Any = kept.encoded(piece, price)
+                yield JobRows(now=now, version=version, rows=rows)
             else:
-                yield Jobs(now=now, version=version, jobs=piece)
+                if asked:
+                    piece = [context.outlook.of(job, now) for job in piece]
+                if row is not None:
+                    yield JobRows(now=now, version=version, rows=[row(job) for job in piece])
+                else:
+                    yield Jobs(now=now, version=version, jobs=piece)
             await context.clock.sleep(0)
 
     async def get_script(self, request: GetScript, call: Call) -> Script:
