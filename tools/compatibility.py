@@ -15,7 +15,7 @@ from spritz.cli.options import Row
 #: Slurm's commands, in the order of the page
 COMMANDS = (
     *("sbatch", "srun", "salloc", "sattach", "sbcast", "squeue", "sinfo", "sprio", "scancel", "scontrol", "sacct"),
-    *("sacctmgr", "sreport", "sstat", "sdiag"),
+    *("sacctmgr", "sreport", "sstat", "sdiag", "sshare"),
 )
 
 INTRODUCTION = """\
@@ -39,6 +39,7 @@ FIELDS = (
     ("sprio letters", "spritz.cli.priority.listing", "LETTERS"),
     ("sacct fields", "spritz.cli.acct.fields", "FIELDS"),
     ("sstat fields", "spritz.cli.stat.fields", "FIELDS"),
+    ("sshare fields", "spritz.cli.share.listing", "FIELDS"),
 )
 
 #: what a table of ours says of each entry: name, why it is refused ("" if it works), what it means

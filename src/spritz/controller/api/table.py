@@ -9,6 +9,7 @@ from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
 from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
+from spritz.controller.api.fairshare import FairShareQueries
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
@@ -24,6 +25,7 @@ from spritz.model.commands.cluster import CreateNodes, DeleteNodes
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.commands.step import CreateHetStep, CreateStep
+from spritz.model.fairshare import ListFairShares
 from spritz.model.reservations import ListReservations
 from spritz.model.shares import ListShares
 
@@ -58,6 +60,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.GetScript: jobs.get_script,
         queries.ListPriorities: PriorityQueries(context).list_priorities,
         ListShares: ShareQueries(context).list_shares,
+        ListFairShares: FairShareQueries(context).list_shares,
         queries.ListSteps: StepQueries(context).list_steps,
         queries.MeasureSteps: StepQueries(context).measure,
         queries.ListNodes: NodeQueries(context).list_nodes,

@@ -1,0 +1,172 @@
+"""sshare: shares of accounts and users, what they have used, and the fair-share factor that comes of it.
+
+Source: sshare(1).
+"""
+
+from __future__ import annotations
+
+from spritz.cli.context import Context
+from spritz.cli.options import Row, run_parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spritz.model.fairshare import FairShares
+
+OPTIONS: tuple[Row, ...] = (
+    Row("accounts", "A", "NAMES", "only these accounts"),
+    Row("all", "a", "", "all users"),
+    Row("clusters", "M", "NAMES", "only the cluster there is: another name is an error"),
+    Row("cluster", "", "NAMES", alias="clusters"),
+    Row("format", "o", "FIELDS", "fields to print: name[%[-]width],…"),
+    Row("help", "", "", "this text"),
+    Row("helpformat", "e", "", "the fields that --format knows"),
+    Row("json", "", "[=list|VERSION]", "full records as JSON"),
+    Row("long", "l", "", "normalized usage too, levels and minutes"),
+    Row("noheader", "n", "", "no headings"),
+    Row("parsable", "p", "", "fields between |, and one at the end"),
+    Row("parsable2", "P", "", "fields between |"),
+    Row("partition", "m", "", "the partitions of associations that have one"),
+    Row("usage", "", "", "a short usage"),
+    Row("users", "u", "NAMES", "only these users; by default oneself"),
+    Row("Users", "U", "", "only users, without the accounts above them"),
+    Row("verbose", "v", "", "say which users and accounts are asked for"),
+    Row("version", "V", "", "the version"),
+    Row("yaml", "", "[=list|VERSION]", "full records as YAML"),
+)
+
+#: a line of 75 columns each, as 22.05 has it
+_USAGE = """\
+Usage:  sshare [OPTION]
+  Valid OPTIONs are:
+    -a or --all            list all users
+    -A or --accounts=      display specific accounts (comma separated list)
+    -e or --helpformat     Print a list of fields that can be specified
+                           with the '--format' option
+    --json                 Produce JSON output
+    -l or --long           include normalized usage in output
+    -m or --partition      print the partition part of the association
+    -M or --cluster=names  clusters to issue commands to.
+                           NOTE: SlurmDBD must be up.
+    -n or --noheader       omit header from output
+    -o or --format=        Comma separated list of fields (use
+                           "--helpformat" for a list of available fields).
+    -p or --parsable       '|' delimited output with a trailing '|'
+    -P or --parsable2      '|' delimited output without a trailing '|'
+    -u or --users=         display specific users (comma separated list)
+    -U or --Users          display only user information
+    -v or --verbose        display more information
+    -V or --version        display tool version number
+    --yaml                 Produce YAML output
+          --help           display this usage description
+          --usage          display this usage description
+"""
+
+
+def main(argv: list[str], context: Context) -> int:
+    """0, or 1 for anything that was not understood or not possible."""
+    parsed = run_parse(OPTIONS, argv, context)
+    if isinstance(parsed, int):
+        return parsed
+    found, _words = parsed
+    said = {key for key, _ in found}
+    if said & {"help", "usage", "version", "helpformat"}:
+        return _about(said, context)
+    from spritz.cli.queue.ask import merge
+    from spritz.cli.silent import Silent
+
+    given = merge(found, OPTIONS, context)
+    try:
+        return _run(given, context)
+    except Silent as silent:
+        return silent.exit_code
+
+
+def _about(said: set[str], context: Context) -> int:
+    from spritz.cli.options import version_text
+
+    if "version" in said:
+        context.out(version_text())
+    elif "helpformat" in said:
+        from spritz.cli.share.listing import help_format
+
+        context.out(help_format())
+    else:
+        context.out("".join(f"{line.ljust(75)}\n" for line in (*_USAGE.splitlines(), "")) + "\n")
+    return 0
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def _run(given: Mapping[str, str], context: Context) -> int:
+    from spritz.cli.share.listing import choose, default_format, print_shares
+
+    users = _users(given)
+    accounts = tuple(name.lower() for name in _words(given.get("accounts", "")))
+    if "format" in given:
+        choose(given["format"], context)  # a field that there is not is said before anything else
+    whole = _asked(accounts, users, context)
+    clusters = _words(given.get("clusters", ""))
+    for name in clusters:
+        if name not in (whole.cluster, "all"):
+            context.error(f"No cluster '{name}' known by database.")
+            context.error(
+                f"'{name}' can't be reached now, or it is an invalid entry for --cluster.  "
+                "Use 'sacctmgr list clusters' to see available clusters."
+            )
+            return 1
+    if "json" in given or "yaml" in given:
+        from spritz.cli.share.record import show
+
+        show(context, given["json"] if "json" in given else f"yaml={given['yaml']}", whole)
+        return 0
+    if "verbose" in given:
+        _say_what(users, accounts, context)
+    if clusters:
+        context.out(f"CLUSTER: {whole.cluster}\n")
+    text = given.get("format") or default_format(whole, long="long" in given, partition="partition" in given)
+    parsable = 2 if "parsable2" in given else int("parsable" in given)
+    header, flat = "noheader" not in given, "Users" in given
+    print_shares(whole, choose(text, context), context, header=header, parsable=parsable, flat=flat)
+    return 0
+
+
+def _users(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Whose associations are asked for: one's own by default; None is everybody's."""
+    if "all" in given:
+        return None
+    if given.get("users"):
+        return _words(given["users"])
+    import os
+    import pwd
+
+    try:
+        return (pwd.getpwuid(os.getuid()).pw_name,)
+    except KeyError:
+        return (str(os.getuid()),)
+
+
+def _asked(accounts: tuple[str, ...], users: tuple[str, ...] | None, context: Context) -> FairShares:
+    from spritz.cli.silent import connected
+    from spritz.model.fairshare import FairShares, ListFairShares
+
+    with connected(context, "Couldn't get shares from controller", named=False) as controller:
+        return controller.call(ListFairShares(accounts=accounts, users=users), FairShares)
+
+
+def _say_what(users: tuple[str, ...] | None, accounts: tuple[str, ...], context: Context) -> None:
+    lines = ["Users requested:"]
+    lines += [f"\t: {name}" for name in users] if users is not None else ["\t: all"]
+    lines.append("Accounts requested:")
+    lines += [f"\t: {name}" for name in accounts] or ["\t: all"]
+    context.err("".join(f"{line}\n" for line in lines))
+
+
+def entry() -> None:
+    """Console script."""
+    from spritz.cli.entry import run
+
+    run("sshare", main)

@@ -1,0 +1,120 @@
+"""FairShares of associations. Source: sshare(1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
+from spritz.model.ids import INFINITE
+from spritz.model.limits.usage import RAW, WALL
+from spritz.notation.tres import parse
+
+if TYPE_CHECKING:
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.core.state import State
+    from spritz.model.limits.records import Association
+    from spritz.scheduling.fairshare import Share
+
+#: Always counted, in this order; others of AccountingStorageTRES follow.
+_ALWAYS = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
+
+
+class FairShareQueries:
+    """Answers ListFairShares."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def list_shares(self, request: ListFairShares, call: Call) -> FairShares:
+        """Everybody may see them."""
+        context = self._context
+        context.identity.caller(call)
+        await context.writer.durable()
+        state, now = context.machine.state, context.clock.now()
+        figures = context.shares.current()
+        running = _running(state, now)
+        rows = []
+        for one in in_order(state.rules.policy.associations):
+            if request.accounts and one.account not in request.accounts:
+                continue
+            if one.user and request.users is not None and one.user not in request.users:
+                continue
+            rows.append(_row(state, one, figures.get(one.id), running.get(one.id, {}), now))
+        given = context.configuration.loaded.settings.words("AccountingStorageTRES")
+        policy = state.settings.priority_policy
+        return FairShares(
+            cluster=state.settings.cluster_name,
+            multifactor=state.settings.priority_multifactor,
+            classic=policy.classic,
+            tres=tuple(dict.fromkeys((*_ALWAYS, *given))),
+            rows=rows,
+        )
+
+
+def in_order(associations: tuple[Association, ...]) -> list[Association]:
+    """Depth first; of one account its users first, then the accounts below, by name."""
+    accounts = {one.account: one for one in associations if not one.user}
+    users: dict[str, list[Association]] = {}
+    below: dict[str, list[Association]] = {}
+    for one in associations:
+        if one.user:
+            users.setdefault(one.account, []).append(one)
+        elif one.parent in accounts and one.parent != one.account:
+            below.setdefault(one.parent, []).append(one)
+    found: list[Association] = []
+    waiting = [one for one in accounts.values() if not one.parent or one.parent not in accounts]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        found += sorted(users.get(one.account, ()), key=lambda user: (user.user, user.partition))
+        waiting += sorted(below.get(one.account, ()), key=lambda account: account.account, reverse=True)
+    return found
+
+
+def _row(state: State, one: Association, share: Share | None, running: dict[str, float], now: float) -> FairShareRow:
+    used = dict(state.usage.amounts(("a", one.id), now))
+    usage = used.pop(RAW, 0.0)
+    used.pop(WALL, None)
+    found = FairShareRow(
+        id=one.id,
+        account=one.account,
+        user=one.user,
+        partition=one.partition,
+        parent=one.account if one.user else one.parent,
+        shares=one.shares,
+        usage=usage,
+        minutes_limit=parse(one.grp_tres_mins),
+        minutes_used={name: seconds / 60.0 for name, seconds in used.items()},
+        seconds_running=running,
+    )
+    if share is None:
+        return found
+    return replace(
+        found,
+        norm_shares=share.norm_shares,
+        norm_usage=share.norm_usage,
+        effective_usage=share.effective_usage,
+        factor=share.factor,
+        level=share.level,
+    )
+
+
+def _running(state: State, now: float) -> dict[int, dict[str, float]]:
+    """Association -> TRES seconds that its running jobs, and those below it, may still use."""
+    found: dict[int, dict[str, float]] = {}
+    for job_id in state.running:
+        charge, job = state.charges.get(job_id), state.jobs[job_id]
+        if charge is None:
+            continue
+        left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
+        factor = state.rules.usage_factor(job.spec.qos)
+        for key in charge.keys:
+            if key[0] != "a":
+                continue
+            mine = found.setdefault(int(key[1]), {})
+            for name, count in charge.tres:
+                mine[name] = mine.get(name, 0.0) + count * left * factor
+    return found
