@@ -63,3 +63,36 @@ def test_a_broken_topology_is_told_with_its_line(make_cluster: MakeCluster) -> N
     assert done.returncode == 1
     assert "topology.conf:4: Switch x: Switches=nowhere is not defined" in done.stderr
     assert run(cluster, "spritz", "config", "check", str(cluster.conf)).returncode == 1
+
+
+def test_networks_of_a_yaml_file_are_shown_and_nodes_moved(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(nodes=4, cpus=1)
+    text = (
+        "- topology: blocks\n  cluster_default: true\n  block:\n    block_sizes:\n    - 2\n    blocks:\n"
+        "    - block: b1\n      nodes: n[1-2]\n    - block: b2\n      nodes: n[3-4]\n"
+        "- topology: tree\n  tree:\n    switches:\n    - switch: s1\n      nodes: n[1-3]\n    - switch: s2\n"
+        "      nodes: n4\n"
+    )
+    (cluster.conf.parent / "topology.yaml").write_text(text)
+    cluster.start()
+
+    def show(*words: str) -> str:
+        done = run(cluster, "scontrol", "show", *words)
+        return (done.stdout + done.stderr).decode()
+
+    blocks = "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n"
+    assert show("topology") == blocks
+    assert show("topology", "topo=tree", "node=n3") == "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-3]\n"
+    assert show("topology", "unit=b2") == blocks.splitlines()[1] + "\n"
+    assert "no topology named" in show("topology", "topo=nosuch")
+    assert show("topoconf").replace("cluster_default: false\n  ", "").rstrip() == text.rstrip()
+    moved = run(cluster, "scontrol", "update", "nodename=n3", "topology=blocks:b1,tree:s2")
+    assert moved.returncode == 0, moved.stderr
+    assert "BlockName=b1 BlockIndex=0 Nodes=n[1-3] BlockSize=2\n" in show("topology")
+    assert "Nodes=n[3-4]" in show("topology", "topo=tree", "unit=s2")
+    assert "Topology=blocks:b1,tree:s2" in show("node", "n3")
+    cluster.kill_controller()
+    cluster.start_controller()
+    assert "Nodes=n[3-4]" in show("topology", "topo=tree", "unit=s2")
+    wrong = run(cluster, "scontrol", "update", "nodename=n3", "topology=blocks:b9")
+    assert b"there is no leaf switch or block b9 in topology blocks" in wrong.stderr + wrong.stdout

@@ -272,6 +272,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
                     reason=reason,
                     gres_text=common.gres_text,
                     suspend_seconds=common.suspend_seconds,
+                    topology=common.topology,
                 )
             )
     return tuple(found)
@@ -288,6 +289,7 @@ def _common(line: NodeLine) -> NodeConfig:
         reason=str(line["Reason"]),
         gres_text=",".join(_words(line["Gres"])),
         suspend_seconds=_optional(line["SuspendTime"]),
+        topology=str(line["Topology"] or ""),
     )
 
 
@@ -363,6 +365,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         suspend_timeout_seconds=_optional(line["SuspendTimeout"]),
         resume_timeout_seconds=_optional(line["ResumeTimeout"]),
         power_down_on_idle=line["PowerDownOnIdle"] is True,
+        topology=str(line["Topology"] or ""),
     )
 
 

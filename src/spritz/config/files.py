@@ -61,6 +61,10 @@ class Files:
             else:
                 yield from self.lines(self._included(target), line.place, (*chain, real))
 
+    def text(self, path: str) -> str | None:
+        """All of a file that has a grammar of its own; None if there is none, or (with an error) it cannot be read."""
+        return self._text(path, None) if os.path.lexists(path) else None
+
     def _included(self, target: str) -> str:
         # The manual: relative names lie beside slurm.conf, also those in an included file.
         name = target.replace("%c", self.cluster)

@@ -11,20 +11,25 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from spritz.config import build, check, gres, topology, typed
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Malformed, Place, tokens
 from spritz.config.loaded import CgroupSettings, DbdSettings, LoadedConfig
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
-from spritz.model.topology import Topology
+from spritz.notation import hostlist
 from spritz.notation.errors import shown
+from spritz.notation.names import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.config.diagnostics import Diagnostic
     from spritz.config.settings import Settings
+    from spritz.model.node import NodeConfig
+    from spritz.model.topology import Block, Switch, Topology
 
 
 def load(path: str, *, check_users: bool = True) -> LoadedConfig:
@@ -51,7 +56,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     cgroup_lines = list(_beside(files, path, "cgroup.conf"))
     cgroup = _cgroup(cgroup_lines, diagnostics)
     partitions = check.check(parsed, gres_lines, diagnostics, Place(path, 0))
-    network = _network(files, path, parsed, diagnostics)
+    networks = _networks(files, path, parsed, diagnostics)
     if check_users:
         _check_users(parsed.settings, diagnostics)
     found = tuple(diagnostics.items)
@@ -60,8 +65,8 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     config = LoadedConfig(
         path=path,
         settings=parsed.settings,
-        cluster=build.cluster_settings(parsed.settings, (network,), parsed.nodesets),
-        nodes=build.node_configs(parsed, gres_lines),
+        cluster=build.cluster_settings(parsed.settings, networks, parsed.nodesets),
+        nodes=_ranked(build.node_configs(parsed, gres_lines), networks, parsed.settings),
         partitions=build.partitions(partitions, parsed.settings),
         parsed=parsed,
         gres=gres_lines,
@@ -95,15 +100,58 @@ def _beside(files: Files, path: str, name: str) -> Iterator[Line]:
     return files.lines(other) if os.path.lexists(other) else iter(())
 
 
-def _network(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> Topology:
-    """topology.conf, if TopologyPlugin wants it."""
-    kind = parsed.settings.text("TopologyPlugin").partition("/")[2]
-    if kind not in ("tree", "block"):
-        return Topology()
-    found = topology.read(_beside(files, path, topology.FILE), diagnostics)
-    nodes = dict.fromkeys(name for line in parsed.nodes for name in line.names)
+def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> tuple[Topology, ...]:
+    """topology.yaml, if there is one; else topology.conf, if TopologyPlugin wants it. The cluster's default first."""
+    names = dict.fromkeys(name for line in parsed.nodes for name in line.names)
+    more = parsed.settings.integer("MaxNodeCount") > len(names)
     place = parsed.settings.places.get("TopologyPlugin") or Place(path, 0)
-    return topology.build(kind, found, nodes, diagnostics, place)
+    beside = os.path.join(os.path.dirname(path), "topology.yaml")
+    text = files.text(beside)
+    if text is not None:
+        from spritz.config import topology_yaml  # few have such a file, and none else needs what reads it
+
+        found = topology_yaml.read(text, beside, diagnostics)
+        networks = []
+        for position, each in enumerate(found):
+            nodes = topology.Nodes(names, more, all_of_them=not position)
+            networks.append(topology.build(each.kind, each.file, nodes, diagnostics, each.place, each.name))
+    else:
+        kind = parsed.settings.text("TopologyPlugin").partition("/")[2]
+        file = topology.TopologyFile()
+        if kind in ("tree", "block"):
+            file = topology.read(_beside(files, path, topology.FILE), diagnostics)
+        networks = [topology.build(kind, file, topology.Nodes(names, more), diagnostics, place)]
+    _check_topologies(parsed, [each.name for each in networks], diagnostics)
+    if "Dragonfly" in parsed.settings.words("TopologyParam"):
+        networks = [structs.replace(each, spread=each.kind == "tree") for each in networks]
+    return tuple(networks)
+
+
+def _ranked(
+    nodes: tuple[NodeConfig, ...], networks: tuple[Topology, ...], settings: Settings
+) -> tuple[NodeConfig, ...]:
+    """Nodes in the order of their leaf switches or blocks, where SwitchAsNodeRank or BlockAsNodeRank wants it.
+
+    Of the first network; nodes that are on none come last. That is the order of listings, tasks and --contiguous.
+    """
+    units: tuple[Switch | Block, ...] = ()
+    if settings.has_option("TopologyParam", "SwitchAsNodeRank"):
+        units = tuple(switch for switch in networks[0].switches if not switch.switches)
+    if settings.has_option("TopologyParam", "BlockAsNodeRank"):
+        units = units or networks[0].blocks
+    rank = {name: place for place, unit in enumerate(units) for name in hostlist.expand(unit.nodes or "")}
+    return tuple(sorted(nodes, key=lambda node: rank.get(node.name, len(units))))
+
+
+def _check_topologies(parsed: typed.Parsed, names: list[str], diagnostics: Diagnostics) -> None:
+    """Topology= of a partition names one that there is."""
+    for line in parsed.partitions:
+        name = line["Topology"]
+        if name and name not in names:
+            close = nearest(str(name), names)
+            message = f"Partition {shown(line.name)}: Topology={shown(str(name))} is not defined"
+            hint = f"did you mean {close}?" if close else "topology.yaml defines them"
+            diagnostics.error(line.place, message, key="Topology", hint=hint)
 
 
 def _cgroup(found: list[Line], diagnostics: Diagnostics) -> CgroupSettings:

@@ -20,7 +20,7 @@ from spritz.notation.errors import shown
 from spritz.notation.names import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from spritz.config.diagnostics import Diagnostics
     from spritz.config.grammar import Line, Place
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE = "topology.conf"
 
 
-class _Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True, kw_only=True):
     """A switch or block as its line says it."""
 
     name: str
@@ -39,19 +39,29 @@ class _Entry(Struct, frozen=True, kw_only=True):
     place: Place
 
 
+class Nodes(Struct, frozen=True):
+    """The nodes that a network is of. `more`: others may come later (MaxNodeCount). `all_of_them`: each should be on
+    it.
+    """
+
+    names: Collection[str]
+    more: bool = False
+    all_of_them: bool = True
+
+
 class TopologyFile(Struct, frozen=True, kw_only=True):
     """All lines of topology.conf, each readable by itself."""
 
-    switches: tuple[_Entry, ...] = ()
-    blocks: tuple[_Entry, ...] = ()
+    switches: tuple[Entry, ...] = ()
+    blocks: tuple[Entry, ...] = ()
     block_sizes: tuple[int, ...] = ()
     sizes_place: Place | None = None
 
 
 def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
     """The lines. Never raises for what a file holds."""
-    switches: list[_Entry] = []
-    blocks: list[_Entry] = []
+    switches: list[Entry] = []
+    blocks: list[Entry] = []
     sizes: tuple[int, ...] = ()
     sizes_place: Place | None = None
     for line in lines:
@@ -69,7 +79,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
             message = f"{' and '.join(firsts)} stand on one line" if firsts else "SwitchName or BlockName is missing"
             diagnostics.error(line.place, message, key=firsts[-1] if firsts else "SwitchName")
         elif firsts == ["BlockSizes"]:
-            sizes, sizes_place = _sizes(str(values["BlockSizes"]), line.place, diagnostics), line.place
+            sizes, sizes_place = check_sizes(str(values["BlockSizes"]).split(","), line.place, diagnostics), line.place
         else:
             entry = _entry(firsts[0], values, line.place, diagnostics)
             if entry is not None:
@@ -77,19 +87,21 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> TopologyFile:
     return TopologyFile(switches=tuple(switches), blocks=tuple(blocks), block_sizes=sizes, sizes_place=sizes_place)
 
 
-def _sizes(text: str, place: Place, diagnostics: Diagnostics) -> tuple[int, ...]:
-    words = text.split(",")
+def check_sizes(words: Sequence[str], place: Place, diagnostics: Diagnostics) -> tuple[int, ...]:
+    """Sizes of blocks; none, and an error, if they are no sizes."""
     numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 10]
     base = numbers[0] if numbers else 0
     wrong = len(numbers) < len(words) or base < 1 or sorted(set(numbers)) != numbers
     if wrong or any((number // base).bit_count() != 1 or number % base for number in numbers):
-        message = f"BlockSizes={shown(text)}: expected a size and, after it, that size times 2, 4, 8 …, ascending"
+        message = (
+            f"BlockSizes={shown(','.join(words))}: expected a size and, after it, that size times 2, 4, 8 …, ascending"
+        )
         diagnostics.error(place, message, key="BlockSizes")
         return ()
     return tuple(numbers)
 
 
-def _entry(key: str, values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> _Entry | None:
+def _entry(key: str, values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> Entry | None:
     name = str(values[key])
     nodes = _names("Nodes", values, place, diagnostics)
     switches = _names("Switches", values, place, diagnostics)
@@ -108,7 +120,7 @@ def _entry(key: str, values: dict[str, Value], place: Place, diagnostics: Diagno
         diagnostics.error(place, f"Switch {shown(name)} has neither Nodes nor Switches", key="SwitchName")
         return None
     speed = values.get("LinkSpeed")
-    return _Entry(
+    return Entry(
         name=name, nodes=nodes, switches=switches, link_speed=speed if isinstance(speed, int) else 1, place=place
     )
 
@@ -122,21 +134,25 @@ def _names(key: str, values: dict[str, Value], place: Place, diagnostics: Diagno
         return None
 
 
-def build(kind: str, file: TopologyFile, nodes: Collection[str], diagnostics: Diagnostics, whole: Place) -> Topology:
+def build(
+    kind: str,
+    file: TopologyFile,
+    nodes: Nodes,
+    diagnostics: Diagnostics,
+    whole: Place,
+    name: str = "default",
+) -> Topology:
     """The topology of `kind` ("tree", "block", "flat") over these nodes; every contradiction is named."""
     if kind == "tree":
-        return Topology(kind=kind, name="default", switches=_tree(file.switches, nodes, diagnostics, whole))
+        return Topology(kind=kind, name=name, switches=_tree(file.switches, nodes, diagnostics, whole))
     if kind == "block":
-        return _blocks(file, nodes, diagnostics, whole)
-    return Topology()
+        return _blocks(name, file, nodes, diagnostics, whole)
+    return Topology(name=name)
 
 
-def _tree(
-    entries: tuple[_Entry, ...], nodes: Collection[str], diagnostics: Diagnostics, whole: Place
-) -> tuple[Switch, ...]:
+def _tree(entries: tuple[Entry, ...], nodes: Nodes, diagnostics: Diagnostics, whole: Place) -> tuple[Switch, ...]:
     if not entries:
-        message = "TopologyPlugin=topology/tree needs SwitchName lines in topology.conf"
-        diagnostics.error(whole, message, key="TopologyPlugin")
+        diagnostics.error(whole, _nothing("tree", "SwitchName", whole), key="TopologyPlugin")
         return ()
     by_name = _once("Switch", entries, diagnostics)
     _check_nodes("Switch", entries, nodes, diagnostics)
@@ -159,8 +175,14 @@ def _tree(
     )
 
 
-def _once(what: str, entries: tuple[_Entry, ...], diagnostics: Diagnostics) -> dict[str, _Entry]:
-    found: dict[str, _Entry] = {}
+def _nothing(kind: str, key: str, whole: Place) -> str:
+    if whole.file.endswith(".yaml"):
+        return f"a topology of kind {kind} needs {'switches' if kind == 'tree' else 'blocks'}"
+    return f"TopologyPlugin=topology/{kind} needs {key} lines in topology.conf"
+
+
+def _once(what: str, entries: tuple[Entry, ...], diagnostics: Diagnostics) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
     for entry in entries:
         first = found.setdefault(entry.name, entry)
         if first is not entry:
@@ -169,14 +191,17 @@ def _once(what: str, entries: tuple[_Entry, ...], diagnostics: Diagnostics) -> d
     return found
 
 
-def _check_nodes(what: str, entries: tuple[_Entry, ...], nodes: Collection[str], diagnostics: Diagnostics) -> None:
+def _check_nodes(what: str, entries: tuple[Entry, ...], nodes: Nodes, diagnostics: Diagnostics) -> None:
     """Every node exists and hangs on one entry; those on none are warned of."""
-    homes: dict[str, _Entry] = {}
+    homes: dict[str, Entry] = {}
     for entry in entries:
-        unknown = [name for name in entry.nodes if name not in nodes]
+        unknown = [name for name in entry.nodes if name not in nodes.names]
         if unknown:
             message = f"{what} {shown(entry.name)}: Nodes={shown(hostlist.compress(unknown))} is not configured"
-            diagnostics.error(entry.place, message, key="Nodes")
+            if nodes.more:
+                diagnostics.warning(entry.place, f"{message} yet", key="Nodes")
+            else:
+                diagnostics.error(entry.place, message, key="Nodes")
         twice: dict[str, list[str]] = {}
         for name in entry.nodes:
             home = homes.setdefault(name, entry)
@@ -185,13 +210,13 @@ def _check_nodes(what: str, entries: tuple[_Entry, ...], nodes: Collection[str],
         for home_name, names in twice.items():
             message = f"{what} {shown(entry.name)}: node {shown(hostlist.compress(names))} is on {home_name} already"
             diagnostics.error(entry.place, message, key="Nodes")
-    alone = [name for name in nodes if name not in homes]
-    if alone:
+    alone = [name for name in nodes.names if name not in homes]
+    if alone and nodes.all_of_them:
         message = f"Node {shown(hostlist.compress(alone))} is on no {what.lower()}; jobs get it alone"
         diagnostics.warning(entries[0].place, message, key="Nodes")
 
 
-def _below(by_name: dict[str, _Entry], diagnostics: Diagnostics) -> dict[str, tuple[int, tuple[str, ...]]]:
+def _below(by_name: dict[str, Entry], diagnostics: Diagnostics) -> dict[str, tuple[int, tuple[str, ...]]]:
     """Level and nodes of every switch; loops are named and cut."""
     found: dict[str, tuple[int, tuple[str, ...]]] = {}
     for root in by_name:
@@ -211,15 +236,17 @@ def _below(by_name: dict[str, _Entry], diagnostics: Diagnostics) -> dict[str, tu
                 continue
             stack.pop()
             if name not in found:
-                level = 1 + max((found[child][0] for child in children), default=-1 if entry.nodes else 0)
+                level = 1 + max(
+                    (found[child][0] for child in children), default=-1 if entry.nodes or not entry.switches else 0
+                )
                 under = dict.fromkeys(node for child in children for node in found[child][1])
                 found[name] = (level, tuple(under) if entry.switches else entry.nodes)
     return found
 
 
-def _blocks(file: TopologyFile, nodes: Collection[str], diagnostics: Diagnostics, whole: Place) -> Topology:
+def _blocks(name: str, file: TopologyFile, nodes: Nodes, diagnostics: Diagnostics, whole: Place) -> Topology:
     if not file.blocks:
-        diagnostics.error(whole, "TopologyPlugin=topology/block needs BlockName lines in topology.conf")
+        diagnostics.error(whole, _nothing("block", "BlockName", whole), key="TopologyPlugin")
         return Topology()
     by_name = _once("Block", file.blocks, diagnostics)
     _check_nodes("Block", file.blocks, nodes, diagnostics)
@@ -229,7 +256,7 @@ def _blocks(file: TopologyFile, nodes: Collection[str], diagnostics: Diagnostics
         diagnostics.error(file.sizes_place, message, key="BlockSizes")
     return Topology(
         kind="block",
-        name="default",
+        name=name,
         blocks=tuple(Block(name=entry.name, nodes=hostlist.compress(entry.nodes)) for entry in by_name.values()),
         block_sizes=file.block_sizes or (smallest,),
     )

@@ -166,7 +166,15 @@ class Fields:
         if name in status.MOOT:
             message = f"{label} has no effect: {status.MOOT[name]}"
         elif honoured is not None:
-            missing = ",".join(str(item) for item in given if item not in honoured)
+            for item in given:
+                if f"{name}.{item}" in status.MOOT:
+                    message = f"{key.name}={item} has no effect: {status.MOOT[f'{name}.{item}']}"
+                    self.diagnostics.warning(place, message, key=key.name, once=f"{name}.{item}")
+            missing = ",".join(
+                str(item) for item in given if item not in honoured and f"{name}.{item}" not in status.MOOT
+            )
+            if not missing:
+                return
             best = f"with {key.kind.show(key.default)}" if key.default else "without it"
             message = f"{key.name}={missing} is not implemented yet; Spritz acts as {best}"
         elif key.kind is OPTIONS_KIND and key.name in OPTIONS:

@@ -185,6 +185,7 @@ ESLURM: dict[str, tuple[int, str]] = {
     "ESLURM_DEFER": (2125, "Immediate execution impossible. Individual job submission scheduling attempts deferred"),
     "ESLURM_CONFIGLESS_DISABLED": (2126, "ConfigLess mode is disabled in slurm configuration."),
     "ESLURM_ENVIRONMENT_MISSING": (2127, "Environment is missing in job"),
+    "ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE": (2178, "Requested topology configuration is not available"),
     "ESLURM_RESERVATION_NO_SKIP": (2128, "Reservation given is not skipable, try deleting instead"),
     "ESLURM_RESERVATION_USER_GROUP": (
         2129,

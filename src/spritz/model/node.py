@@ -31,6 +31,8 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     gres_text: str = ""
     #: SuspendTime of its line, seconds (INFINITE: never); None: the partitions' or the cluster's
     suspend_seconds: int | None = None
+    #: Topology=: its place in networks that do not name it, `network:unit,…`
+    topology: str = ""
     #: slurm.conf does not have it: a daemon brought it (`slurmd -Z`), or `scontrol create`
     dynamic: bool = False
 
@@ -92,11 +94,18 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: where it registered from, or `scontrol update` said it is; used instead of the configuration
     registered_address: str = ""
     registered_hostname: str = ""
+    #: its place by `scontrol update`, before what files say ("": theirs)
+    topology: str = ""
 
     @property
     def name(self) -> str:
         """The node's name."""
         return self.config.name
+
+    @property
+    def place(self) -> str:
+        """Its place in networks by what was said of the node itself: `network:unit,…`."""
+        return self.topology or self.config.topology
 
     @property
     def address(self) -> str:

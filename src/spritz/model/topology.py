@@ -44,6 +44,8 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
     switches: tuple[Switch, ...] = ()
     blocks: tuple[Block, ...] = ()
     block_sizes: tuple[int, ...] = ()
+    #: TopologyParam=Dragonfly: a job that no leaf holds is spread over as many as there are
+    spread: bool = False
 
     def address(self, node: str) -> tuple[str, str]:
         """Where the node is, from the top down, and what each part of that is: SLURM_TOPOLOGY_ADDR and its pattern."""
@@ -57,3 +59,8 @@ class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
                 parts.append(block.name)
                 kinds.append("block")
         return ".".join([*parts, node]), ".".join([*kinds, "node"])
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Leaf switches or blocks: where nodes can be."""
+        return (*(each.name for each in self.switches if not each.switches), *(each.name for each in self.blocks))

@@ -14,6 +14,7 @@ from msgspec import Struct
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import substitute
 from spritz.model.errors import SpritzError
+from spritz.model.networks import networks_of
 from spritz.model.node import NodeConfig
 from spritz.model.topology import Topology as Network
 from spritz.node import hosts
@@ -135,7 +136,8 @@ def daemon_settings(
     constrained = cgroup.flag("ConstrainRAMSpace") or not config.cgroup_given
     private_hosts = have.has_option("SlurmdParameters", "private_hosts")
     setups = {}
-    network = next(iter(config.cluster.topologies), NO_NETWORK)
+    places = {node.name: node.topology for node in nodes if node.topology}
+    network = next(iter(networks_of(config.cluster.topologies, places)), NO_NETWORK)
     for node in nodes:
         spool = path("SlurmdSpoolDir", node.name)
         if own_directory:

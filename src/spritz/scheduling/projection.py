@@ -20,6 +20,7 @@ from spritz.model.job import Hold
 from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
+from spritz.model.networks import networks_of
 from spritz.model.partition import Partition
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import mask_of
@@ -193,7 +194,9 @@ class Projection:
 
     def _find_members(self) -> None:
         """Which nodes each partition has."""
-        self.eligibility = Eligibility(self.table, self.partitions, self.settings.topologies)
+        places = {name: node.place for name, node in self.nodes.items() if node.place}
+        networks = networks_of(self.settings.topologies, places)
+        self.eligibility = Eligibility(self.table, self.partitions, networks)
         self._node_partitions = [[] for _ in self.table.rows]
         for name, nodes in self.eligibility.partition_nodes.items():
             for index in nodes.tolist():
@@ -235,7 +238,7 @@ class Projection:
         self.put_node(node)
         features = frozenset(node.features_active or node.config.features)
         index = self.table.index_of[node.config.name]
-        if features != self.table.rows[index].features:
+        if features != self.table.rows[index].features or node.place != old.place:
             self.table.row(index).features = features
             self._members_changed()
 

@@ -107,6 +107,7 @@ def test_the_table_names_only_keys_and_options_that_there_are() -> None:
     known |= {f"cgroup.conf.{key.name}" for key in cgroup_keys().values()}
     known |= {f"slurmdbd.conf.{key.name}" for key in slurmdbd_keys().values()}
     known |= {f"{key}.{option}" for key, options in OPTIONS.items() for option in options}
+    known |= {f"{key.name}.{word}" for key in slurm_keys().values() for word in key.kind.words}
     named = status.DONE | set(status.HONOURED) | set(status.MOOT)
     assert named - known == set()
 

@@ -171,6 +171,8 @@ def test_every_status_names_a_key_that_exists() -> None:
         scope, dot, key = name.rpartition(".")
         if scope in OPTIONS:
             assert key in OPTIONS[scope], name
+        elif scope.lower() in slurm_keys():
+            assert key in slurm_keys()[scope.lower()].kind.words, name
         elif dot:
             assert scopes[scope][key.lower()].name == key, name
         else:

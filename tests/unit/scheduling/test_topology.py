@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spritz.model.events.cluster import NodesCreated, NodeUpdated
 from spritz.model.topology import Block, Switch, Topology
-from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
+from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 TREE = Topology(
     kind="tree",
@@ -185,3 +186,49 @@ RECORDED: tuple[tuple[str, dict[str, Any], str], ...] = (
 @pytest.mark.parametrize(("busy", "asked", "nodes"), RECORDED)
 def test_the_nodes_that_slurm_takes(busy: str, asked: dict[str, Any], nodes: str) -> None:
     assert nodes_for(site_of(), busy, **asked) == nodes
+
+
+def test_a_dragonfly_holds_small_jobs_on_one_leaf_and_spreads_large_ones_over_all() -> None:
+    dragonfly = replace(TREE, spread=True)
+    assert nodes_for(site_of(dragonfly), "", nodes=2) == "n4 n5"
+    assert nodes_for(site_of(dragonfly), "", nodes=3) == "n1 n2 n3"
+    # Below the lowest switch that holds it: both of its leaves, alike.
+    assert nodes_for(site_of(dragonfly), "", nodes=4) == "n1 n2 n4 n5"
+    assert nodes_for(site_of(dragonfly), "", nodes=6) == "n1 n2 n4 n5 n6 n7"
+
+
+def test_each_partition_has_its_own_network() -> None:
+    other = Topology(
+        kind="tree", name="other", switches=(Switch(name="o0", nodes="n[1-2,7-8]"), Switch(name="o1", nodes="n[3-6]"))
+    )
+    flat = Topology(name="none")
+    nodes = [node(f"n{i}", 8) for i in range(1, 9)]
+    partitions = [
+        partition("debug", nodes, default=True),
+        partition("own", nodes, topology="other"),
+        partition("flat", nodes, topology="none"),
+    ]
+    site = Site(nodes, partitions, replace(SETTINGS, topologies=(TREE, other, flat)))
+    assert nodes_for(site, "n2", nodes=3) == "n6 n7 n8"
+    site = Site(nodes, partitions, replace(SETTINGS, topologies=(TREE, other, flat)))
+    assert nodes_for(site, "", nodes=4, partitions=("own",)) == "n1 n2 n7 n8"
+    assert nodes_for(site, "", nodes=4, partitions=("flat",)) == "n1 n2 n3 n4"
+
+
+def test_a_node_is_where_it_was_said_to_be_last() -> None:
+    site = site_of()
+    old = site.machine.state.nodes["n4"]
+    site.apply(NodeUpdated(at=site.now, node=replace(old, topology="default:top:s2")))
+    assert nodes_for(site, "", nodes=4) == "n4 n6 n7 n8"
+
+
+def test_a_dynamic_node_comes_with_its_place() -> None:
+    site = Site(
+        [node(f"n{i}", 8) for i in range(1, 9)],
+        [partition("debug", [f"n{i}" for i in range(1, 9)], nodes_text="ALL", default=True)],
+        replace(SETTINGS, topologies=(TREE,)),
+    )
+    new = replace(node("d1", 8), topology="default:s1", dynamic=True)
+    site.apply(NodesCreated(at=site.now, nodes=(new,)))
+    site.set_node("d1")
+    assert nodes_for(site, "n1", nodes=3) == "n4 n5 d1"

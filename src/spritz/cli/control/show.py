@@ -48,7 +48,7 @@ ENTITIES: dict[str, Entity] = {
     "slurmd": Entity(refused="a node daemon answers its controller only; see `scontrol show node`"),
     "steps": Entity("show_step:run", 2),
     "topology": Entity("show_config:topology"),
-    "topoconf": Entity(refused="there is no topology.yaml"),
+    "topoconf": Entity("topology:configuration"),
 }
 
 
@@ -64,6 +64,9 @@ def run(session: Session, words: list[str]) -> int:
         )
     if entity is None:
         session.say(f"invalid entity:{name} for keyword:show ")
+        return 1
+    if len(words) > 2 and entity is not ENTITIES["topology"]:
+        session.say("too many arguments for keyword:show")
         return 1
     if entity.refused:
         session.context.error(f"show {lower} is not supported by Spritz: {entity.refused}")

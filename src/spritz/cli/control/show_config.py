@@ -106,33 +106,7 @@ def _licenses(text: str) -> list[tuple[str, int]]:
 
 
 def topology(session: Session, words: list[str]) -> int:
-    """show topology [SWITCH | NODE | unit=NAME | node=NAME]: switches or blocks, in the order of the file."""
-    from spritz.model.queries import ConfigText, ShowConfig
-    from spritz.notation import hostlist
+    """show topology [NAME | topo=NETWORK | unit=NAME | node=NAME]: switches or blocks, in the order of the file."""
+    from spritz.cli.control.topology import show
 
-    found = [each for each in session.call(ShowConfig(), ConfigText).settings.topologies if each.kind != "flat"]
-    if not found:
-        session.context.error("No topology information available")
-        return 0
-    rows: list[tuple[str, str, str]] = []
-    for network in found:
-        for switch in network.switches:
-            text = f"SwitchName={switch.name} Level={switch.level} LinkSpeed={switch.link_speed}"
-            text += f" Nodes={switch.nodes}" + (f" Switches={switch.switches}" if switch.switches else "")
-            rows.append((switch.name, switch.nodes, text))
-        for number, block in enumerate(network.blocks):
-            text = f"BlockName={block.name} BlockIndex={number} Nodes={block.nodes} BlockSize={network.block_sizes[0]}"
-            rows.append((block.name, block.nodes, text))
-    if words:
-        kind, equals, name = words[0].rpartition("=")
-        if equals and kind.lower() not in ("node", "unit", "switch", "block"):
-            session.say(f"invalid argument {words[0]} for show topology")
-            return 1
-        chosen = [row for row in rows if row[0] == name and kind.lower() != "node"]
-        chosen = chosen or [row for row in rows if kind.lower() in ("", "node") and name in hostlist.expand(row[1])]
-        if not chosen:
-            session.context.error(f"Topology information contains no switch or node named {name}")
-            return 1
-        rows = chosen
-    session.out("".join(f"{text}\n" for _name, _nodes, text in rows))
-    return 0
+    return show(session, words)

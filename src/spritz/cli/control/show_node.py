@@ -78,6 +78,8 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
         lines.append(f"MemSpecLimit={capacity.memory_reserved_mib}")
     if view.partitions:
         lines.append(f"Partitions={','.join(view.partitions)} ")
+    if node.place:
+        lines.append(f"Topology={node.place}")
     lines += [
         f"BootTime={moment(node.booted_at, 'None')} SlurmdStartTime={moment(node.daemon_started_at, 'None')}",
         f"LastBusyTime={moment(node.last_busy_at)} ResumeAfterTime=None",

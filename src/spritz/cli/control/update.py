@@ -23,7 +23,6 @@ _ENTITIES: tuple[tuple[str, int, str, str], ...] = (
     ("suspendexcparts", 15, "", "set it in slurm.conf and reconfigure"),
     ("suspendexcstates", 16, "", "set it in slurm.conf and reconfigure"),
     ("frontendname", 5, "", "front ends were removed from Slurm"),
-    ("hostname", 4, "", "topology.yaml is not built"),
 )
 
 

@@ -67,7 +67,8 @@ KEYS: dict[str, Key] = {
     "ReasonUid": Key(refused="a reason is the caller's own"),
     "ResumeAfter": Key(refused="nodes resume when they are told to"),
     "State": Key("state"),
-    "TopologyStr": Key(refused="there is no topology"),
+    "Topology": Key("topology"),
+    "TopologyStr": Key("topology"),
     "Weight": Key("weight", _count),
 }
 

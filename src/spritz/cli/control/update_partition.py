@@ -53,6 +53,7 @@ FIELDS = {
     "State": "state",
     "SuspendTime": "suspend_seconds",
     "SuspendTimeout": "suspend_timeout_seconds",
+    "Topology": "topology",
 }
 
 #: other keys that Slurm takes
@@ -63,7 +64,6 @@ REFUSED = {
     "ExclusiveTopo": "a job never has a segment of the network to itself",
     "JobDefaults": "use DefCpuPerGPU and DefMemPerGPU",
     "SelectTypeParameters": "resources are counted alike in all partitions",
-    "Topology": "there is one topology for all partitions",
     "TRESBillingWeights": "billing is not built",
 }
 _OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}

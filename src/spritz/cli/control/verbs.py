@@ -53,7 +53,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("oneliner", "modes:oneliner", "one line for each record", least=1, many=0),
     Verb("quiet", "modes:quiet", "only errors", least=4, many=0),
     Verb("verbose", "modes:verbose", "say more", least=4, many=0),
-    Verb("show", "show:run", "show ENTITY [ID]: a record, or all", few=1, many=2),
+    Verb("show", "show:run", "show ENTITY [ID]: a record, or all", few=1, many=4),
     Verb("update", "update:update", "update KEY=VALUE …: a job, node, partition or step", least=1, few=1),
     Verb("create", "update:create", "create KEY=VALUE …: a partition, node or reservation", few=1),
     Verb("delete", "update:delete", "delete PartitionName=…, NodeName=… or ReservationName=…", few=1, many=1),

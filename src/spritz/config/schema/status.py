@@ -32,14 +32,14 @@ FairShareDampeningFactor
 
 _NODE = """
 NodeName Boards CoreSpecCount CoresPerSocket CPUs CPUSpecList Features Gres MemSpecLimit NodeAddr NodeHostname Port
-RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Weight
+RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Topology Weight
 """
 
 _PARTITION = """
 PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
 DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
 MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
-ReqResv RootOnly State QOS TRESBillingWeights
+ReqResv RootOnly State QOS Topology TRESBillingWeights
 PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
@@ -122,7 +122,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "TopologyPlugin": frozenset(
         {"topology/flat", "topology/default", "topology/none", "topology/tree", "topology/block"}
     ),
-    "TopologyParam": frozenset({"TopoOptional"}),
+    "TopologyParam": frozenset({"BlockAsNodeRank", "Dragonfly", "SwitchAsNodeRank", "TopoOptional"}),
     "PrEpPlugins": frozenset({"prep/script"}),
     "LaunchType": frozenset({"launch/slurm"}),
     "JobContainerType": frozenset({"job_container/none"}),
@@ -175,6 +175,8 @@ MOOT: dict[str, str] = {
     "PluginDir": "Spritz loads none of Slurm's C plugins",
     "PlugStackConfig": "Spritz runs no SPANK plugins",
     "SlurmctldPlugstack": "Spritz loads none of Slurm's C plugins",
+    "TopologyParam.RoutePart": "the controller speaks to every node directly",
+    "TopologyParam.RouteTree": "the controller speaks to every node directly",
     "TreeWidth": "the controller speaks to every node directly",
     "RoutePlugin": "the controller speaks to every node directly",
     "BatchStartTimeout": "launches are acknowledged, and compared with what runs when a node registers",

@@ -9,12 +9,15 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz import SLURM_VERSION, __version__
 from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import Rejection, SpritzError
+from spritz.model.networks import networks_of
 from spritz.model.queries import (
     ConfigText,
     Counters,
@@ -62,10 +65,13 @@ class ClusterQueries:
         context = self._context
         context.identity.caller(call)
         configuration = context.configuration
+        nodes = context.machine.state.nodes.values()
+        places = {node.name: node.place for node in nodes if node.place}
+        networks = networks_of(configuration.settings.topologies, places)
         return ConfigText(
             now=context.clock.now(),
             pairs=show_config(configuration.loaded, self._live(configuration)),
-            settings=configuration.settings,
+            settings=replace(configuration.settings, topologies=networks),
             controllers=configuration.addresses,
             started_at=context.started_at,
             digest=configuration.loaded.digest,

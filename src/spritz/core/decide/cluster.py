@@ -125,6 +125,10 @@ def delete_partition(turn: Turn, command: DeletePartition) -> Done:
 
 
 def _check_nodes(turn: Turn, partition: Partition) -> None:
+    networks = [network.name for network in turn.state.settings.topologies]
+    if partition.topology and partition.topology not in networks:
+        message = f"there is no topology {partition.topology}"
+        raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", message=message)
     for name in partition.nodes:
         if name not in turn.state.nodes:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")

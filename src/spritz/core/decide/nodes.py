@@ -18,6 +18,7 @@ from spritz.core.power import is_away
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeStateChanged, NodeUpdated
+from spritz.model.networks import parse_places
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
@@ -193,6 +194,10 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
                 if not set(active) <= set(config.features):
                     raise Refused("ESLURM_ACTIVE_FEATURE_NOT_SUBSET")
                 node = replace(node, features_active=active)
+            elif name == "topology":
+                text = msgspec.convert(value, str)
+                _check_place(turn, text)
+                node = replace(node, topology=text)
             elif name in _OWN_FIELDS:
                 node = replace(node, **{_OWN_FIELDS[name]: msgspec.convert(value, str)})
             elif name in _CONFIG_FIELDS:
@@ -202,3 +207,18 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
         except msgspec.ValidationError as error:
             raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{name}: {error}") from error
     return replace(node, config=config)
+
+
+def _check_place(turn: Turn, text: str) -> None:
+    """`network:unit,…` names networks that there are, and leaf switches or blocks of them."""
+    networks = {network.name: network for network in turn.state.settings.topologies}
+    try:
+        places = parse_places(text)
+    except ValueError:
+        hint = f"{text}: expected NETWORK:UNIT, with commas between several"
+        raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", hint=hint) from None
+    for name, unit in places.items():
+        network = networks.get(name)
+        if network is None or (unit and unit not in network.units):
+            what = f"topology {name}" if network is None else f"leaf switch or block {unit} in topology {name}"
+            raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", message=f"there is no {what}")

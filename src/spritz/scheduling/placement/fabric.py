@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 class Fabric:
     """`leaf_of`: int64[node]. `below`: bool[switch, leaf]. `levels`: int64[switch], ascending, 0 for a leaf."""
 
-    __slots__ = ("below", "leaf_of", "levels")
+    __slots__ = ("below", "leaf_of", "levels", "spread")
 
     leaf_of: Ints
     below: Bools
     levels: Ints
 
     def __init__(self, topology: Topology, index_of: Mapping[str, int]) -> None:
+        self.spread = topology.spread
         self.leaf_of = np.full(len(index_of), -1, np.int64)
         leaves = 0
         switches: list[tuple[int, Ints]] = []

@@ -90,6 +90,9 @@ def _for_need(fabric: Fabric, room: Room, need: Size, must: Sequence[int]) -> It
         for switch in np.flatnonzero(holding).tolist()
         if room.holds(leaves := np.flatnonzero(fabric.below[switch] & (room.sizes[:, 0] > 0)), need)
     }
+    if fabric.spread:
+        yield from _spread_out(fabric, room, below, must)
+        return
     for level in sorted({int(fabric.levels[switch]) for switch in below}):
         found = []
         for switch, leaves in below.items():
@@ -100,6 +103,15 @@ def _for_need(fabric: Fabric, room: Room, need: Size, must: Sequence[int]) -> It
     # Where tasks and GPUs must come together, or as many of each feature: all leaves of a switch at once.
     for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):
         yield below[switch].tolist()
+
+
+def _spread_out(fabric: Fabric, room: Room, below: dict[int, Ints], must: Sequence[int]) -> Iterator[list[int]]:
+    """One leaf, that with the least room; else all leaves of a switch, the lowest first."""
+    totals = fabric.below @ room.sizes
+    for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):
+        leaves = below[switch].tolist()
+        if set(must) <= set(leaves):
+            yield leaves
 
 
 def _few(room: Room, leaves: list[int], need: Size, must: Sequence[int]) -> list[int]:

@@ -186,10 +186,23 @@ def _place_in_leaves(
             replace(candidate, turn=int(turn[fabric.leaf_of[candidate.index]]))
             for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], weights, exact=True)
         ]
+        if fabric.spread and len(leaves) > 1:
+            candidates = _in_turns(candidates)
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
         if allocation is not None and (request.segment == 1 or _is_segmented(table, allocation, fabric, request)):
             return allocation
     return None
+
+
+def _in_turns(candidates: list[Candidate]) -> list[Candidate]:
+    """One node of each leaf after the other."""
+    taken: Counter[int] = Counter()
+    leaves = 1 + max(candidate.turn for candidate in candidates) if candidates else 0
+    found = []
+    for candidate in candidates:
+        found.append(replace(candidate, turn=taken[candidate.turn] * leaves + candidate.turn))
+        taken[candidate.turn] += 1
+    return found
 
 
 def _in_segments(able: _Able, fabric: Fabric, segment: int, required: frozenset[int]) -> _Able:

@@ -1,0 +1,64 @@
+"""Networks with single nodes where it was said of themselves: Topology= of a node, `scontrol update topology=`.
+
+Source: slurm.conf(5) NODE CONFIGURATION Topology; scontrol(1) update NodeName.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from spritz.notation import hostlist
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spritz.model.topology import Topology
+
+
+def moved(network: Topology, places: Mapping[str, str]) -> Topology:
+    """The same with these nodes at these units, and nowhere else ("": nowhere at all)."""
+    if not places:
+        return network
+    new: dict[str, list[str]] = {}
+    for node, unit in places.items():
+        new.setdefault(unit, []).append(node)
+    blocks = tuple(
+        structs.replace(each, nodes=_with(each.nodes, places, new.get(each.name, []))) for each in network.blocks
+    )
+    below: dict[str, list[str]] = {}
+    for switch in sorted(network.switches, key=lambda each: each.level):
+        children = hostlist.expand(switch.switches) if switch.switches else ()
+        under = dict.fromkeys(node for child in children for node in below.get(child, ()))
+        below[switch.name] = list(under) + new.get(switch.name, [])
+    switches = tuple(
+        structs.replace(each, nodes=_with(each.nodes, places, below[each.name])) for each in network.switches
+    )
+    return structs.replace(network, blocks=blocks, switches=switches)
+
+
+def _with(text: str, gone: Mapping[str, str], more: Sequence[str]) -> str:
+    kept = [name for name in hostlist.expand(text) if name not in gone] if text else []
+    return hostlist.compress(hostlist.sort([*kept, *more])) if more else hostlist.compress(kept)
+
+
+def parse_places(text: str) -> dict[str, str]:
+    """`net1:leaf1,net2:block7` -> unit by network; of `net:root:leaf` the last counts. Raises ValueError."""
+    found = {}
+    for item in text.split(",") if text else ():
+        network, colon, path = item.partition(":")
+        unit = path.rpartition(":")[2]
+        if not network or (colon and not unit):
+            raise ValueError(item)
+        found[network] = unit
+    return found
+
+
+def networks_of(topologies: Sequence[Topology], places: Mapping[str, str]) -> tuple[Topology, ...]:
+    """All networks with nodes where they are by what is said of themselves: node -> text of `parse_places`."""
+    moves: dict[str, dict[str, str]] = {}
+    for node, text in places.items():
+        for network, unit in parse_places(text).items():
+            moves.setdefault(network, {})[node] = unit
+    return tuple(moved(each, moves.get(each.name, {})) for each in topologies)
