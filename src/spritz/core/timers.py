@@ -31,6 +31,9 @@ DEADLINE_GRACE_SECONDS = 1.0
 
 NEVER = float("inf")
 
+#: seconds between two looks of Slurm at the time limits of running jobs
+LIMITS_LOOKED_AT_SECONDS = 30.0
+
 K = TypeVar("K", int, str)
 
 #: OverTimeLimit=UNLIMITED as stored (minutes, 16 bit in Slurm)
@@ -137,10 +140,20 @@ def _running_deadline(state: State, job: Job) -> float:
         at = min(at, job.reservation_ends_at + over_run_seconds(state))
     if job.ends_at:
         at = min(at, job.ends_at + over_time_seconds(state, job))
-        signal = job.spec.end_signal
-        if signal is not None and not job.end_signal_sent:
-            at = min(at, job.ends_at - signal.seconds)
+        at = min(at, end_signal_at(job))
     return at
+
+
+def end_signal_at(job: Job) -> float:
+    """When the signal of --signal is due; NEVER if none is, or it has been sent.
+
+    A job that has less time than it wants to be warned ahead is warned a while after its start, when its steps are
+    there to hear it: Slurm looks at time limits so often.
+    """
+    signal = job.spec.end_signal
+    if signal is None or job.end_signal_sent or not job.ends_at:
+        return NEVER
+    return max(job.ends_at - signal.seconds, min(job.started_at + LIMITS_LOOKED_AT_SECONDS, job.ends_at - 1.0))
 
 
 def _waiting_deadline(job: Job) -> float:

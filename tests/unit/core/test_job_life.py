@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from spritz.core.effects import LaunchBatchOn, TerminateJobOn
+from spritz.core.effects import LaunchBatchOn, SignalOn, TerminateJobOn
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import FinishAllocation
 from spritz.model.ids import INFINITE, STEP_BATCH
-from spritz.model.job import Hold
+from spritz.model.job import EndSignal, Hold
 from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
 from spritz.model.reasons import Reason
@@ -222,3 +222,17 @@ def test_job_numbers_go_round_at_max_job_id_and_skip_those_in_use(make_world: Ca
 
 def _start(world: World, job_id: int, shares: tuple[NodeAllocation, ...]) -> PlannedStart:
     return PlannedStart(job_id=job_id, allocation=Allocation(partition=world.job(job_id).partition, nodes=shares))
+
+
+@pytest.mark.parametrize(("seconds", "at"), [(60, 540.0), (600, 30.0), (3600, 30.0)])
+def test_a_warning_of_the_end_comes_in_time_and_never_before_there_is_anybody_to_hear_it(
+    world: World, seconds: int, at: float
+) -> None:
+    """sbatch(1) --signal. A job shorter than its warning is warned when Slurm would first look at its limit."""
+    job_id = world.submit(time_limit_minutes=10, end_signal=EndSignal(signal=10, seconds=seconds))
+    world.start(job_id, "n1")
+    assert only(world.advance(at - 1), SignalOn) == []
+    (sent,) = only(world.advance(1), SignalOn)
+    assert (sent.node, sent.signal, sent.batch) == ("n1", 10, False)
+    assert only(world.advance(500 if at < 100 else 50), SignalOn) == []
+    assert world.job(job_id).state is JobState.RUNNING

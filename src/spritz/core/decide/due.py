@@ -17,7 +17,7 @@ from spritz.core.decide.reservation import look_at_reservations
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
-from spritz.core.timers import over_run_seconds, over_time_seconds, pending_deadline
+from spritz.core.timers import end_signal_at, over_run_seconds, over_time_seconds, pending_deadline
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
 from spritz.model.reasons import Reason
@@ -81,9 +81,7 @@ def _time_is_up(turn: Turn, job: Job) -> bool:
 
 def _send_end_signal(turn: Turn, job: Job) -> None:
     signal = job.spec.end_signal
-    if signal is None or job.end_signal_sent or job.allocation is None or not job.ends_at:
-        return
-    if job.ends_at - signal.seconds > turn.now:
+    if signal is None or job.allocation is None or end_signal_at(job) > turn.now:
         return
     turn.record(EndSignalSent(at=turn.now, job_id=job.id))
     nodes = job.allocation.names
