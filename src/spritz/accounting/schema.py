@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 #: The newest script of `migrations/versions`, which makes these tables.
-REVISION = "0006"
+REVISION = "0007"
 
 metadata = MetaData()
 

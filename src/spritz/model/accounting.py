@@ -138,6 +138,8 @@ class StepRecord(Struct, kw_only=True, omit_defaults=True):
     usage_out_min_task: str = ""
     usage_out_ave: str = ""
     usage_out_tot: str = ""
+    #: of each node, where there are several: `n1:cpu=10,mem=2048;n2:…`
+    usage_nodes: str | None = None
 
 
 class ReasonRecord(Struct, kw_only=True):

@@ -31,6 +31,9 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
     """One node has reported."""
     step.user_cpu_seconds += used.cpu_user_seconds
     step.system_cpu_seconds += used.cpu_system_seconds
+    if step.node_count > 1:
+        told = f"{node}:{write(totals(used))}"
+        step.usage_nodes = f"{step.usage_nodes};{told}" if step.usage_nodes else told
     if used.metrics:
         for way, prefix in (("in", ""), ("out", "out/")):
             metrics = {
@@ -50,6 +53,29 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
     }
     _add(step, "in", node, incoming)
     _add(step, "out", node, {"fs/disk": round(used.written_mib * _MIB)})
+
+
+def totals(used: Usage) -> dict[str, int]:
+    """What all tasks of a node used together, without what they did not use: cpu, mem, gres/gpumem, gres/gpuutil."""
+    found = {
+        "cpu": round((used.cpu_user_seconds + used.cpu_system_seconds) * 1000),
+        "mem": round(used.rss_peak_mib * _MIB),
+    }
+    for one in used.metrics:
+        if one.name in ("cpu", "mem", "gres/gpumem", "gres/gpuutil"):
+            found[one.name] = one.total
+    return {name: value for name, value in found.items() if value}
+
+
+def of_nodes(step: StepRecord) -> dict[str, dict[str, int]]:
+    """What was used on each node, as far as it is known."""
+    found: dict[str, dict[str, int]] = {}
+    for item in step.usage_nodes.split(";") if step.usage_nodes else ():
+        node, _, text = item.partition(":")
+        found[node] = {name: int(value) for name, value in parse(text).items()}
+    if not found and step.node_count == 1 and step.usage_in_tot:
+        found[step.nodes] = {name: int(value) for name, value in parse(step.usage_in_tot).items()}
+    return found
 
 
 def _add_metrics(step: StepRecord, way: str, node: str, metrics: dict[str, Metric]) -> None:
