@@ -9,10 +9,10 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench databases traces docs clean
+.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench databases kills traces docs clean
 
 help:
-	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands databases traces docs clean (see README.md)'
+	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands databases kills traces docs clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch])
@@ -41,7 +41,11 @@ test-server: $(VENV)/.stamp
 # Private servers of PostgreSQL and MariaDB (Debian: postgresql, mariadb-server); fails where one is not installed.
 databases: $(VENV)/.stamp
 	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py tests/conformance/test_usage.py \
-		tests/conformance/test_archive.py $(PYTEST_ARGS)
+		tests/conformance/test_archive.py tests/conformance/test_amend.py $(PYTEST_ARGS)
+
+# slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
+kills: $(VENV)/.stamp
+	$(BIN)/pytest -m 'slow or not slow' tests/simulation/test_accounting_kills.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp
 	$(BIN)/ruff check .

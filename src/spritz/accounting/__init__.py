@@ -10,6 +10,7 @@ Map
 `daemon`            assembly, signals, the order of stopping
 `api`               every request: who may ask, what is answered
 `links`             the controllers that are connected, and how far each database is behind
+`admin`, `described`, `amend`, `select_events`   what sacctmgr asks beside the book: the daemon, events, changes by hand
 `events`            bytes of a journal's group -> events
 `ledger`            pure: events -> records (jobs, steps, suspensions, reasons, node events)
 `steps`             pure: the part of that for steps
@@ -18,7 +19,7 @@ Map
 `engine`            URL -> engine, with what each kind of database needs; errors in words
 `store`             the database: `ingest` (one transaction a batch), `register`, documents
 `upsert`            "insert or replace" for each kind of database
-`purge`             forgetting what is older than Purge*After says
+`purge`, `archive`  forgetting what is older than Purge*After says; keeping it in files, and putting it back
 `select`            questions -> SQL, rows -> records, streamed
 
 Vocabulary: a *place* is an event's number in all that a cluster ever sent; it goes on rising when a cleared state

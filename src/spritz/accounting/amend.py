@@ -11,6 +11,7 @@ from sqlalchemy import Engine, case, func, or_, select, update
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
+from spritz.accounting.store import set_back
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.resources import mask_of
 
@@ -27,7 +28,10 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
     with told(engine.url), engine.begin() as connection:
         cluster_id = connection.execute(select(schema.clusters.c.id).where(schema.clusters.c.name == cluster)).scalar()
         here = (jobs.c.cluster_id == cluster_id, jobs.c.number.in_(numbers), jobs.c.ended_at == 0.0)
-        found = [tuple(row) for row in connection.execute(select(jobs.c.number, jobs.c.job_id).where(*here))]
+        columns = (jobs.c.number, jobs.c.job_id, jobs.c.started_at, jobs.c.submitted_at)
+        rows = connection.execute(select(*columns).where(*here)).all()
+        found = [(row.number, row.job_id) for row in rows]
+        since = min((row.started_at or row.submitted_at for row in rows), default=1e12)
         end = case(
             (jobs.c.started_at > 0.0, jobs.c.started_at),
             (jobs.c.eligible_at > 0.0, jobs.c.eligible_at),
@@ -46,6 +50,9 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
             )
             .values(state="COMPLETED", ended_at=steps.c.started_at)
         )
+        # What they seemed to use since then is to be rolled up again.
+        clusters = schema.clusters
+        connection.execute(update(clusters).where(clusters.c.id == cluster_id).values(rolled_until=set_back(since)))
         return sorted(job_id for _, job_id in found)
 
 

@@ -170,7 +170,7 @@ class Store:
         done = connection.execute(
             update(table)
             .where(table.c.id == cluster.id, table.c.sequence == cluster.sequence, table.c.journal == cluster.journal)
-            .values(sequence=sequence, rolled_until=_set_back(since))
+            .values(sequence=sequence, rolled_until=set_back(since))
         )
         if done.rowcount != 1 and sequence != cluster.sequence:
             raise DatabaseError(f"cluster {cluster.name}: another slurmdbd stores its events in this database too")
@@ -266,7 +266,7 @@ class Store:
                     owner = ledger.jobs.get(step.job_id)
                     if owner is not None and step.step_id not in ledger.steps[owner.number]:
                         ledger.begin_step(step_record_of(owner.number, step))
-                values: dict[str, Any] = {"rolled_until": _set_back(self._write(connection, cluster))}
+                values: dict[str, Any] = {"rolled_until": set_back(self._write(connection, cluster))}
                 if request.last:
                     lost = schema.clusters.c.lost + (request.sequence - cluster.sequence)
                     values |= {"sequence": request.sequence, "lost": lost}
@@ -295,7 +295,7 @@ class Store:
         return describe(self.engine.url)
 
 
-def _set_back(since: float) -> Any:
+def set_back(since: float) -> Any:
     """Up to when usage is rolled up, once something of the time since then is news."""
     column = schema.clusters.c.rolled_until
     hour = spans.floor(spans.HOUR, since) if since < 1e12 else 1 << 62
