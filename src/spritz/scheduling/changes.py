@@ -54,6 +54,44 @@ class Changes:
             row.charge(_moved(row, holder, self._avoid) if hold.flexible else holder)
 
 
+def counts_ahead(
+    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+) -> tuple[list[float], list[tuple[int, ...]]] | None:
+    """Moments, and the counts (`NodeRow.counts`) now and from each of them on: what `Changes` would find, by addition
+    alone. None where that is not certain.
+    """
+    hardware = row.hardware
+    if row.overlaps or row.shares_free or hardware.threads > 1:
+        return None
+    changes: dict[float, list[tuple[int, ...]]] = {}
+    begun: dict[float, list[tuple[int, ...]]] = {}
+    company = 0
+    for holder in row.holders.values():
+        taken = holder.taken(kinds, hardware)
+        company += taken[2]
+        changes.setdefault(holder.ends_at, []).append(taken)
+    for hold, holder in holds:
+        if not hold.flexible:
+            return None
+        taken = holder.taken(kinds, hardware)
+        begun.setdefault(hold.start_at, []).append(taken)
+        changes.setdefault(hold.start_at, [])
+        changes.setdefault(holder.ends_at, []).append(taken)
+    now = row.counts(kinds)
+    moments, found = sorted(changes), [tuple(now)]
+    state = [now[0], now[2], -company, *now[4:]]
+    for at in moments:
+        for taken in changes[at]:
+            state = [have + count for have, count in zip(state, taken, strict=True)]
+        for taken in begun.get(at, ()):
+            state = [have - count for have, count in zip(state, taken, strict=True)]
+        if state[0] < 0 or min(state[3:], default=0) < 0:
+            # More is promised than there is (a job's end has moved): rows say what is left.
+            return None
+        found.append((state[0], state[0], state[1], not state[2], *state[3:]))
+    return moments, found
+
+
 class Least:
     """What is free on a node at all of several moments."""
 

@@ -57,15 +57,18 @@ def run(
     budget: int | None = None,
     *,
     expect: bool | None = None,
+    forecast: bool = True,
     stop: Callable[[], bool] = lambda: False,
 ) -> Plan:
     """Which jobs to start now, and why others wait.
 
-    `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews promises and expected starts
-    (by default one without a budget). `stop`: asked before each job; once it says yes no more are looked at. The same
-    arguments give the same plan, if nothing stops it. Promises live on if the plan is given to `Projection.adopt`.
+    `budget`: most placements to try (None: no limit). `expect`: a full cycle, which renews promises and, unless
+    `forecast` is False, expected starts (by default one without a budget). `stop`: asked before each job; once it says
+    yes no more are looked at. The same arguments give the same plan, if nothing stops it. Promises live on if the plan
+    is given to `Projection.adopt`.
     """
     cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
+    cycle.forecast = forecast
     rank_of = cycle.rank
     shapes: Iterable[Shape] = snapshot.queue.shapes.values()
     gangs: list[Gang] = []
@@ -108,6 +111,7 @@ class Cycle:
         self.snapshot = snapshot
         self.policy = policy_of(snapshot.settings)
         self.full = full
+        self.forecast = True
         self.budget = budget
         self.examined = 0
         #: from outside, before all jobs had been looked at
@@ -502,7 +506,7 @@ class Cycle:
             preemptions=tuple(self.preemptions),
             notes=self.notes.collect(self.started, complete),
             promises=self.promises.list(),
-            forecast=self.promises.forecast(self.started) if self.full and complete else None,
+            forecast=self.promises.forecast(self.started) if self.full and self.forecast and complete else None,
             examined=self.examined,
             visited=self.visited,
             complete=complete,

@@ -66,6 +66,7 @@ class Holder:
     """
 
     __slots__ = (
+        "_taken",
         "cpus",
         "ends_at",
         "gres",
@@ -105,6 +106,7 @@ class Holder:
         self.user_exclusive = user_exclusive
         #: it stands aside for a preemptor: no company to anyone
         self.stopped = False
+        self._taken: tuple[tuple[tuple[str, str], ...], tuple[int, ...]] | None = None
 
     def aside(self) -> Holder:
         """The same, standing aside: it keeps memory and devices, its CPUs are another's."""
@@ -120,6 +122,25 @@ class Holder:
         )
         other.stopped = True
         return other
+
+    def taken(self, kinds: tuple[tuple[str, str], ...], hardware: Hardware) -> tuple[int, ...]:
+        """CPUs, memory, whether it is company to others, and GRES of each of `kinds` that it takes of a node whose CPUs
+        are cores, and whose GRES are no shares. To be asked for only once nothing about the holder changes any more.
+        """
+        if self._taken is None or self._taken[0] is not kinds:
+            found = [self.cpus.bit_count(), self.memory_mib, int(not self.stopped)]
+            for name, kind in kinds:
+                pool = hardware.pools.get(name)
+                count = 0
+                for gres in self.gres if pool is not None else ():
+                    if gres.name == name and pool is not None:
+                        if pool.indexed:
+                            count += (mask_of(gres.indexes) & pool.masks.get(kind, 0)).bit_count()
+                        elif kind in ("", gres.type):
+                            count += gres.count
+                found.append(count)
+            self._taken = kinds, tuple(found)
+        return self._taken[1]
 
     def key(self) -> tuple[object, ...]:
         """Everything that matters, for comparing two tables."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spritz.scheduling.changes import Changes, Least
+from spritz.scheduling.changes import Changes, Least, counts_ahead
 from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow, NodeTable
 
 Floats = npt.NDArray[np.float64]
@@ -190,21 +190,14 @@ class Profile:
         stale.difference_update(todo)
 
     def _work_out(self, index: int) -> None:
-        row = self.table.rows[index]
-        changes = Changes(row, self.holds.get(index, ()))
-        moments = changes.moments
+        row, holds = self.table.rows[index], self.holds.get(index, ())
+        moments, found = counts_ahead(row, holds, self._kinds) or _played(row, holds, self._kinds)
         self.worked_out += len(moments) + 1
         if len(moments) >= self.times.shape[1]:
             self._widen(len(moments) + 1)
         self.times[index, 0] = -NEVER
-        self.times[index, 1:] = NEVER
-        found = [row.counts(self._kinds)]
-        if moments:
-            row = row.copy()
-            for at in moments:
-                changes.make(row, at)
-                found.append(row.counts(self._kinds))
-            self.times[index, 1 : len(found)] = moments
+        self.times[index, 1 : len(found)] = moments
+        self.times[index, len(found) :] = NEVER
         for column, values in zip(self.counts, zip(*found, strict=True), strict=True):
             column[index, : len(found)] = values
 
@@ -346,6 +339,19 @@ class FutureRows(list[NodeRow]):
 
     def __setitem__(self, index: Any, row: Any) -> None:
         self._made[index] = row
+
+
+def _played(
+    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+) -> tuple[list[float], list[tuple[int, ...]]]:
+    """As `counts_ahead`, for any row: every change is made, one after the other."""
+    changes = Changes(row, holds)
+    found = [tuple(row.counts(kinds))]
+    row = row.copy()
+    for at in changes.moments:
+        changes.make(row, at)
+        found.append(tuple(row.counts(kinds)))
+    return changes.moments, found
 
 
 def cells_of(cells: Cells, which: Bools | Ints) -> Cells:

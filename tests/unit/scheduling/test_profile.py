@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spritz.model.resources import lowest_bits
+from spritz.scheduling.changes import Changes, counts_ahead
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.profile import NEVER, Hold, Profile
-from tests.unit.scheduling.site import Site, node, spec
+from tests.unit.scheduling.site import Site, gpus, node, spec
 
 CPUS = 6
 
@@ -86,3 +89,31 @@ def test_there_is_room_exactly_if_at_no_moment_more_is_asked_for_than_there_is(
     for begins, ends, place in zip(cells.begins, cells.ends, cells.place, strict=True):
         if begins >= 0.0 and ends != NEVER:
             assert profile.counts[0].reshape(-1)[place] == (CPUS - used[int(begins)]) * threads
+
+
+def test_counts_ahead_by_addition_are_those_of_rows_on_which_every_change_is_made() -> None:
+    rng = random.Random(7)
+    certain = 0
+    for _ in range(60):
+        site = Site([node(f"n{number}", 8, gres=[gpus(2, "a"), gpus(2, "b", first=2)]) for number in range(2)])
+        for _ in range(12):
+            site.submit(
+                spec(
+                    rng.randint(1, 8), gpus_per_node=rng.choice([(), 1, "a:1"]), time_limit_minutes=rng.randint(1, 9)
+                )
+            )
+        site.cycle()
+        site.cycle()
+        profile, kinds = site.projection.profile, tuple(site.projection.table.gres)
+        for index, row in enumerate(site.projection.table.rows):
+            holds = profile.holds.get(index, ())
+            found = counts_ahead(row, holds, kinds)
+            if found is not None:
+                certain += bool(holds)
+                changes, copied = Changes(row, holds), row.copy()
+                counts = [tuple(row.counts(kinds))]
+                for at in changes.moments:
+                    changes.make(copied, at)
+                    counts.append(tuple(copied.counts(kinds)))
+                assert found == (changes.moments, counts)
+    assert certain > 60

@@ -169,7 +169,7 @@ class _World:
         if not self.machine.state.pending:
             return
         self.replay.cycles += 1
-        plan = cycle.run(self.projection.snapshot(self.now))
+        plan = cycle.run(self.projection.snapshot(self.now), forecast=False)
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
         if plan.look_again_at > self.now:
