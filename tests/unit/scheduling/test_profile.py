@@ -98,9 +98,7 @@ def test_counts_ahead_by_addition_are_those_of_rows_on_which_every_change_is_mad
         site = Site([node(f"n{number}", 8, gres=[gpus(2, "a"), gpus(2, "b", first=2)]) for number in range(2)])
         for _ in range(12):
             site.submit(
-                spec(
-                    rng.randint(1, 8), gpus_per_node=rng.choice([(), 1, "a:1"]), time_limit_minutes=rng.randint(1, 9)
-                )
+                spec(rng.randint(1, 8), gpus_per_node=rng.choice([(), 1, "a:1"]), time_limit_minutes=rng.randint(1, 9))
             )
         site.cycle()
         site.cycle()
