@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.scheduling.predict import Likeness, Predictor, corrected, expected_slowdown
+from spritz.scheduling.predict import Likeness, Predictor, corrected
+from spritz.sim.processors.shortest import Room, Shortest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,8 @@ class _Machine:
         self.predictor = Predictor()
         #: those that wait: in order of submission, and shortest prediction first
         self.waiting: dict[int, None] = {}
-        self.shortest: list[tuple[float, int]] = []
+        length = self.limit if guarantee else self.predicted
+        self.shortest = Shortest(self.size, length, self.submit)
         #: (end, job) of those that run; and (end by limit, job) in order
         self.ends: list[tuple[float, int]] = []
         self.planned: list[tuple[float, int]] = []
@@ -107,7 +109,7 @@ class _Machine:
     def _wait(self, job: int) -> None:
         self.predicted[job] = self.predictor.predict(self._likeness(job))
         self.waiting[job] = None
-        insort(self.shortest, (self.predicted[job], job))
+        self.shortest.add(self.predicted[job], job)
 
     def _end(self, job: int) -> None:
         self.free += self.size[job]
@@ -120,7 +122,7 @@ class _Machine:
         heappush(self.ends, (now + self.workload.run[job], job))
         insort(self.planned, (now + self.limit[job], job))
         del self.waiting[job]
-        del self.shortest[bisect_left(self.shortest, (self.predicted[job], job))]
+        self.shortest.remove(self.predicted[job], job)
 
     def _pass(self, now: float) -> None:
         while self.waiting:
@@ -143,10 +145,7 @@ class _Machine:
         """Who is to start next, or to get the reservation."""
         if not self.by_slowdown:
             return next(iter(self.waiting))
-        submit, predicted = self.submit, self.predicted
-        return max(
-            self.waiting, key=lambda job: (expected_slowdown(now - submit[job], predicted[job]), -submit[job], -job)
-        )
+        return self.shortest.neediest(now)
 
     def _kept(self, now: float) -> None:
         """The reserved job starts."""
@@ -174,22 +173,14 @@ class _Machine:
                 if end > at:
                     break
                 spare += self.size[job]
-            length = self.limit
         else:
             start, limit, predicted = self.start, self.limit, self.predicted
             ends = [
                 (start[job] + corrected(predicted[job], now - start[job], limit[job]), job) for _, job in self.planned
             ]
             at, spare = self._shadow(self.holder, sorted(ends))
-            length = self.predicted
-        for _, job in list(self.shortest):
-            size = self.size[job]
-            if size > self.free or job == self.holder:
-                continue
-            if now + length[job] > at:
-                if size > spare:
-                    continue
-                spare -= size
-            self._begin(now, job)
-            if not self.free:
-                break
+        room = Room(self.free, spare, at - now)
+        for job in self.shortest.fitting(room):
+            if job != self.holder:
+                room.take(self.size[job], self.shortest.length_of(job))
+                self._begin(now, job)
