@@ -1,0 +1,129 @@
+"""What to ask for next time: `#SBATCH` lines with reasons. Pure.
+
+A fifth is added to the memory that was used, a third to the time: the next run is not the same. Nothing is said about
+what is close to what was asked, and nothing about CPUs of a job that ran for less than `SHORT_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from spritz.notation.duration import format_duration
+from spritz.notation.memory import format_mib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.efficiency.measure import Efficiency
+
+SHORT_SECONDS = 30
+#: What is asked for beyond what was used.
+MEMORY_ROOM, TIME_ROOM, CPU_ROOM = 1.2, 1.33, 1.1
+#: Less than this part of what was asked is worth a change.
+_WORTH = 0.75
+_STEPS_MINUTES = (5, 10, 15, 30, 60)
+
+
+class Advice(Struct, frozen=True):
+    """`line` is for the script ("": there is none), `why` in words."""
+
+    line: str
+    why: str
+
+
+def advise(jobs: Sequence[Efficiency]) -> list[Advice]:
+    """For one job, or for tasks of one array: what is enough for each of them."""
+    known = [job for job in jobs if job.sampled and job.elapsed_seconds]
+    if not known:
+        return []
+    found = [_cpus(known), _memory(known), _gpus(known), _time(known)]
+    return [one for one in found if one is not None]
+
+
+def _cpus(jobs: list[Efficiency]) -> Advice | None:
+    long = [job for job in jobs if job.elapsed_seconds >= SHORT_SECONDS]
+    if not long:
+        return None
+    # The one that needs most of what it was given is the measure.
+    job = max(long, key=lambda one: one.cpus_busy / max(1, one.cpus))
+    busy = job.cpus_busy
+    if busy >= 0.95 * job.cpus:
+        return Advice("", f"{_number(busy)} of {job.cpus} CPUs were busy on average: more could make it quicker")
+    per_task = job.cpus / job.tasks
+    wanted = max(1, math.ceil(busy * CPU_ROOM / job.tasks))
+    if wanted > per_task * _WORTH:
+        return None
+    if per_task > 1:
+        return Advice(f"#SBATCH --cpus-per-task={wanted}", f"{_number(busy)} of {job.cpus} CPUs were busy on average")
+    return None
+
+
+def _memory(jobs: list[Efficiency]) -> Advice | None:
+    job = max(jobs, key=lambda one: (one.out_of_memory, one.memory_mib))
+    asked = job.memory_asked_per_node_mib
+    if job.out_of_memory:
+        if asked is None:
+            return Advice("", "it ran out of memory")
+        return Advice(f"#SBATCH --mem={size(asked * 1.5)}", f"{format_mib(asked)} was not enough: it ran out of memory")
+    if asked is None or not job.memory_mib:
+        return None
+    wanted = _rounded(job.memory_mib * MEMORY_ROOM)
+    if asked * _WORTH <= wanted <= asked:
+        return None
+    if wanted > asked and job.memory_mib < asked * 0.9:
+        return None
+    where = f"on {job.memory_node}" if job.node_count > 1 and job.memory_node else "at most"
+    return Advice(f"#SBATCH --mem={size(wanted)}", f"{size(job.memory_mib)} of {format_mib(asked)} was used {where}")
+
+
+def _gpus(jobs: list[Efficiency]) -> Advice | None:
+    asked = max(job.gpus for job in jobs)
+    if not asked or any(job.gpu_memory_mib or job.gpu_percent for job in jobs):
+        return None
+    if all(job.elapsed_seconds < SHORT_SECONDS for job in jobs):
+        return None
+    what = "the GPU was" if asked == 1 else f"none of the {asked} GPUs was"
+    return Advice("", f"{what} seen {'un' if asked == 1 else ''}used: leave --gpus and --gres=gpu away, if that is so")
+
+
+def _time(jobs: list[Efficiency]) -> Advice | None:
+    limits = [job.limit_seconds for job in jobs if job.limit_seconds is not None]
+    if len(limits) < len(jobs):
+        return None
+    limit = max(limits)
+    if any(job.state == "TIMEOUT" for job in jobs):
+        return Advice(f"#SBATCH --time={format_duration(limit * 2)}", f"{format_duration(limit)} was not enough")
+    if any(job.running or job.state != "COMPLETED" for job in jobs):
+        return None
+    longest = max(job.elapsed_seconds for job in jobs)
+    wanted = _rounded_minutes(longest * TIME_ROOM) * 60
+    if wanted > limit * _WORTH:
+        return None
+    return Advice(
+        f"#SBATCH --time={format_duration(wanted)}", f"it took {format_duration(longest)} of {format_duration(limit)}"
+    )
+
+
+def _rounded_minutes(seconds: float) -> int:
+    minutes = math.ceil(seconds / 60)
+    step = next((step for step in _STEPS_MINUTES if minutes <= step * 12), 60)
+    return math.ceil(minutes / step) * step
+
+
+def _rounded(mib: float) -> float:
+    """Up to a number that people would write: whole GiB, or hundreds of MiB."""
+    step = 1024 if mib > 4096 else 100
+    return math.ceil(mib / step) * step
+
+
+def size(mib: float) -> str:
+    """`6G`, `700M`; as --mem takes it."""
+    whole = math.ceil(mib)
+    return f"{whole // 1024}G" if whole % 1024 == 0 else f"{whole}M" if whole < 10240 else f"{math.ceil(mib / 1024)}G"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

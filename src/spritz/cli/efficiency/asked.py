@@ -1,0 +1,56 @@
+"""Jobs by their ids, from slurmdbd, and what their running steps have used so far, from the controller."""
+
+from __future__ import annotations
+
+from spritz.model.accounting import SelectJobs
+from spritz.model.errors import SpritzError
+from spritz.model.queries import MeasureSteps, StepUsage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.model.accounting import JobWithSteps
+
+
+def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
+    """Raises SpritzError for what is no id, and Silent where slurmdbd is not there."""
+    from spritz.cli.acct.answer import answered
+    from spritz.cli.acct.ask import picks_of
+    from spritz.cli.acct.connect import connected
+
+    picks = picks_of(text)
+    connection, cluster = connected(context)
+    found: list[JobWithSteps] = []
+    now = 0.0
+    with connection:
+        query = SelectJobs(clusters=(cluster,), picks=picks, not_eligible=True)
+        for one, at in answered(connection, query):
+            found.append(one)
+            now = at
+    if any(not step.ended_at for one in found for step in one.steps):
+        _measure(found)
+    return found, now
+
+
+def _measure(found: list[JobWithSteps]) -> None:
+    """What the controller does not tell stays unknown."""
+    from spritz.cli.stat.ask import measured_record
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+
+    try:
+        controller = connect_controller(wait_seconds=0.0)
+    except ClientError:
+        return
+    with controller:
+        for one in found:
+            for step in one.steps:
+                if step.ended_at or one.job.ended_at:
+                    continue
+                try:
+                    used = controller.call(
+                        MeasureSteps(job_id=step.job_id, step_id=step.step_id), StepUsage, timeout=30.0
+                    )
+                except SpritzError:
+                    continue
+                measured_record(step, used)

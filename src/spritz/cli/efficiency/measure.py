@@ -1,0 +1,129 @@
+"""What a job was given, and what it used of it. Pure: from the records that accounting keeps.
+
+CPU time is of all steps together. Memory of a node is the most that steps which ran at the same time used there, each
+at its peak: an upper bound. What GPUs did is known where NVML tells of the job's processes.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.cli.acct.row import Row
+from spritz.model import step_usage
+from spritz.model.ids import INFINITE, STEP_MAX
+from spritz.notation import tres
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.accounting import JobWithSteps, StepRecord
+
+_MIB = 1024 * 1024
+
+
+class NodeUse(Struct, kw_only=True):
+    """On one node. Memory in MiB; GPU utilisation in percent, of all tasks together, at its peak."""
+
+    node: str
+    cpu_seconds: float = 0.0
+    memory_mib: float = 0.0
+    gpu_memory_mib: float = 0.0
+    gpu_percent: int = 0
+
+
+class Efficiency(Struct, kw_only=True):
+    """One job. `sampled`: something is known of what it used; `running`: more may come."""
+
+    job: str
+    name: str
+    user: str
+    partition: str
+    state: str
+    running: bool
+    nodes: str
+    node_count: int
+    tasks: int
+    elapsed_seconds: int
+    #: None: no limit
+    limit_seconds: int | None
+    cpus: int
+    cpu_seconds: float
+    #: None: memory was not allocated
+    memory_asked_mib: int | None
+    memory_mib: float
+    memory_node: str
+    gpus: int
+    gpu_memory_mib: float
+    gpu_percent: int
+    out_of_memory: bool
+    sampled: bool
+    by_node: list[NodeUse]
+
+    @property
+    def cpus_busy(self) -> float:
+        """On average."""
+        return self.cpu_seconds / self.elapsed_seconds if self.elapsed_seconds else 0.0
+
+    @property
+    def memory_asked_per_node_mib(self) -> int | None:
+        """Where nodes were given equal parts."""
+        return None if self.memory_asked_mib is None else self.memory_asked_mib // max(1, self.node_count)
+
+
+def measure(one: JobWithSteps, now: float) -> Efficiency:
+    """Of one job with its steps."""
+    job = one.job
+    row = Row(job, None, one.steps, now, (0.0, 0.0))
+    given = dict(tres.parse(job.tres_allocated))
+    by_node = _by_node(one.steps, now)
+    memory = max(by_node, key=lambda use: use.memory_mib, default=NodeUse(node=""))
+    # Steps of a job of which nodes are not known one by one.
+    user, system = row.cpu_seconds()
+    most = [int(step_usage.parse(step.usage_in_max).get("mem", 0)) / _MIB for step in one.steps]
+    proper = [step.tasks for step in one.steps if step.step_id <= STEP_MAX]
+    limit = job.time_limit_minutes
+    return Efficiency(
+        job=row.job_name(),
+        name=job.name,
+        user=job.user,
+        partition=job.partition,
+        state=row.state,
+        running=not job.ended_at,
+        nodes=job.nodes,
+        node_count=job.node_count,
+        tasks=max(proper, default=1),
+        elapsed_seconds=row.elapsed,
+        limit_seconds=None if limit is None or limit >= INFINITE else limit * 60,
+        cpus=job.cpus,
+        cpu_seconds=user + system,
+        memory_asked_mib=given.get("mem"),
+        memory_mib=max([memory.memory_mib, *most]),
+        memory_node=memory.node,
+        gpus=given.get("gres/gpu", 0),
+        gpu_memory_mib=sum(use.gpu_memory_mib for use in by_node),
+        gpu_percent=sum(use.gpu_percent for use in by_node),
+        out_of_memory=job.state == "OUT_OF_MEMORY" or any(step.oom for step in one.steps),
+        sampled=any(step.usage_in_tot for step in one.steps),
+        by_node=by_node,
+    )
+
+
+def _by_node(steps: list[StepRecord], now: float) -> list[NodeUse]:
+    from spritz.notation.hostlist import sort
+
+    uses: dict[str, NodeUse] = {}
+    spans: dict[str, list[tuple[float, float, float]]] = {}
+    for step in steps:
+        for node, used in step_usage.of_nodes(step).items():
+            use = uses.setdefault(node, NodeUse(node=node))
+            use.cpu_seconds += used.get("cpu", 0) / 1000
+            use.gpu_memory_mib = max(use.gpu_memory_mib, used.get("gres/gpumem", 0) / _MIB)
+            use.gpu_percent = max(use.gpu_percent, used.get("gres/gpuutil", 0))
+            spans.setdefault(node, []).append((step.started_at, step.ended_at or now, used.get("mem", 0) / _MIB))
+    for node, found in spans.items():
+        uses[node].memory_mib = _most_at_once(found)
+    return [uses[node] for node in sort(uses)]
+
+
+def _most_at_once(spans: list[tuple[float, float, float]]) -> float:
+    """The largest sum of what overlaps: reached where one of them begins."""
+    return max(sum(size for start, end, size in spans if start <= at < max(end, start + 1e-6)) for at, _, _ in spans)

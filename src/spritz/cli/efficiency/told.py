@@ -1,0 +1,111 @@
+"""Efficiency in words. Pure."""
+
+from __future__ import annotations
+
+from spritz.cli.efficiency.advice import SHORT_SECONDS, advise, size
+from spritz.notation.duration import format_duration
+from spritz.notation.memory import format_mib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.efficiency.advice import Advice
+    from spritz.cli.efficiency.measure import Efficiency
+
+#: Nodes that are listed one by one.
+NODES_MAX = 20
+
+
+def told(jobs: Sequence[Efficiency]) -> list[str]:
+    """Lines: each job alone, or a table of several and what would be enough for all of them."""
+    if len(jobs) == 1:
+        (job,) = jobs
+        return [*_one(job), *(_next_time(advise(jobs), of="it") if job.sampled and job.elapsed_seconds else ())]
+    lines = _table([["JOBID", "STATE", "ELAPSED", "CPU", "MEMORY", "GPU", "NODES"], *map(_cells, jobs)])
+    return [*lines, *_next_time(advise(jobs), of=f"all {len(jobs)} of them")]
+
+
+def _cells(job: Efficiency) -> list[str]:
+    known = job.sampled and job.elapsed_seconds
+    asked = job.memory_asked_per_node_mib
+    return [
+        job.job,
+        job.state,
+        format_duration(job.elapsed_seconds),
+        _share(job.cpus_busy, job.cpus) if known else "-",
+        _share(job.memory_mib, asked) if known and asked else size(job.memory_mib) if known else "-",
+        f"{job.gpu_percent}%" if job.gpus and job.gpu_percent else "-",
+        job.nodes or "-",
+    ]
+
+
+def _one(job: Efficiency) -> list[str]:
+    title = f"Job {job.job} ({job.name}) of {job.user}: {job.state}"
+    if not job.elapsed_seconds and not job.nodes:
+        return [title, "It has not run: nothing was used."]
+    where = f"{format_duration(job.elapsed_seconds)} on {job.nodes}"
+    lines = [title, f"{'It has run' if job.running else 'It ran'} for {where}.", ""]
+    rows = [["", "ASKED", "USED", ""]]
+    limit = "no limit" if job.limit_seconds is None else format_duration(job.limit_seconds)
+    rows.append(["Time", limit, format_duration(job.elapsed_seconds), _share(job.elapsed_seconds, job.limit_seconds)])
+    if job.sampled:
+        rows.append(["CPUs", str(job.cpus), f"{job.cpus_busy:.1f} busy on average", _share(job.cpus_busy, job.cpus)])
+        asked = job.memory_asked_per_node_mib
+        text = "not limited" if asked is None else format_mib(asked) + (" a node" if job.node_count > 1 else "")
+        most = f"{size(job.memory_mib)} at most"
+        rows.append(["Memory", text, most, _share(job.memory_mib, asked)])
+    if job.gpus:
+        rows.append(["GPUs", str(job.gpus), _gpus(job), _share(job.gpu_percent / 100, job.gpus)])
+    lines += _table(rows)
+    if not job.sampled:
+        lines += ["", _unknown(job)]
+    elif job.node_count > 1 and job.by_node:
+        lines += ["", *_nodes(job)]
+    return lines
+
+
+def _gpus(job: Efficiency) -> str:
+    if not job.gpu_memory_mib and not job.gpu_percent:
+        if job.elapsed_seconds < SHORT_SECONDS:
+            return "not sampled: it was too short"
+        return "not seen in use"
+    return f"{job.gpu_percent}% at most, {size(job.gpu_memory_mib)} of memory"
+
+
+def _unknown(job: Efficiency) -> str:
+    if job.running:
+        return "Nothing is known yet of what it uses; it is told to the job's owner and to administrators alone."
+    return (
+        "Nothing was sampled of what it used: it ran no step, its nodes were lost, or JobAcctGatherType=none. "
+        "Commands that are started with srun are measured."
+    )
+
+
+def _nodes(job: Efficiency) -> list[str]:
+    rows = [["NODE", "CPUS BUSY", "MEMORY"] + (["GPU", "GPU MEMORY"] if job.gpus else [])]
+    for use in job.by_node[:NODES_MAX]:
+        busy = use.cpu_seconds / job.elapsed_seconds if job.elapsed_seconds else 0.0
+        row = [use.node, f"{busy:.1f}", size(use.memory_mib)]
+        rows.append(row + ([f"{use.gpu_percent}%", size(use.gpu_memory_mib)] if job.gpus else []))
+    left = len(job.by_node) - NODES_MAX
+    return _table(rows) + ([f"and {left} more nodes (--json has them all)"] if left > 0 else [])
+
+
+def _next_time(found: list[Advice], *, of: str) -> list[str]:
+    if not found:
+        return ["", f"Nothing to change: what was asked for suits {of}, as far as it is known."]
+    lines = ["", "Next time:"]
+    width = max(len(one.line) for one in found)
+    for one in found:
+        lines.append(f"  {one.line.ljust(width)}   # {one.why}" if one.line else f"  # {one.why}")
+    return lines
+
+
+def _share(used: float, asked: float | None) -> str:
+    return f"{100.0 * used / asked:.0f}%" if asked else ""
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
