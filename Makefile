@@ -9,10 +9,10 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench databases kills traces docs clean
+.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench clients databases kills traces docs clean
 
 help:
-	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands databases kills traces docs clean (see README.md)'
+	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands clients databases kills traces docs clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch])
@@ -46,6 +46,12 @@ databases: $(VENV)/.stamp
 # slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
 kills: $(VENV)/.stamp
 	$(BIN)/pytest -m 'slow or not slow' tests/simulation/test_accounting_kills.py $(PYTEST_ARGS)
+
+# Programs that drive Slurm, unmodified (some hundred packages beside Spritz's own).
+clients: $(VENV)/.stamp
+	@test -x $(VENV)-clients/bin/python || $(PYTHON) -m venv $(VENV)-clients
+	$(VENV)-clients/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt
+	SPRITZ_CLIENTS_PYTHON=$(abspath $(VENV))-clients/bin/python $(BIN)/pytest tests/clients $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""Programs that drive Slurm, unmodified, on a cluster of `spritz up`: `make clients`."""

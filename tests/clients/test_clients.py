@@ -1,0 +1,160 @@
+"""What users of submitit, dask-jobqueue, simple_slurm and snakemake do on Slurm, done here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PYTHON = os.environ.get("SPRITZ_CLIENTS_PYTHON", "")
+BIN = Path(sys.executable).parent
+
+pytestmark = [
+    pytest.mark.skipif(not PYTHON, reason="the programs are not installed; `make clients` does that"),
+    pytest.mark.timeout(600),
+]
+
+
+class Site:
+    """A user's own cluster, found as every command finds it, and a directory to work in."""
+
+    def __init__(self, root: Path) -> None:
+        self.work = root / "work"
+        self.work.mkdir()
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH"))}
+        path = f"{BIN}:{Path(PYTHON).parent}:{os.environ['PATH']}"
+        self.environ = kept | {"XDG_STATE_HOME": str(root / "state"), "PATH": path}
+
+    def run(self, *argv: str, seconds: float = 300) -> str:
+        """Standard output of a program that must succeed."""
+        done = subprocess.run(
+            argv, cwd=self.work, env=self.environ, capture_output=True, text=True, timeout=seconds, check=False
+        )
+        assert done.returncode == 0, f"{argv[0]} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def script(self, text: str) -> list[str]:
+        """Lines that a program of the client's Python prints."""
+        (self.work / "client.py").write_text(textwrap.dedent(text))
+        return self.run(PYTHON, "client.py").splitlines()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    made.run("spritz", "up", "--nodes", "4", "--cpus", "8", "--memory", "16G", "--gpus", "2")
+    try:
+        yield made
+    finally:
+        made.run("spritz", "down")
+
+
+def test_submitit_runs_functions_on_several_nodes_and_as_an_array(site: Site) -> None:
+    found = site.script("""
+        import submitit
+
+        def work(x):
+            here = submitit.JobEnvironment()
+            return x * x, here.global_rank, here.num_tasks, here.num_nodes
+
+        wide = submitit.AutoExecutor(folder="log/%j")
+        wide.update_parameters(timeout_min=5, nodes=2, tasks_per_node=2, cpus_per_task=1, mem_gb=1)
+        print(wide.submit(work, 3).results())
+        array = submitit.AutoExecutor(folder="log/%j")
+        array.update_parameters(timeout_min=5, slurm_array_parallelism=2, gpus_per_node=1)
+        print([job.result()[0] for job in array.map_array(work, [1, 2, 3])])
+
+        def broken():
+            raise ValueError("as it must")
+
+        try:
+            array.submit(broken).result()
+        except submitit.core.utils.FailedJobError as error:
+            print("as it must" in str(error))
+    """)
+    assert found == [str([(9, rank, 4, 2) for rank in range(4)]), "[1, 4, 9]", "True"]
+
+
+def test_submitit_goes_on_from_a_checkpoint_after_its_warning(site: Site) -> None:
+    found = site.script("""
+        import os, time
+        import submitit
+
+        class Work:
+            def __call__(self):
+                if os.environ.get("SLURM_RESTART_COUNT"):
+                    return "went on after restart " + os.environ["SLURM_RESTART_COUNT"]
+                open("started", "w").close()
+                time.sleep(300)
+
+            def checkpoint(self):
+                return submitit.helpers.DelayedSubmission(self)
+
+        executor = submitit.AutoExecutor(folder="log/%j")
+        executor.update_parameters(timeout_min=5)
+        job = executor.submit(Work())
+        while not os.path.exists("started"):
+            time.sleep(0.1)
+        job._interrupt(timeout=True)
+        print(job.result())
+    """)
+    assert found == ["went on after restart 1"]
+
+
+def test_dask_jobqueue_starts_workers_and_ends_them(site: Site) -> None:
+    found = site.script("""
+        from dask.distributed import Client
+        from dask_jobqueue import SLURMCluster
+
+        if __name__ == "__main__":
+            cluster = SLURMCluster(cores=2, memory="1GB", walltime="00:10:00", log_directory="log")
+            cluster.scale(jobs=2)
+            client = Client(cluster)
+            client.wait_for_workers(2, timeout=120)
+            print(client.submit(lambda x: x + 1, 41).result())
+            client.close()
+            cluster.close()
+    """)
+    assert found[-1] == "42"
+    assert site.run("squeue", "--noheader", "--states=PENDING,RUNNING") == ""
+
+
+def test_simple_slurm_submits_and_reads_the_queue(site: Site) -> None:
+    found = site.script("""
+        from simple_slurm import Slurm
+
+        slurm = Slurm(cpus_per_task=1, job_name="name", hold=True)
+        job = slurm.sbatch("hostname", verbose=False)
+        slurm.squeue.update_squeue()
+        print(job, [(one["NAME"], one["ST"]) for one in slurm.squeue.jobs.values()])
+        slurm.scancel.cancel_job(job)
+    """)
+    assert found[-1] == "1 [('name', 'PD')]"
+    assert site.run("squeue", "--noheader") == ""
+
+
+def test_snakemake_runs_a_workflow(site: Site) -> None:
+    partition = site.run("sinfo", "--noheader", "-o", "%R").strip()
+    (site.work / "Snakefile").write_text(f"""
+PLACE = dict(slurm_account="root", slurm_partition="{partition}", mem_mb=100, runtime=5)
+rule whole:
+    input: "whole.txt"
+rule part:
+    output: "{{x}}.part"
+    resources: **PLACE
+    shell: "echo $SLURM_JOB_ID > {{output}}"
+rule join:
+    input: expand("{{x}}.part", x=[1, 2])
+    output: "whole.txt"
+    resources: **PLACE
+    shell: "cat {{input}} > {{output}}"
+""")
+    quick = ("--slurm-init-seconds-before-status-checks", "3", "--seconds-between-status-checks", "2")
+    site.run("snakemake", "--executor", "slurm", "--jobs", "4", "--latency-wait", "30", *quick, "whole")
+    first, second = (site.work / "whole.txt").read_text().split()
+    assert sorted((int(first), int(second))) == [1, 2]
