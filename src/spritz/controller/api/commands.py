@@ -11,7 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.core.decide.top import line_of
 from spritz.model.commands import cluster, job, reservation, step
+from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
@@ -51,8 +53,22 @@ class Commands:
         context = self._context
         if isinstance(command, job.UpdateJob):
             command = self._with_priority(command)
+        elif isinstance(command, job.TopJob):
+            command = self._with_priorities(command)
         context.writer.handle(command, context.identity.caller(call), call.reply)
         return DEFERRED
+
+    def _with_priorities(self, command: job.TopJob) -> job.TopJob:
+        """Of all jobs that may change places."""
+        context = self._context
+        state, now = context.machine.state, context.clock.now()
+        known: dict[int, int] = {}
+        for target in command.targets:
+            found = state.jobs.get(target.job_id)
+            if found is not None and found.id not in known and found.state is JobState.PENDING:
+                for other in line_of(state, found):
+                    known[other.id] = context.outlook.priority_of(other, now)
+        return replace(command, priorities=tuple(known.items()))
 
     def _with_priority(self, command: job.UpdateJob) -> job.UpdateJob:
         """What is in force of the priority is known here, not in the core: users may only go below it."""

@@ -28,6 +28,7 @@ from spritz.core.decide import (
     steps,
     submit,
     suspend,
+    top,
     update,
 )
 from spritz.model import reports as said
@@ -50,7 +51,7 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_job.UpdateJob: update.update_job,
     on_job.HoldJob: hold.hold,
     on_job.ReleaseJob: hold.release,
-    on_job.TopJob: hold.top,
+    on_job.TopJob: top.top,
     on_job.RequeueJob: requeue.requeue,
     on_job.SuspendJob: suspend.suspend,
     on_job.ResumeJob: suspend.resume,

@@ -1,7 +1,4 @@
-"""Holding back, letting go, and going first among one's own.
-
-Source: scontrol(1) hold, uhold, release, top.
-"""
+"""Holding back and letting go. Source: scontrol(1) hold, uhold, release."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from msgspec.structs import replace
 from spritz.core.decide.access import need_control
 from spritz.core.decide.arrays import select, single_out, with_whole_het_jobs
 from spritz.core.eligibility import HELD_REASONS, eligibility
-from spritz.core.priority import PRIORITY_MAX, initial_priority
+from spritz.core.priority import initial_priority
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobHeld, JobReleased, JobUpdated
@@ -21,7 +18,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.model.commands.job import HoldJob, JobTarget, ReleaseJob, TopJob
+    from spritz.model.commands.job import HoldJob, JobTarget, ReleaseJob
     from spritz.model.job import Job
 
 
@@ -86,30 +83,3 @@ def let_go(turn: Turn, job: Job, priority: int | None = None) -> None:
             eligible_at=eligible_at,
         )
     )
-
-
-def top(turn: Turn, command: TopJob) -> Done:
-    """Put these jobs before all others of their user, in the order given."""
-    state = turn.state
-    if not turn.caller.admin and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
-        raise Refused("ESLURM_ACCESS_DENIED", hint="SchedulerParameters=enable_user_top is not set")
-    jobs = []
-    for target in command.targets:
-        jobs += [one.job for one in select(state, target) if one.job.state is JobState.PENDING]
-    for job in jobs:
-        need_control(turn, job)
-    if not jobs:
-        raise Refused("ESLURM_JOB_NOT_PENDING")
-    if any(job.hold is not Hold.NONE for job in jobs):
-        raise Refused("ESLURM_JOB_HELD")
-    for uid in dict.fromkeys(job.spec.uid for job in jobs):
-        mine = [job for job in jobs if job.spec.uid == uid]
-        highest = max(state.jobs[number].priority for number in state.live_by_user[uid] if number in state.pending)
-        for rank, job in enumerate(mine):
-            _set_priority(turn, job, min(highest + len(mine) - rank, PRIORITY_MAX))
-    return Done()
-
-
-def _set_priority(turn: Turn, job: Job, priority: int) -> None:
-    spec = replace(job.spec, priority=priority)
-    turn.record(JobUpdated(at=turn.now, job=replace(job, spec=spec, priority=priority)))

@@ -160,9 +160,12 @@ class ResumeJob(Struct, frozen=True, kw_only=True):
 
 
 class TopJob(Struct, frozen=True, kw_only=True):
-    """`scontrol top`: first among its user's jobs. Reply: `Done`."""
+    """`scontrol top`: first among its user's jobs. Reply: `Done`. `priorities`: those in force, by job, of all jobs of
+    their lines; the controller adds them.
+    """
 
     targets: tuple[JobTarget, ...]
+    priorities: tuple[tuple[int, int], ...] = ()
 
 
 class NotifyJob(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,116 @@
+"""Going first among one's own, by nice values: what the first gain the others of the same line pay.
+
+A line is all waiting jobs of one user, partition, account and QOS that ask for one partition alone. Priorities in force
+come with the command: they are reckoned where the factors are known.
+
+Source: scontrol(1) top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.access import need_control
+from spritz.core.decide.arrays import select
+from spritz.core.priority import PRIORITY_MAX
+from spritz.core.turn import Refused, Turn
+from spritz.model.commands.job import Done
+from spritz.model.events.job import JobUpdated
+from spritz.model.job import Hold
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.core.state import State
+    from spritz.model.commands.job import TopJob
+    from spritz.model.job import Job
+
+#: as sbatch's --nice
+NICE_MAX = 2_147_483_645
+
+
+def top(turn: Turn, command: TopJob) -> Done:
+    """Put these jobs before all others of their line, in the order given."""
+    state = turn.state
+    if not turn.caller.admin and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
+        raise Refused("ESLURM_ACCESS_DENIED", hint="SchedulerParameters=enable_user_top is not set")
+    chosen: dict[int, Job] = {}
+    for target in command.targets:
+        for one in select(state, target):
+            need_control(turn, one.job)
+            if one.job.state is not JobState.PENDING:
+                raise Refused("ESLURM_JOB_NOT_PENDING")
+            if one.job.hold is not Hold.NONE:
+                raise Refused("ESLURM_JOB_HELD")
+            if len(one.job.spec.partitions) > 1:
+                raise Refused("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint="it waits for one of several partitions")
+            chosen[one.job.id] = one.job
+    in_force = dict(command.priorities)
+    for members in _lines(state, chosen.values()):
+        first = [job for job in chosen.values() if job.id in members]
+        rest = [job for job in members.values() if job.id not in chosen]
+        for job, gain in _gains(
+            first, rest, {number: in_force.get(number, job.priority) for number, job in members.items()}
+        ):
+            if gain:
+                turn.record(JobUpdated(at=turn.now, job=_moved(state, job, gain)))
+    return Done()
+
+
+def line_of(state: State, job: Job) -> list[Job]:
+    """Waiting jobs with which this one shares user, partition, account and QOS, itself among them."""
+    spec = job.spec
+    return [
+        other
+        for number in state.live_by_user.get(spec.uid, ())
+        if number in state.pending
+        and (other := state.jobs[number]).hold is Hold.NONE
+        and other.spec.partitions == spec.partitions
+        and (other.spec.account, other.spec.qos) == (spec.account, spec.qos)
+    ]
+
+
+def _lines(state: State, jobs: Iterable[Job]) -> list[dict[int, Job]]:
+    found: dict[tuple[object, ...], dict[int, Job]] = {}
+    for job in jobs:
+        spec = job.spec
+        key = (spec.uid, spec.partitions, spec.account, spec.qos)
+        if key not in found:
+            found[key] = {other.id: other for other in line_of(state, job)}
+    return list(found.values())
+
+
+def _gains(first: list[Job], rest: list[Job], in_force: dict[int, int]) -> list[tuple[Job, int]]:
+    """What each gains; the sum of all is 0. The first get the highest priorities of the line, or a little more."""
+    highest = sorted(in_force.values(), reverse=True)[: len(first)]
+    above, extra = max((in_force[job.id] for job in rest), default=0), 0
+    while True:
+        goals: list[int] = []
+        for at_least in reversed(highest):
+            goals.append(max(at_least + extra, goals[-1] + 1 if goals else 0))
+        gains = [(job, goal - in_force[job.id]) for job, goal in zip(first, reversed(goals), strict=True)]
+        if not rest:
+            # There is nobody to pay: what is gained in front is given back by all alike.
+            return _level(gains)
+        each, more = divmod(sum(gain for _job, gain in gains), len(rest))
+        if goals[0] > above - each:
+            return gains + [(job, -each - (place < more)) for place, job in enumerate(rest)]
+        extra += 1
+
+
+def _level(gains: list[tuple[Job, int]]) -> list[tuple[Job, int]]:
+    each, more = divmod(sum(gain for _job, gain in gains), len(gains))
+    return [(job, gain - each - (place >= len(gains) - more)) for place, (job, gain) in enumerate(gains)]
+
+
+def _moved(state: State, job: Job, gain: int) -> Job:
+    """With so much more priority, by less of its nice value."""
+    spec = replace(job.spec, nice=min(max(job.spec.nice - gain, -NICE_MAX), NICE_MAX))
+    by_hand = spec.priority is not None
+    if not by_hand and state.settings.priority_multifactor:
+        return replace(job, spec=spec)
+    priority = min(max(1, job.priority + gain), PRIORITY_MAX)
+    return replace(job, spec=replace(spec, priority=priority) if by_hand else spec, priority=priority)
