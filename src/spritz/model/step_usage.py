@@ -56,7 +56,7 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
 
 
 def totals(used: Usage) -> dict[str, int]:
-    """What all tasks of a node used together, without what they did not use: cpu, mem, gres/gpumem, gres/gpuutil."""
+    """What all tasks of a node used together: cpu, mem, and gres/gpumem, gres/gpuutil where they are known."""
     found = {
         "cpu": round((used.cpu_user_seconds + used.cpu_system_seconds) * 1000),
         "mem": round(used.rss_peak_mib * _MIB),
@@ -64,7 +64,7 @@ def totals(used: Usage) -> dict[str, int]:
     for one in used.metrics:
         if one.name in ("cpu", "mem", "gres/gpumem", "gres/gpuutil"):
             found[one.name] = one.total
-    return {name: value for name, value in found.items() if value}
+    return found
 
 
 def of_nodes(step: StepRecord) -> dict[str, dict[str, int]]:

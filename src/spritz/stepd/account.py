@@ -116,14 +116,19 @@ class Account:
         )
 
     def _need_metrics(self) -> bool:
-        return len(self._tasks) > 1 or any(self._tasks) or any(use.gpu_bytes for use in self._tasks.values())
+        return bool(self._tasks) and (len(self._tasks) > 1 or any(self._tasks) or self._gpus_known)
+
+    @property
+    def _gpus_known(self) -> bool:
+        """That GPUs were not used is to be told from nobody knowing."""
+        return self._gpus is not None and self._gpus.known
 
     def _metrics(self) -> tuple[Metric, ...]:
         found = []
         for name, measure in _MEASURES:
             values = sorted((measure(use), task_id) for task_id, use in self._tasks.items())
             largest, least = values[-1][0], values[0][0]
-            if largest or name in ("cpu", "mem"):
+            if largest or name in ("cpu", "mem") or (self._gpus_known and name.startswith("gres/gpu")):
                 which = min(task_id for value, task_id in values if value == largest)
                 found.append(Metric(name, sum(value for value, _ in values), largest, which, least, values[0][1]))
         return tuple(found)

@@ -15,9 +15,13 @@ Usage = dict[int, tuple[int, int]]
 
 
 class Gpus:
-    """Reads all GPUs of the machine. `read` never raises: a driver that fails is not asked again."""
+    """Reads all GPUs of the machine. `read` never raises: a driver that fails is not asked again.
+
+    `known`: it has said what processes use, be it nothing.
+    """
 
     def __init__(self) -> None:
+        self.known = False
         self._nvml: Any = None
         self._tried = False
         self._since: dict[int, int] = {}
@@ -33,6 +37,8 @@ class Gpus:
                 self._read_one(nvml, index, found)
         except nvml.NVMLError:
             self._nvml = None
+        else:
+            self.known = True
         return found
 
     def _read_one(self, nvml: Any, index: int, found: Usage) -> None:

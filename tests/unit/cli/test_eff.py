@@ -148,11 +148,22 @@ def test_each_node_of_several_is_shown() -> None:
 
 def test_gpus_that_nobody_saw_in_use_are_mentioned() -> None:
     job = a_job(tres_allocated="cpu=8,mem=32G,node=1,gres/gpu=1", time_limit_minutes=70)
-    one = JobWithSteps(job=job, steps=[a_step({"n1": usage(cpu=7 * 3600, memory_mib=26 * GIB)})])
+    unused = (Metric("gres/gpumem", 0, 0, 0, 0, 0), Metric("gres/gpuutil", 0, 0, 0, 0, 0))
+    cpu = Metric("cpu", 7 * 3_600_000, 7 * 3_600_000, 0, 0, 0)
+    memory = Metric("mem", 26 << 30, 26 << 30, 0, 0, 0)
+    used = usage(cpu=7 * 3600, memory_mib=26 * GIB, metrics=(cpu, memory, *unused))
+    one = JobWithSteps(job=job, steps=[a_step({"n1": used})])
     assert "not seen in use" in words(one)
     assert [each.why for each in advise([measure(one, NOW)])] == [
         "the GPU was seen unused: leave --gpus and --gres=gpu away, if that is so"
     ]
+
+
+def test_gpus_that_nobody_could_look_at_are_not_called_unused() -> None:
+    job = a_job(tres_allocated="cpu=8,mem=32G,node=1,gres/gpu=1", time_limit_minutes=70)
+    one = JobWithSteps(job=job, steps=[a_step({"n1": usage(cpu=7 * 3600, memory_mib=26 * GIB)})])
+    assert "not measured: NVML did not tell" in words(one)
+    assert lines(one) == []
 
 
 def test_it_is_said_that_nothing_was_sampled() -> None:

@@ -81,7 +81,7 @@ def _memory(jobs: list[Efficiency]) -> Advice | None:
 
 def _gpus(jobs: list[Efficiency]) -> Advice | None:
     asked = max(job.gpus for job in jobs)
-    if not asked or any(job.gpu_memory_mib or job.gpu_percent for job in jobs):
+    if not asked or any(job.gpu_memory_mib or job.gpu_percent or not job.gpus_known for job in jobs):
         return None
     if all(job.elapsed_seconds < SHORT_SECONDS for job in jobs):
         return None

@@ -28,6 +28,7 @@ class NodeUse(Struct, kw_only=True):
     memory_mib: float = 0.0
     gpu_memory_mib: float = 0.0
     gpu_percent: int = 0
+    gpus_known: bool = False
 
 
 class Efficiency(Struct, kw_only=True):
@@ -54,6 +55,8 @@ class Efficiency(Struct, kw_only=True):
     gpus: int
     gpu_memory_mib: float
     gpu_percent: int
+    #: NVML told what they did
+    gpus_known: bool
     out_of_memory: bool
     sampled: bool
     by_node: list[NodeUse]
@@ -101,6 +104,7 @@ def measure(one: JobWithSteps, now: float) -> Efficiency:
         gpus=given.get("gres/gpu", 0),
         gpu_memory_mib=sum(use.gpu_memory_mib for use in by_node),
         gpu_percent=sum(use.gpu_percent for use in by_node),
+        gpus_known=any(use.gpus_known for use in by_node),
         out_of_memory=job.state == "OUT_OF_MEMORY" or any(step.oom for step in one.steps),
         sampled=any(step.usage_in_tot for step in one.steps),
         by_node=by_node,
@@ -117,6 +121,7 @@ def _by_node(steps: list[StepRecord], now: float) -> list[NodeUse]:
             use = uses.setdefault(node, NodeUse(node=node))
             use.cpu_seconds += used.get("cpu", 0) / 1000
             use.gpu_memory_mib = max(use.gpu_memory_mib, used.get("gres/gpumem", 0) / _MIB)
+            use.gpus_known = use.gpus_known or "gres/gpuutil" in used
             use.gpu_percent = max(use.gpu_percent, used.get("gres/gpuutil", 0))
             spans.setdefault(node, []).append((step.started_at, step.ended_at or now, used.get("mem", 0) / _MIB))
     for node, found in spans.items():

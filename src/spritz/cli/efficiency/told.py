@@ -35,7 +35,7 @@ def _cells(job: Efficiency) -> list[str]:
         format_duration(job.elapsed_seconds),
         _share(job.cpus_busy, job.cpus) if known else "-",
         _share(job.memory_mib, asked) if known and asked else size(job.memory_mib) if known else "-",
-        f"{job.gpu_percent}%" if job.gpus and job.gpu_percent else "-",
+        f"{job.gpu_percent}%" if job.gpus and job.gpus_known else "-",
         job.nodes or "-",
     ]
 
@@ -56,7 +56,9 @@ def _one(job: Efficiency) -> list[str]:
         most = f"{size(job.memory_mib)} at most"
         rows.append(["Memory", text, most, _share(job.memory_mib, asked)])
     if job.gpus:
-        rows.append(["GPUs", str(job.gpus), _gpus(job), _share(job.gpu_percent / 100, job.gpus)])
+        rows.append(
+            ["GPUs", str(job.gpus), _gpus(job), _share(job.gpu_percent / 100, job.gpus) if job.gpus_known else ""]
+        )
     lines += _table(rows)
     if not job.sampled:
         lines += ["", _unknown(job)]
@@ -66,9 +68,9 @@ def _one(job: Efficiency) -> list[str]:
 
 
 def _gpus(job: Efficiency) -> str:
+    if not job.gpus_known:
+        return "not sampled: too short" if job.elapsed_seconds < SHORT_SECONDS else "not measured: NVML did not tell"
     if not job.gpu_memory_mib and not job.gpu_percent:
-        if job.elapsed_seconds < SHORT_SECONDS:
-            return "not sampled: it was too short"
         return "not seen in use"
     return f"{job.gpu_percent}% at most, {size(job.gpu_memory_mib)} of memory"
 
@@ -83,11 +85,11 @@ def _unknown(job: Efficiency) -> str:
 
 
 def _nodes(job: Efficiency) -> list[str]:
-    rows = [["NODE", "CPUS BUSY", "MEMORY"] + (["GPU", "GPU MEMORY"] if job.gpus else [])]
+    rows = [["NODE", "CPUS BUSY", "MEMORY"] + (["GPU", "GPU MEMORY"] if job.gpus_known else [])]
     for use in job.by_node[:NODES_MAX]:
         busy = use.cpu_seconds / job.elapsed_seconds if job.elapsed_seconds else 0.0
         row = [use.node, f"{busy:.1f}", size(use.memory_mib)]
-        rows.append(row + ([f"{use.gpu_percent}%", size(use.gpu_memory_mib)] if job.gpus else []))
+        rows.append(row + ([f"{use.gpu_percent}%", size(use.gpu_memory_mib)] if job.gpus_known else []))
     left = len(job.by_node) - NODES_MAX
     return _table(rows) + ([f"and {left} more nodes (--json has them all)"] if left > 0 else [])
 
