@@ -143,6 +143,7 @@ settings_of = st.builds(
     default_memory_mib_per_cpu=st.sampled_from([1, 1, 0]),
     least_loaded=st.booleans(),
     gres_types=st.just(("gpu", "shard")),
+    scheduler_parameters=st.sampled_from([(), (), (("gpu_fragmentation", ""),)]),
 )
 sharing_of = st.sampled_from(["NO", "NO", "NO", "EXCLUSIVE", "FORCE:2", "YES:3"])
 

@@ -177,6 +177,7 @@ class NodeRow:
         "features",
         "free_cpus",
         "free_memory_mib",
+        "gpu_shares",
         "gres_free",
         "hardware",
         "holders",
@@ -193,6 +194,8 @@ class NodeRow:
     #: some CPU or device is held twice (OverSubscribe, resumed jobs), so what one holder gives back may not be free
     overlaps: bool
     gres_free: dict[str, int]
+    #: thousandths free of each GPU that is divided into shares, as placement by fragments keeps them (None: not known)
+    gpu_shares: list[int] | None
     counts_free: dict[tuple[str, str], int]
     shares_free: dict[str, dict[int, int]]
 
@@ -217,10 +220,12 @@ class NodeRow:
         other.gres_free = dict(self.gres_free)
         other.counts_free = dict(self.counts_free)
         other.shares_free = {name: dict(free) for name, free in self.shares_free.items()}
+        other.gpu_shares = None
         return other
 
     def recount(self) -> None:
         """Derive everything free from hardware and holders."""
+        self.gpu_shares = None
         hardware = self.hardware
         self.overlaps = False
         self.free_cpus = hardware.cpus
@@ -246,6 +251,7 @@ class NodeRow:
         holder = self.holders.pop(job_id, None)
         if holder is None:
             return False
+        self.gpu_shares = None
         if self.overlaps or any(gres.name in self.shares_free for gres in holder.gres):
             self.recount()
             return True
@@ -261,6 +267,7 @@ class NodeRow:
         return True
 
     def _take(self, holder: Holder) -> None:
+        self.gpu_shares = None
         if holder.cpus & ~self.free_cpus:
             self.overlaps = True
         self.free_cpus &= ~holder.cpus

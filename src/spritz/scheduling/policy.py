@@ -2,7 +2,8 @@
 
 Bad values are refused when the configuration is read (`config.check`); here they count as not given.
 
-Source: slurm.conf(5) SchedulerParameters, SchedulerType. `bf_policy` is ours: see docs/decisions.
+Source: slurm.conf(5) SchedulerParameters, SchedulerType. `bf_policy`, `bf_predict` and `gpu_fragmentation` are ours:
+see docs/decisions.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     #: how priorities of the components of a heterogeneous job make one: min, avg or max (bf_hetjob_prio)
     gang_priority: str = "min"
+
+    #: nodes are taken by how little their GPUs are fragmented (gpu_fragmentation)
+    by_fragment: bool = False
 
     #: longest that a job waits for the few leaf switches it asked for (max_switch_wait)
     switch_wait_seconds: float = 300.0
@@ -99,6 +103,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         promise_priority_min=number("bf_min_prio_reserve") or 0,
         promise_once="bf_one_resv_per_job" in given,
         gang_priority=given.get("bf_hetjob_prio", "").lower() or "min",
+        by_fragment="gpu_fragmentation" in given,
         switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
         full_interval_seconds=float(number("bf_interval") or 30),
         quick_interval_seconds=float(number("sched_interval") or 60),

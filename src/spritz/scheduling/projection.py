@@ -31,6 +31,8 @@ from spritz.scheduling.hardware import Hardware
 from spritz.scheduling.licenses import LicensePool
 from spritz.scheduling.nodes import NodeRow, NodeTable, is_open, weight_of
 from spritz.scheduling.placement.eligible import Eligibility
+from spritz.scheduling.placement.fragment import Workload
+from spritz.scheduling.policy import policy_of
 from spritz.scheduling.priority import Pricing, totals_of
 from spritz.scheduling.profile import Profile
 from spritz.scheduling.records import JobRecord, Queue
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
     from spritz.model.plan import Plan
     from spritz.model.reservation import Reservation
     from spritz.model.resources import NodeCapacity
+
+
+#: So long the workload against which fragments are measured is taken to be the same.
+WORKLOAD_SECONDS = 60.0
 
 
 class Projection:
@@ -92,6 +98,7 @@ class Projection:
         self.switch_waits: dict[int, JobRecord] = {}
         #: jobs whose place in the queue must be looked at before the next snapshot
         self.unplaced: dict[int, JobRecord] = {}
+        self._workload_at, self._workload_jobs = 0.0, 0
         #: the table is not of the nodes that there are: it is built anew before the next snapshot
         self.outdated = False
 
@@ -128,6 +135,7 @@ class Projection:
         a view, to be used before the next `apply`.
         """
         self.settle(now, reorder_max)
+        self._look_at_workload(now)
         upkeep.check_promises(self)
         return Snapshot(
             now=now,
@@ -156,6 +164,19 @@ class Projection:
         if self.outdated:
             self.rebuild()
         waiting.settle(self, now, reorder_max)
+
+    def _look_at_workload(self, now: float) -> None:
+        """What GPUs are kept together for: all that waits and runs, looked at anew from time to time."""
+        if not policy_of(self.settings).by_fragment:
+            self.eligibility.workload = None
+            return
+        count = len(self.records)
+        changed = not 0.8 * count <= self._workload_jobs <= 1.25 * count
+        if self.eligibility.workload is None or changed or now - self._workload_at >= WORKLOAD_SECONDS:
+            self._workload_at, self._workload_jobs = now, count
+            requests = [(shape.request, len(shape.keys)) for shape in self.queue.shapes.values()]
+            requests += [(record.request, 1) for record in self.records.values() if record.request is not None]
+            self.eligibility.workload = Workload(self.table.rows, requests)
 
     def adopt(self, plan: Plan) -> None:
         """Take over the promises of a plan, once its starts have been applied."""

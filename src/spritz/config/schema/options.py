@@ -1,7 +1,8 @@
 """Names that option lists know (SchedulerParameters, SlurmctldParameters …), for hints and warnings.
 
 Slurm passes over an unknown option in silence; here it is warned of with the nearest name. Values of known ones are
-checked where used. `private_hosts` is ours: nodes that share a machine see only their own name.
+checked where used. `bf_policy`, `bf_predict`, `gpu_fragmentation` (see docs/decisions) and `private_hosts` are ours:
+with the last, nodes that share a machine see only their own name.
 Source: slurm.conf(5) and newer releases.
 """
 
@@ -15,13 +16,14 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             bf_continue bf_hetjob_immediate bf_hetjob_prio bf_interval bf_job_part_count_reserve bf_licenses
             bf_max_job_array_resv bf_max_job_assoc bf_max_job_part bf_max_job_start bf_max_job_test bf_max_job_user
             bf_max_job_user_part bf_max_time bf_min_age_reserve bf_min_prio_reserve bf_node_space_size
-            bf_one_resv_per_job bf_policy bf_resolution bf_running_job_reserve bf_topopt_enable bf_topopt_iterations
-            bf_window
+            bf_one_resv_per_job bf_policy bf_predict bf_resolution bf_running_job_reserve
+            bf_topopt_enable bf_topopt_iterations bf_window
             bf_window_linear bf_yield_interval bf_yield_rpc_cnt bf_yield_sleep build_queue_timeout
             correspond_after_task_cnt default_gbytes default_queue_depth defer defer_batch delay_boot
             disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
-            extra_constraints ignore_constraint_validation Ignore_NUMA ignore_prefer_validation max_array_tasks
-            max_rpc_cnt max_sched_time max_script_size max_submit_line_size max_switch_wait no_backup_scheduling
+            extra_constraints gpu_fragmentation ignore_constraint_validation Ignore_NUMA ignore_prefer_validation
+            max_array_tasks max_rpc_cnt max_sched_time max_script_size max_submit_line_size max_switch_wait
+            no_backup_scheduling
             no_env_cache nohold_on_prolog_fail pack_serial_at_end partition_job_depth preempt_reorder_count
             preempt_strict_order preempt_youngest_first reduce_completing_frag requeue_delay requeue_setup_env_fail
             salloc_wait_nodes sbatch_wait_nodes sched_interval sched_max_job_start sched_min_interval

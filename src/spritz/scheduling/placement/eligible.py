@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spritz.model.topology import Topology
     from spritz.notation.features import Constraint
     from spritz.scheduling.nodes import Ints, NodeTable
+    from spritz.scheduling.placement.fragment import Workload
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
 
@@ -49,6 +50,8 @@ class Eligibility:
         }
         #: the network of each partition that has one
         self.fabrics = _fabrics(partitions, topologies, table.index_of)
+        #: what GPUs are kept together for (None: nothing)
+        self.workload: Workload | None = None
         #: reservation -> the nodes to which its jobs are confined (None: to none)
         self._reserved: dict[str, Ints | None] = {}
         self._reserved_by: Reserved | None = None

@@ -19,6 +19,7 @@ from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.counts import by_node_count
 from spritz.scheduling.placement.eligible import Choice
+from spritz.scheduling.placement.fragment import ranks
 from spritz.scheduling.placement.leaves import Room, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.placement.fabric import Fabric
+    from spritz.scheduling.placement.fragment import Workload
     from spritz.scheduling.request import Request
 
 #: For so few nodes, rows are quicker than arrays.
@@ -64,7 +66,7 @@ def place(
     for choice in eligibility.choices(request):
         if able is not None:
             choice = Choice(choice.nodes[able[choice.nodes]], choice.groups)
-        allocation = _place_on(table, request, choice, required, prefer, fabric)
+        allocation = _place_on(table, request, choice, required, prefer, fabric, eligibility.workload)
         if allocation is not None:
             return replace(allocation, reservation=request.reservation) if request.reservation else allocation
     return None
@@ -77,6 +79,7 @@ def _place_on(
     required: frozenset[int],
     prefer: NodeTable | None,
     fabric: Fabric | None,
+    workload: Workload | None,
 ) -> Allocation | None:
     able = table.up[choice.nodes]
     for column, least in needed(table, request):
@@ -90,6 +93,8 @@ def _place_on(
     if prefer is not None:
         # Among equals those that are busy, so that others may use the free ones meanwhile.
         weights = 2 * weights + (prefer.cpus[choice.nodes] >= max(1, request.cpus_floor))
+    if workload is not None and not request.least_loaded:
+        weights = ranks(table, request, choice.nodes, weights, workload)
     if exact and not choice.groups and plain(request):
         portions, final = select_columns(choice.nodes, tasks, gpus, weights, request)
         if portions is not None:
