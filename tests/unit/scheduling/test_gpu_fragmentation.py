@@ -41,7 +41,7 @@ def test_a_job_without_gpus_takes_cpus_that_gpus_do_not_need() -> None:
         site.cycle()
         for _ in range(5):
             site.submit(spec(1, gpus_per_node=1, cpus_per_task=4, begin_at=1e9), priority=0)
-        job = site.submit(spec(1, cpus_per_task=8), priority=5)
+        job = site.submit(spec(1, cpus_per_task=10), priority=5)
         return site.cycle()[job].names[0]
 
     assert where(BY_FRAGMENT) == "n2"
