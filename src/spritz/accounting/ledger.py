@@ -415,6 +415,7 @@ NOT_RECORDED = frozenset(
         "PartitionCreated",
         "PartitionDeleted",
         "PartitionUpdated",
+        "PolicyAmended",
         "PolicyChanged",
         "PowerPaced",
         "PowerProgramBegan",

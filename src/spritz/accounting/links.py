@@ -22,12 +22,18 @@ PATIENCE_SECONDS = 5.0
 
 
 class Link:
-    """One controller's connection. `stored` is the last of its events in the database."""
+    """One controller's connection. `stored` is the last of its events in the database.
+
+    `policy_version` is that of the policy which it was told, and `book_version` that of the book which this is still
+    true of (an edit may be about other clusters alone); 0: it is to be told all. `telling`: one at a time.
+    """
 
     def __init__(self, cluster: str, channel: Channel, stored: int) -> None:
         self.cluster = cluster
         self.channel = channel
         self.stored = stored
+        self.policy_version = self.book_version = 0
+        self.telling = asyncio.Lock()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def advance(self, sequence: int) -> None:

@@ -34,7 +34,7 @@ from spritz.model.accounting import (
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
-from spritz.model.limits.records import AskPolicy, SetPolicy
+from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,8 +109,8 @@ class Outbox:
         self._moved.set()
         return EventsFlushed(sequence=self._context.writer.durable_sequence)
 
-    def _set_policy(self, request: SetPolicy, call: Call) -> Deferred:
-        """slurmdbd says what associations, QOS and limits hold; answered when that is durable."""
+    def _set_policy(self, request: SetPolicy | ChangePolicy, call: Call) -> Deferred:
+        """slurmdbd says what associations, QOS and limits hold, or what of it differs; answered when durable."""
         self._context.writer.handle(request, SYSTEM, call.reply)
         return DEFERRED
 
@@ -120,7 +120,7 @@ class Outbox:
             self._database.addresses,
             role="slurmctld",
             log=context.log,
-            table={FlushEvents: self._flush, SetPolicy: self._set_policy},
+            table={FlushEvents: self._flush, SetPolicy: self._set_policy, ChangePolicy: self._set_policy},
             on_connect=self._register,
             owners=self._database.owners(),
             clock=context.clock,

@@ -97,6 +97,7 @@ _STIRRING: frozenset[type[Event]] = frozenset(
         cluster_events.PartitionUpdated,
         cluster_events.PartitionDeleted,
         cluster_events.PolicyChanged,
+        cluster_events.PolicyAmended,
         cluster_events.UsageReset,
         cluster_events.UsageAdopted,
         reservation_events.ReservationCreated,
@@ -105,6 +106,9 @@ _STIRRING: frozenset[type[Event]] = frozenset(
         reservation_events.ReservationDeleted,
     }
 )
+
+#: Events that may bring other guarantees.
+_GUARANTEES_IN = (cluster_events.PolicyChanged, cluster_events.PolicyAmended, cluster_events.ClusterConfigured)
 
 _encode_plan = Encoder().encode
 _decode_plan = Decoder(Plan).decode
@@ -178,7 +182,7 @@ class SchedulerDriver:
                 apply(event)
                 if type(event) in _STIRRING:
                     self._stir(event)
-                    if isinstance(event, cluster_events.PolicyChanged | cluster_events.ClusterConfigured):
+                    if isinstance(event, _GUARANTEES_IN):
                         self._check_guarantees()
                 elif isinstance(event, job_events.JobPreempted):
                     self._context.log.info(

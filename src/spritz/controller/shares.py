@@ -32,7 +32,12 @@ INLINE_MAX = 800
 #: A clock that is set forward is noticed within so many seconds.
 _SLEEP_MAX = 3600.0
 
-_NEWS = (cluster_events.PolicyChanged, cluster_events.UsageReset, cluster_events.UsageAdopted)
+_NEWS = (
+    cluster_events.PolicyChanged,
+    cluster_events.PolicyAmended,
+    cluster_events.UsageReset,
+    cluster_events.UsageAdopted,
+)
 
 _encode = msgpack.Encoder().encode
 _decode = msgpack.Decoder(list[Share]).decode

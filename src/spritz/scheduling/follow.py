@@ -14,6 +14,7 @@ from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
 from spritz.model.job import Hold
+from spritz.model.limits.change import amended
 from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.resources import mask_of
@@ -237,6 +238,10 @@ def _policy_changed(projection: Projection, event: cluster_events.PolicyChanged)
     projection.put_policy(event.policy)
 
 
+def _policy_amended(projection: Projection, event: cluster_events.PolicyAmended) -> None:
+    projection.put_policy(amended(projection.rules.policy, event.change))
+
+
 def _usage_changed(projection: Projection, event: cluster_events.UsageReset | cluster_events.UsageAdopted) -> None:
     """Whoever has used up his minutes may have some again."""
     projection.free_all()
@@ -287,6 +292,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     cluster_events.PartitionUpdated: _partition_put,
     cluster_events.PartitionDeleted: _partition_deleted,
     cluster_events.PolicyChanged: _policy_changed,
+    cluster_events.PolicyAmended: _policy_amended,
     cluster_events.UsageReset: _usage_changed,
     cluster_events.UsageAdopted: _usage_changed,
     reservation_events.ReservationCreated: _reserved,

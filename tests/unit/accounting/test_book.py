@@ -33,7 +33,8 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 def put(engine: Engine, *records: Record, drops: tuple[Record, ...] = (), actor: str = "", admin: bool = True) -> None:
     version = read_book(engine).version
-    assert not edit_book(engine, EditBook(version=version, puts=records, drops=drops), actor, 3.0, admin=admin).stale
+    request = EditBook(version=version, puts=records, drops=drops)
+    assert not edit_book(engine, request, actor, 3.0, admin=admin).done.stale
 
 
 def test_a_cluster_begins_with_root_and_normal(engine: Engine) -> None:
@@ -51,7 +52,8 @@ def test_an_edit_for_an_older_version_does_nothing(engine: Engine) -> None:
     version = read_book(engine).version
     put(engine, CHEM)
     done = edit_book(engine, EditBook(version=version, puts=(Account(name="phys"),)), "x", 4.0, admin=True)
-    assert done.stale
+    assert done.done.stale
+    assert done.after is None
     assert "phys" not in {one.name for one in read_book(engine).accounts}
 
 

@@ -10,7 +10,7 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done, JobTarget, UpdateJob
-from spritz.model.limits.records import Association, Policy, Qos, SetPolicy, WcKey
+from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy, WcKey
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
 from spritz.testing.builders import ALICE, BOB, World, capacity, expect
@@ -130,3 +130,21 @@ def test_an_enforced_wckey_must_be_the_users() -> None:
         )
     )
     assert made.job(made.submit()).spec.wckey == "*proj"
+
+
+def test_a_change_of_the_policy_is_taken_for_the_version_that_it_is_for_and_no_other() -> None:
+    made = world()
+    fewer = replace(ALICE_IN_CHEM, max_jobs=1)
+    change = PolicyChange(base=1, version=5, associations=(fewer,), gone_qos=("fast",))
+    made.ok(ChangePolicy(change=change))
+    policy = made.state.rules.policy
+    assert policy == Policy(version=5, associations=(ROOT_ACCOUNT, CHEM, fewer), qos=(NORMAL,))
+    refusal = made.do(ChangePolicy(change=change)).rejection
+    assert refusal is not None
+    assert "version 5" in refusal.hint
+    assert made.state.rules.policy == policy
+    # Read from the journal, it leads to the same rules.
+    again = Machine()
+    for event in made.events:
+        again.apply(event)
+    assert again.state.rules.policy == policy

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Engine, and_, delete, insert, select, update
 
@@ -88,14 +89,23 @@ def policy_of(book: Book, cluster: str) -> Policy:
     )
 
 
-def edit_book(engine: Engine, request: EditBook, actor: str, now: float, *, admin: bool) -> BookEdited:
+class Edit(Struct, frozen=True, kw_only=True):
+    """What came of an edit: the answer, and the book before and after (None: nothing was done)."""
+
+    done: BookEdited
+    before: Book
+    after: Book | None = None
+
+
+def edit_book(engine: Engine, request: EditBook, actor: str, now: float, *, admin: bool) -> Edit:
     """Put and drop. Raises SpritzError, and then nothing has changed."""
     with told(engine.url), engine.begin() as connection:
         book = _read(connection)
         if book.version != request.version:
-            return BookEdited(version=book.version, stale=True)
+            return Edit(done=BookEdited(version=book.version, stale=True), before=book)
         rules.check_right(book, actor, (*request.puts, *request.drops), admin=admin)
-        return _edit(connection, book, request, actor, now)
+        after = _edit(connection, book, request, actor, now)
+        return Edit(done=BookEdited(version=after.version), before=book, after=after)
 
 
 def ensure(engine: Engine, cluster: str, now: float) -> bool:
@@ -120,7 +130,8 @@ def ensure(engine: Engine, cluster: str, now: float) -> bool:
         return True
 
 
-def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now: float) -> BookEdited:
+def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now: float) -> Book:
+    """The book afterwards."""
     last = connection.execute(select(tables.book.c.last_id)).scalar() or 0
     puts: list[Record] = []
     for record in request.puts:
@@ -154,7 +165,7 @@ def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now
     )
     if done.rowcount != 1:
         raise rules.BookError("somebody else has changed the accounts at the same moment; try again")
-    return BookEdited(version=book.version + 1)
+    return replace(after, version=book.version + 1)
 
 
 def _told(verb: str, record: Record, info: str, actor: str, now: float) -> dict[str, Any]:

@@ -7,10 +7,23 @@ import pwd
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from spritz.accounting.associations.book import edit_book, ensure, policy_of, read_book
+from msgspec.structs import replace
+
+from spritz.accounting.associations.book import Edit, edit_book, ensure, policy_of, read_book
+from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.limits.records import AskPolicy, Book, BookEdited, EditBook, GetBook, SetPolicy
+from spritz.model.limits.change import change_between, is_empty
+from spritz.model.limits.records import (
+    AskPolicy,
+    Book,
+    BookEdited,
+    ChangePolicy,
+    EditBook,
+    GetBook,
+    PolicyChange,
+    SetPolicy,
+)
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -50,10 +63,10 @@ class BookRequests:
         """Change it, tell every connected controller, and then answer."""
         actor, admin = _name_of(self._api.uid(call)), self._api.is_admin(call)
         now = self._api.now()
-        done: BookEdited = await self._store(lambda: edit_book(self._api.engine, request, actor, now, admin=admin))
-        if not done.stale:
-            await asyncio.gather(*(self.tell(link) for link in list(self._api.links.by_cluster.values())))
-        return done
+        edit: Edit = await self._store(lambda: edit_book(self._api.engine, request, actor, now, admin=admin))
+        if edit.after is not None:
+            await asyncio.gather(*(self.tell(link, edit) for link in list(self._api.links.by_cluster.values())))
+        return edit.done
 
     async def ask_policy(self, request: AskPolicy, call: Call) -> Done:
         """A controller has registered: its cluster has a root, and it hears what holds before it has its answer."""
@@ -63,14 +76,48 @@ class BookRequests:
         await self.tell(self._api.links.of(request.cluster, call.channel))
         return Done()
 
-    async def tell(self, link: Link) -> None:
-        """One controller hears all of its policy; one that is away hears it when it registers again."""
+    async def tell(self, link: Link, edit: Edit | None = None) -> None:
+        """One controller hears what an edit changed for it, or all of its policy where it does not have what was before
+        that; one that is away hears all when it registers again.
+        """
+        async with link.telling:
+            try:
+                if edit is None or edit.after is None or link.book_version != edit.before.version:
+                    if edit is None or edit.after is None or link.book_version < edit.after.version:
+                        await self._tell_all(link)
+                    return
+                change: PolicyChange = await self._read(_change, edit, link)
+                if not is_empty(change):
+                    await link.channel.call(ChangePolicy(change=change), Done, timeout=TELL_SECONDS)
+                    link.policy_version = change.version
+                link.book_version = edit.after.version
+            except RemoteError as error:
+                self._api.log.info("policy.stale", cluster=link.cluster, error=error.message)
+                await self._try_all(link)
+            except (SpritzError, TimeoutError) as error:
+                self._not_told(link, error)
+
+    async def _try_all(self, link: Link) -> None:
         try:
-            book: Book = await self._read(lambda: read_book(self._api.engine))
-            policy = policy_of(book, link.cluster)
-            await link.channel.call(SetPolicy(policy=policy), Done, timeout=TELL_SECONDS)
+            await self._tell_all(link)
         except (SpritzError, TimeoutError) as error:
-            self._api.log.error("policy.not_told", cluster=link.cluster, error=str(error))
+            self._not_told(link, error)
+
+    async def _tell_all(self, link: Link) -> None:
+        book: Book = await self._read(lambda: read_book(self._api.engine))
+        await link.channel.call(SetPolicy(policy=policy_of(book, link.cluster)), Done, timeout=TELL_SECONDS)
+        link.book_version = link.policy_version = book.version
+
+    def _not_told(self, link: Link, error: Exception) -> None:
+        """The next edit tells it all."""
+        link.book_version = 0
+        self._api.log.error("policy.not_told", cluster=link.cluster, error=str(error))
+
+
+def _change(edit: Edit, link: Link) -> PolicyChange:
+    assert edit.after is not None
+    before, after = (policy_of(book, link.cluster) for book in (edit.before, edit.after))
+    return change_between(replace(before, version=link.policy_version), after)
 
 
 def _name_of(uid: int) -> str:

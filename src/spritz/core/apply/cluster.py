@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spritz.model.events import cluster as events
+from spritz.model.limits.change import amended
 from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.power import AWAY
@@ -189,6 +190,10 @@ def _policy_changed(state: State, event: events.PolicyChanged) -> None:
     state.put_policy(event.policy)
 
 
+def _policy_amended(state: State, event: events.PolicyAmended) -> None:
+    state.put_policy(amended(state.rules.policy, event.change))
+
+
 def _usage_reset(state: State, event: events.UsageReset) -> None:
     state.usage.reset(event.at, event.keys)
     if not event.keys:
@@ -218,6 +223,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.PartitionDeleted: _partition_deleted,
     events.TimeSliceEnded: _slice_ended,
     events.PolicyChanged: _policy_changed,
+    events.PolicyAmended: _policy_amended,
     events.UsageReset: _usage_reset,
     events.UsageAdopted: _usage_adopted,
 }

@@ -36,7 +36,7 @@ from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import reservation as on_reservation
 from spritz.model.commands import step as on_step
-from spritz.model.limits.records import AdoptUsage, ResetUsage, SetPolicy
+from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +76,7 @@ DECISIONS: dict[type[Struct], Callable[[Turn, Any], Struct]] = {
     on_cluster.ApplyPlan: plan.apply_plan,
     on_cluster.Tick: due.tick,
     SetPolicy: accounts.set_policy,
+    ChangePolicy: accounts.change_policy,
     ResetUsage: accounts.reset_usage,
     AdoptUsage: accounts.adopt_usage,
     said.RegisterNode: registration.register_node,
@@ -97,6 +98,7 @@ INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind
     on_cluster.ApplyPlan,
     on_cluster.Tick,
     SetPolicy,
+    ChangePolicy,
     ResetUsage,
     AdoptUsage,
 }

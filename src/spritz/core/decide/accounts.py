@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
-from spritz.model.events.cluster import PolicyChanged, UsageAdopted, UsageReset
+from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopted, UsageReset
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import Job, JobSpec
     from spritz.model.limits.ledger import Ledger
-    from spritz.model.limits.records import AdoptUsage, ResetUsage, SetPolicy
+    from spritz.model.limits.records import AdoptUsage, ChangePolicy, ResetUsage, SetPolicy
     from spritz.model.plan import PlannedStart
 
 #: The QOS of whoever has no other.
@@ -30,6 +30,15 @@ def set_policy(turn: Turn, command: SetPolicy) -> Done:
     """slurmdbd has told what holds now. Nothing is recorded when nothing differs."""
     if command.policy != turn.state.rules.policy:
         turn.record(PolicyChanged(at=turn.now, policy=command.policy))
+    return Done()
+
+
+def change_policy(turn: Turn, command: ChangePolicy) -> Done:
+    """slurmdbd has told what differs from the policy that we are to have. Refused if we have another."""
+    version = turn.state.rules.policy.version
+    if version != command.change.base:
+        raise Refused("SLURM_ERROR", hint=f"the controller has version {version}")
+    turn.record(PolicyAmended(at=turn.now, change=command.change))
     return Done()
 
 

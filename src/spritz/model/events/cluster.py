@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.base import Event
-from spritz.model.limits.records import Policy, UsageRow
+from spritz.model.limits.records import Policy, PolicyChange, UsageRow
 from spritz.model.node import Node, NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.states import NodeState
@@ -140,6 +140,12 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
     """slurmdbd has told what associations, QOS and limits hold from now on: all of them."""
 
     policy: Policy
+
+
+class PolicyAmended(Event, frozen=True, kw_only=True):
+    """slurmdbd has told what differs from now on."""
+
+    change: PolicyChange
 
 
 class UsageReset(Event, frozen=True, kw_only=True):

@@ -149,6 +149,23 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     default_wckeys: tuple[tuple[str, str], ...] = ()
 
 
+class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What differs from the policy of version `base`: records that are new or other, and the names of those that are
+    gone. A default wckey "" is none.
+    """
+
+    base: int
+    version: int
+    associations: tuple[Association, ...] = ()
+    qos: tuple[Qos, ...] = ()
+    wckeys: tuple[WcKey, ...] = ()
+    default_wckeys: tuple[tuple[str, str], ...] = ()
+    gone_associations: tuple[int, ...] = ()
+    gone_qos: tuple[str, ...] = ()
+    #: (wckey, user)
+    gone_wckeys: tuple[tuple[str, str], ...] = ()
+
+
 Record = Account | User | Coordinator | WcKey | Association | Qos
 
 
@@ -215,6 +232,14 @@ class SetPolicy(Struct, frozen=True, kw_only=True):
     """slurmdbd tells a controller what holds now. Reply: `Done` when that is durable."""
 
     policy: Policy
+
+
+class ChangePolicy(Struct, frozen=True, kw_only=True):
+    """slurmdbd tells a controller what differs now. Reply: `Done` when that is durable; a refusal, and
+    nothing done, if the controller's policy is not `change.base`: then it is told all of it.
+    """
+
+    change: PolicyChange
 
 
 class AskPolicy(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,82 @@
+"""What differs between two policies, and a policy with that applied. Pure.
+
+`amended(before, change_between(before, after))` is `after`, whatever the order of its records was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spritz.model.limits.records import Policy, PolicyChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def _association(one: Any) -> Any:
+    return one.id
+
+
+def _qos(one: Any) -> Any:
+    return one.name
+
+
+def _wckey(one: Any) -> Any:
+    return (one.name, one.user)
+
+
+def _differing(old: Iterable[Any], new: Iterable[Any], key: Callable[[Any], Any]) -> tuple[tuple[Any, ...], set[Any]]:
+    before = {key(one): one for one in old}
+    put = tuple(one for one in new if before.pop(key(one), None) != one)
+    # What is left of `before` was not in `new`.
+    return put, set(before)
+
+
+def change_between(before: Policy, after: Policy) -> PolicyChange:
+    """What leads from one to the other."""
+    associations, gone = _differing(before.associations, after.associations, _association)
+    qos, gone_qos = _differing(before.qos, after.qos, _qos)
+    wckeys, gone_wckeys = _differing(before.wckeys, after.wckeys, _wckey)
+    old, new = dict(before.default_wckeys), dict(after.default_wckeys)
+    defaults = tuple(
+        (user, new.get(user, "")) for user in sorted(old.keys() | new.keys()) if old.get(user) != new.get(user)
+    )
+    return PolicyChange(
+        base=before.version,
+        version=after.version,
+        associations=associations,
+        qos=qos,
+        wckeys=wckeys,
+        default_wckeys=defaults,
+        gone_associations=tuple(sorted(gone)),
+        gone_qos=tuple(sorted(gone_qos)),
+        gone_wckeys=tuple(sorted(gone_wckeys)),
+    )
+
+
+def is_empty(change: PolicyChange) -> bool:
+    """Does it change nothing but the version?"""
+    return change == PolicyChange(base=change.base, version=change.version)
+
+
+def amended(policy: Policy, change: PolicyChange) -> Policy:
+    """The policy after the change, in slurmdbd's order: associations and QOS by number, the rest by name."""
+
+    def after(old: Iterable[Any], new: Iterable[Any], gone: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, Any]:
+        found = {key(one): one for one in old}
+        for name in gone:
+            found.pop(name, None)
+        found.update((key(one), one) for one in new)
+        return found
+
+    associations = after(policy.associations, change.associations, change.gone_associations, _association)
+    qos = after(policy.qos, change.qos, change.gone_qos, _qos)
+    wckeys = after(policy.wckeys, change.wckeys, map(tuple, change.gone_wckeys), _wckey)
+    defaults = {**dict(policy.default_wckeys), **dict(change.default_wckeys)}
+    return Policy(
+        version=change.version,
+        associations=tuple(associations[number] for number in sorted(associations)),
+        qos=tuple(sorted(qos.values(), key=lambda one: one.id)),
+        wckeys=tuple(wckeys[name] for name in sorted(wckeys)),
+        default_wckeys=tuple((user, defaults[user]) for user in sorted(defaults) if defaults[user]),
+    )
