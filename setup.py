@@ -23,13 +23,30 @@ LAUNCHER = Path(__file__).resolve().parent / "launcher"
 PYTHON = ("spritz", "spritz-command")
 
 
+#: Without the C library (launcher/lean.c) it starts in a third of the time, static with it in two thirds.
+LEAN = [
+    "-DLEAN",
+    "-static",
+    "-nostdlib",
+    "-nostartfiles",
+    "-ffreestanding",
+    "-fno-stack-protector",
+    "-fno-pie",
+    "-no-pie",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-tree-loop-distribute-patterns",
+    "-U_FORTIFY_SOURCE",
+    "-Wl,-z,norelro,-z,noseparate-code,--build-id=none",
+]
+
+
 def compile_launcher(target: Path) -> bool:
-    """Whether there is a launcher at `target` now. Static where that is possible: it starts in half the time."""
+    """Whether there is a launcher at `target` now: as lean as the compiler and this processor allow."""
     sources = sorted(str(path) for path in LAUNCHER.glob("*.c"))
     compiler = os.environ.get("CC", "").split() or [next(filter(shutil.which, ("cc", "gcc", "clang")), "")]
     if os.environ.get("SPRITZ_NO_LAUNCHER") or not sources or not compiler[0]:
         return False
-    for flags in (["-static"], []):
+    for flags in (LEAN, ["-static"], []):
         command = [*compiler, "-std=gnu11", "-O2", "-s", *flags, "-o", str(target), *sources]
         try:
             # What was built must run here, too.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster
-from tests.e2e.launched import COMPILER, Launched, build, install
+from tests.e2e.launched import COMPILER, LEAN, Launched, build, install
 
 
 @pytest.fixture
@@ -38,7 +38,8 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not COMPILER:
         pytest.skip("no C compiler")
     path = tmp_path_factory.mktemp("launcher") / "launcher"
-    build(path)
+    if not build(path, LEAN):
+        build(path)
     return path
 
 

@@ -38,11 +38,15 @@ _UNUSED_MAX = 5
 
 
 class Keeper:
-    """`is_current()` says whether calls still come here, and what is installed is still this."""
+    """`path` is the listener's name.
+
+    `is_current()` says whether calls still come here, and what is installed is still this.
+    """
 
     def __init__(
         self,
         listener: socket,
+        path: str,
         lock: int,
         commands: dict[str, Main],
         sources: Sources,
@@ -52,6 +56,7 @@ class Keeper:
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._listener = listener
+        self._path = path
         self._lock = lock
         self._commands = commands
         self._sources = sources
@@ -276,7 +281,7 @@ class Keeper:
         self._retired = True
         if self._is_current():
             try:
-                os.unlink(self._listener.getsockname())
+                os.unlink(self._path)
             except OSError:
                 pass
         self._forget(self._listener.fileno())

@@ -73,10 +73,12 @@ def _serve(directory: int, name: str, lock: int, installed: str, *, system: bool
     commands = warm.commands()
     sources.complete(warm.loaded_files())
     _name_process()
-    listener = listen(directory, name, mode=0o666 if system else 0o600)
+    path = f"/proc/self/fd/{directory}/{name}"
+    listener = listen(path, mode=0o666 if system else 0o600)
     is_there = socket_check(directory, name)
     Keeper(
         listener,
+        path,
         lock,
         commands,
         sources,
@@ -114,17 +116,19 @@ def open_directory(path: str, *, others: bool) -> int:
     return directory
 
 
-def listen(directory: int, name: str, *, mode: int) -> socket:
-    """A listening socket under that name; whoever holds the lock may take the place of a dead one."""
-    path = f"/proc/self/fd/{directory}/{name}"
+def listen(path: str, *, mode: int) -> socket:
+    """A listening socket of that name; whoever holds the lock may take the place of a dead one."""
+    # Nobody is to meet one that does not listen yet, or that others may not use.
+    beginning = f"{path}.new"
     try:
-        os.unlink(path)
+        os.unlink(beginning)
     except FileNotFoundError:
         pass
     listener = socket(AF_UNIX, SOCK_STREAM)
-    listener.bind(path)
-    os.chmod(path, mode)
+    listener.bind(beginning)
+    os.chmod(beginning, mode)
     listener.listen(BACKLOG)
+    os.rename(beginning, path)
     return listener
 
 
