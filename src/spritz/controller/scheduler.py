@@ -165,6 +165,7 @@ class SchedulerDriver:
     def _rebuild(self) -> None:
         """The projection again, from the records."""
         state = self._context.machine.state
+        self._projection.follow_minutes(state.minutes)
         self._projection.reset(
             state.jobs.values(),
             state.nodes.values(),
@@ -199,10 +200,12 @@ class SchedulerDriver:
     def take_fairshare(self, factors: dict[tuple[str, str], float], special: dict[tuple[str, str, str], float]) -> None:
         """Fair-share factors have been reckoned: by account and user, and those of one partition."""
         known = self._projection.priority_inputs
+        # Minutes that were used up have faded meanwhile, and thresholds of QOS are met by others.
+        self._projection.free_all()
+        self._stirred = True
         if known.fairshare == factors and known.partition_fairshare == special:
             return
         self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
-        self._stirred = True
 
     def _check_guarantees(self) -> None:
         for tres, promised, there in beyond_cluster(self._context.machine.state):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from spritz.core.flags import POWER_UP_NODE
+from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated
 from spritz.model.limits.usage import Rates, Usage, rates_of
 from spritz.model.resources import mask_of
@@ -17,17 +18,23 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.limits.ledger import Key, Ledger
+    from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules
 
 
 class Charge(NamedTuple):
-    """Where a job counts, as how many, with what; `rates`: what it uses in a second (nothing while it is stopped)."""
+    """Where a job counts, as how many, with what; `rates`: what it uses in a second (nothing while it is stopped).
+
+    `until`: end of its time limit, where a limit asks for it; `factor`: UsageFactor.
+    """
 
     keys: tuple[Key, ...]
     jobs: int
     submitted: int
     tres: tuple[tuple[str, int], ...] = ()
     rates: Rates = ()
+    until: float = 0.0
+    factor: float = 1.0
 
 
 def charge_of(rules: Rules, job: Job) -> Charge | None:
@@ -41,10 +48,12 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
         return Charge(keys, 0, count) if count else None
     licenses = tuple((f"license/{name}", count) for name, count in job.licenses)
     tres = (*allocated(job), *licenses)
+    factor = rules.usage_factor(spec.qos)
+    until = job.ends_at or job.started_at + INFINITE * 60.0 if rules.foresees else 0.0
     if job.state is not JobState.RUNNING or job.flags & POWER_UP_NODE:
-        return Charge(keys, 1, 1, tres)
+        return Charge(keys, 1, 1, tres, (), until, factor)
     billing = job.billing if job.billing is not None else float(tres[0][1])
-    return Charge(keys, 1, 1, tres, rates_of(tres, billing, rules.usage_factor(spec.qos)))
+    return Charge(keys, 1, 1, tres, rates_of(tres, billing, factor), until, factor)
 
 
 def same_charge(old: Job, new: Job) -> bool:
@@ -57,16 +66,19 @@ def same_charge(old: Job, new: Job) -> bool:
         and old.flags == new.flags
         and old.partition == new.partition
         and old.licenses == new.licenses
+        and old.ends_at == new.ends_at
     )
 
 
-def add_charge(ledger: Ledger, usage: Usage, charge: Charge | None, sign: int, at: float) -> None:
+def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: int, at: float) -> None:
     """Count it, or (`sign` -1) count it no longer, from `at` on."""
     if charge is None:
         return
     ledger.add(charge.keys, jobs=charge.jobs, submitted=charge.submitted, tres=charge.tres, sign=sign)
     if charge.rates:
-        usage.change(charge.keys, charge.rates, sign, at)
+        minutes.usage.change(charge.keys, charge.rates, sign, at)
+    if charge.until:
+        minutes.committed.add(charge.keys, charge.tres, charge.until, charge.factor, sign)
 
 
 def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:

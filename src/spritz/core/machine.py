@@ -68,7 +68,14 @@ class Machine:
         """When to send `Tick` at the latest (seconds since the epoch); None: not before something else happens."""
         state = self.state
         slice_at = state.next_slice_at or None
-        due = (state.deadlines.next(), state.step_deadlines.next(), slice_at, next_due(state), power_due(state))
+        due = (
+            state.deadlines.next(),
+            state.step_deadlines.next(),
+            state.minute_deadlines.next(),
+            slice_at,
+            next_due(state),
+            power_due(state),
+        )
         return min((at for at in due if at is not None), default=None)
 
     def pending_effects(self, node: str | None = None) -> list[Effect]:

@@ -22,10 +22,10 @@ from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job
-from spritz.model.limits.ledger import Ledger
+from spritz.model.limits.ledger import Key, Ledger
+from spritz.model.limits.minutes import Minutes, Place, reached_at
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
-from spritz.model.limits.usage import Usage
 from spritz.model.node import Node
 from spritz.model.partition import Partition
 from spritz.model.power import AWAY
@@ -35,7 +35,7 @@ from spritz.model.states import JobState
 from spritz.model.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from spritz.core.decide.fit import Shape
 
@@ -65,6 +65,9 @@ class State:
         "licenses_taken",
         "live_by_name",
         "live_by_user",
+        "minute_deadlines",
+        "minute_places",
+        "minutes",
         "next_job_id",
         "next_power_at",
         "next_reservation_id",
@@ -113,8 +116,12 @@ class State:
         self.partitions: dict[str, Partition] = {}
         #: accounting's policy, as slurmdbd told it last
         self.rules = Rules(Policy())
-        #: what every association and QOS has used, with decay
-        self.usage = Usage()
+        #: what every association and QOS has used, with decay, and what running jobs may still use
+        self.minutes = Minutes()
+        self.usage = self.minutes.usage
+        #: keys with a limit on what was used, and when that will be reached
+        self.minute_places: dict[Key, Place] = {}
+        self.minute_deadlines: Deadlines[str] = Deadlines()
         #: when all of it was set to 0 last (0.0: never)
         self.usage_reset_at = 0.0
         self.reservations: dict[str, Reservation] = {}
@@ -177,9 +184,9 @@ class State:
             self._unindex_dependencies(old)
         if job.dependencies:
             self._index_dependencies(job)
-        self.deadlines.set(job_id, job_deadline(self, job))
         if self.rules.known and (old is None or not same_charge(old, job)):
             self._charge(job_id, job)
+        self.deadlines.set(job_id, job_deadline(self, job))
 
     def forget_job(self, job_id: int) -> None:
         """Remove an ended job."""
@@ -269,9 +276,24 @@ class State:
         if old.policy is not policy:
             fit_usage(self.usage, old, self.rules, self.at)
         self.ledger = Ledger()
+        self.minutes.committed.sums.clear()
         self.charges.clear()
+        self.minute_places = self.rules.minute_places() if "limits" in self.settings.enforce else {}
+        self.minute_deadlines = Deadlines()
         for job_id, job in self.jobs.items():
             self._charge(job_id, job)
+        self.refresh_minutes()
+        if old.times_jobs or self.rules.times_jobs:
+            self.refresh_deadlines()
+
+    def refresh_minutes(self, keys: Iterable[Key] | None = None) -> None:
+        """When will these keys (all) have used up their minutes? With `safe` nothing is ended for that."""
+        if "safe" in self.settings.enforce:
+            return
+        for key in self.minute_places if keys is None else keys:
+            place = self.minute_places.get(key)
+            if place is not None:
+                self.minute_deadlines.set(key_text(key), reached_at(self.usage, place, self.at))
 
     def account_anew(self) -> None:
         """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
@@ -287,8 +309,10 @@ class State:
         if new is not None:
             self.charges[job_id] = new
         if old != new:
-            add_charge(self.ledger, self.usage, old, -1, self.at)
-            add_charge(self.ledger, self.usage, new, 1, self.at)
+            add_charge(self.ledger, self.minutes, old, -1, self.at)
+            add_charge(self.ledger, self.minutes, new, 1, self.at)
+            if self.minute_places:
+                self.refresh_minutes({key: None for one in (old, new) if one is not None for key in one.keys})
 
     def refresh_deadlines(self) -> None:
         """All deadlines again, after settings or partitions changed."""
@@ -421,6 +445,11 @@ class State:
             names = set(job.completing)
             return [share for share in job.allocation.nodes if share.node in names]
         return list(job.allocation.nodes) if job.state.active else []
+
+
+def key_text(key: Key) -> str:
+    """A key as one word."""
+    return f"{key[0]}:{key[1]}"
 
 
 def reservations_of(job: Job) -> tuple[str, ...]:

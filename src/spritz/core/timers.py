@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from spritz.core import het
 from spritz.core.flags import COMPLETING
 from spritz.model.ids import INFINITE
+from spritz.model.limits.minutes import job_seconds
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
@@ -109,6 +110,19 @@ def over_run_seconds(state: State) -> float:
     return NEVER if minutes is None else minutes * 60.0
 
 
+def spent_at(state: State, job: Job) -> float:
+    """When a running job will have used up its own TRES minutes (MaxTRESMinsPerJob)."""
+    enforce = state.settings.enforce
+    charge = state.charges.get(job.id)
+    if charge is None or "limits" not in enforce or "safe" in enforce:
+        return NEVER
+    spec = job.spec
+    party = state.rules.party(spec.account, spec.user, job.partition, spec.qos)
+    if not party.timed:
+        return NEVER
+    return job.started_at + job.suspended_seconds + job_seconds(party, charge.tres)
+
+
 def pending_deadline(job: Job) -> float:
     """Last moment at which the job may start and still end before its --deadline."""
     if not job.spec.deadline_at:
@@ -135,7 +149,7 @@ def job_deadline(state: State, job: Job) -> float:
 def _running_deadline(state: State, job: Job) -> float:
     if job.preempt_action:
         return job.ends_at
-    at = job.spec.deadline_at or NEVER
+    at = min(job.spec.deadline_at or NEVER, spent_at(state, job))
     if job.reservation_ends_at:
         at = min(at, job.reservation_ends_at + over_run_seconds(state))
     if job.ends_at:

@@ -315,7 +315,7 @@ class Cycle:
         for index, holder in holders:
             self.table.charge(index, holder)
         self.preemptor.charge(holders)
-        self.limits.take(record, allocation)
+        self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
         self.promises.redeem(record)
         if request.line in self.headed:
             self._backfilled += 1

@@ -83,7 +83,7 @@ class Trial:
         if verdict is not None or chosen is None:
             self.verdict = verdict or Verdict(Reason.LICENSES)
             return False
-        self._limits.take(record, allocation)
+        self._limits.take(record, allocation, request.time_limit_minutes)
         self._licenses.take(chosen)
         return True
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits.check import exceeded
+from spritz.model.limits.minutes import out_of_minutes
+from spritz.model.reasons import Reason
 from spritz.scheduling.records import Verdict
 
 if TYPE_CHECKING:
@@ -48,11 +50,16 @@ class Limits:
     def __init__(self, snapshot: Snapshot) -> None:
         self._rules = snapshot.rules
         self._in_use = snapshot.in_use.fork()
+        self._minutes = snapshot.minutes.fork()
+        self._inputs = snapshot.pricing.inputs
+        self._now = snapshot.now
+        self._safe = "safe" in snapshot.settings.enforce
 
     def fork(self) -> Limits:
         """To try starts in."""
         other = Limits.__new__(Limits)
-        other._rules, other._in_use = self._rules, self._in_use.fork()
+        other._rules, other._in_use, other._minutes = self._rules, self._in_use.fork(), self._minutes.fork()
+        other._inputs, other._now, other._safe = self._inputs, self._now, self._safe
         return other
 
     def verdict(self, record: JobRecord, request: Request, allocation: Allocation | None = None) -> Verdict | None:
@@ -67,6 +74,12 @@ class Limits:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
         priced = self._rules.priced(request.partition, pairs)
         reason = exceeded(party, self._in_use, priced, request.time_limit_minutes, nodes=nodes)
+        if reason is None and party.timed:
+            minutes = request.time_limit_minutes
+            reason = out_of_minutes(party, self._minutes, dict(priced), minutes, self._now, safe=self._safe)
+        if reason is None and party.threshold is not None:
+            factor = self._inputs.fair_share(account, user, request.partition)
+            reason = Reason.QOS_USAGE_THRESHOLD if factor < party.threshold else None
         return None if reason is None else Verdict(reason)
 
     def roomy(self, record: JobRecord, partition: str, pairs: Iterable[tuple[str, int]]) -> tuple[Guarantee, ...]:
@@ -76,8 +89,11 @@ class Limits:
         wanted = dict(pairs) if own else {}
         return tuple(one for one in own if one.has_room(self._in_use.use(("a", one.id)).tres, wanted))
 
-    def take(self, record: JobRecord, allocation: Allocation) -> None:
-        """A job starts."""
+    def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
+        """A job starts, for at most so long."""
         if self._rules.known:
             keys, tres = charge_of(self._rules, record, allocation)
             self._in_use.add(keys, jobs=1, tres=tres)
+            if self._rules.foresees:
+                factor = self._rules.usage_factor(record.spec.qos)
+                self._minutes.committed.add(keys, tres, self._now + minutes * 60.0, factor)

@@ -88,7 +88,7 @@ class Pricing:
         self._policy = settings.priority_policy
         self._partitions = partitions
         self._totals = totals
-        self._inputs = inputs
+        self._inputs = self.inputs = inputs
         self._largest_job_factor = max((item.priority_job_factor for item in partitions.values()), default=1) or 1
         self._largest_assoc = max(inputs.associations.values(), default=0) or 1
         self._largest_qos = max(inputs.qos.values(), default=0) or 1

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Hold
 from spritz.model.limits.ledger import Ledger as LimitLedger
+from spritz.model.limits.minutes import Minutes
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
 from spritz.model.networks import networks_of
@@ -61,6 +62,8 @@ class Projection:
     def __init__(self) -> None:
         #: accounting's part of priorities
         self.priority_inputs = PriorityInputs()
+        #: what was used and is committed: the core's own, which is as far as this is (`follow_minutes`)
+        self.minutes = Minutes()
         self._clear(ClusterSettings())
 
     def _clear(self, settings: ClusterSettings) -> None:
@@ -154,6 +157,7 @@ class Projection:
             pricing=self.pricing,
             rules=self.rules,
             in_use=self.in_use,
+            minutes=self.minutes,
             partition_freed=self.partition_freed,
             memo=self.memo,
             reserved=self.reserved,
@@ -287,6 +291,10 @@ class Projection:
             if record.entries and (drawn or names & set(record.spec.reservation.split(","))):
                 self.place(record)
         upkeep.drop_broken(self)
+
+    def follow_minutes(self, minutes: Minutes) -> None:
+        """Read these, which their owner keeps up with the same events."""
+        self.minutes = minutes
 
     def put_policy(self, policy: Policy) -> None:
         """Associations, QOS and limits are these from now on."""

@@ -288,6 +288,13 @@ class Promises:
         since, until = max(since, begins), min(now + window_seconds, ends)
         return earliest(self._view(request), request, self._snapshot.eligibility, since, until)
 
+    def _least(self, request: Request) -> int:
+        """MinPrioThreshold of whose job it is."""
+        if request.billed is None:
+            return 0
+        account, user, qos = request.billed
+        return self._snapshot.rules.party(account, user, request.partition, qos).min_priority
+
     def _may_have(self, record: JobRecord, request: Request, *, head: bool) -> bool:
         policy, now = self._policy, self._snapshot.now
         if head or not self._full:
@@ -298,7 +305,7 @@ class Promises:
             return False
         if now - record.eligible_at < policy.promise_age_seconds:
             return False
-        least = policy.promise_priority_min
+        least = max(policy.promise_priority_min, self._least(request))
         if least and self._snapshot.pricing.priority(record, request.partition, now) < least:
             return False
         user, home, account = record.spec.uid, request.partition, record.spec.account

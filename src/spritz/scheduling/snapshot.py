@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.limits.ledger import Ledger as LimitLedger
+    from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules
     from spritz.model.partition import Partition
     from spritz.scheduling.backfill import Ledger
@@ -84,6 +85,7 @@ class Snapshot:
         "ledger",
         "licenses",
         "memo",
+        "minutes",
         "now",
         "partition_freed",
         "partitions",
@@ -116,6 +118,7 @@ class Snapshot:
         pricing: Pricing,
         rules: Rules,
         in_use: LimitLedger,
+        minutes: Minutes,
         partition_freed: dict[str, int],
         memo: Memo,
         reserved: Reserved,
@@ -136,6 +139,7 @@ class Snapshot:
         self.pricing = pricing
         self.rules = rules
         self.in_use = in_use
+        self.minutes = minutes
         self.partition_freed = partition_freed
         self.memo = memo
         self.reserved = reserved

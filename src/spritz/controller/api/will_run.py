@@ -101,6 +101,7 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     jobs = [*(state.jobs[number] for number in (*state.running, *state.completing)), *whole]
     projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings, state.reservations.values())
     projection.put_policy(state.rules.policy)
+    projection.follow_minutes(state.minutes)
     snapshot = projection.snapshot(now)
     view = View(snapshot, cycle.run(snapshot), {**state.jobs, **{job.id: job for job in whole}}, state.nodes)
     starts = [start_of(view, snapshot.records[job.id]) for job in whole]

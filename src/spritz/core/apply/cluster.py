@@ -196,12 +196,14 @@ def _policy_amended(state: State, event: events.PolicyAmended) -> None:
 
 def _usage_reset(state: State, event: events.UsageReset) -> None:
     state.usage.reset(event.at, event.keys)
+    state.refresh_minutes()
     if not event.keys:
         state.usage_reset_at = event.at
 
 
 def _usage_adopted(state: State, event: events.UsageAdopted) -> None:
     state.usage.adopt(event.rows, event.since, event.at)
+    state.refresh_minutes()
 
 
 # Any: each function takes its own kind of event.

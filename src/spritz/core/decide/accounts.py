@@ -14,6 +14,7 @@ from spritz.model.commands.job import Done
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopted, UsageReset
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
+from spritz.model.limits.minutes import out_of_minutes, spent
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -94,20 +95,20 @@ def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
     return replace(spec, time_limit_minutes=min(longest, home.max_time_minutes))
 
 
-def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int) -> None:
+def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int, now: float) -> None:
     """Limits on submission, and those that a QOS with DenyOnLimit would never let the job pass."""
     if "limits" not in state.settings.enforce:
         return
     party = state.rules.party(spec.account, spec.user, partition, spec.qos)
     reason = check.over_submit(party, state.ledger, count)
-    reason = reason or check.never(
-        party, state.rules.priced(partition, requested_pairs(spec)), minutes, nodes=spec.nodes_min
-    )
+    pairs = state.rules.priced(partition, requested_pairs(spec))
+    reason = reason or check.never(party, pairs, minutes, nodes=spec.nodes_min)
+    reason = reason or spent(party, state.usage, dict(pairs), minutes, now)
     if reason is not None:
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(reason.value)
 
 
-def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger) -> str:
+def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, now: float) -> str:
     """The limit that this start would exceed beside what `ledger` counts; "" for none."""
     if "limits" not in state.settings.enforce:
         return ""
@@ -117,5 +118,7 @@ def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger) -
         return ""
     minutes = start.time_limit_minutes or job.time_limit_minutes or 0
     pairs = state.rules.priced(allocation.partition, allocated_pairs(allocation))
-    reason = check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes))
+    reason = check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes)) or out_of_minutes(
+        party, state.minutes, dict(pairs), minutes, now, safe="safe" in state.settings.enforce
+    )
     return "" if reason is None else f"limit {reason.value}"

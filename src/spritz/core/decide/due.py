@@ -11,13 +11,14 @@ from spritz.core.decide.cancel import signal_step
 from spritz.core.decide.dependency import cancel_if_hopeless, job_is_over, look_again
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
 from spritz.core.decide.gang import end_slice
+from spritz.core.decide.minutes import end_spent
 from spritz.core.decide.power import look_at_power
 from spritz.core.decide.preempt import finish
 from spritz.core.decide.reservation import look_at_reservations
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
-from spritz.core.timers import end_signal_at, over_run_seconds, over_time_seconds, pending_deadline
+from spritz.core.timers import end_signal_at, over_run_seconds, over_time_seconds, pending_deadline, spent_at
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
 from spritz.model.reasons import Reason
@@ -51,6 +52,7 @@ def tick(turn: Turn, command: Tick) -> Done:
             signal_step(turn, step, 0, terminate=True, cause="TIMEOUT")
     if 0.0 < turn.state.next_slice_at <= turn.now:
         end_slice(turn)
+    end_spent(turn)
     look_at_power(turn)
     look_at_reservations(turn)
     if purge:
@@ -75,6 +77,8 @@ def _running(turn: Turn, job: Job) -> None:
 def _time_is_up(turn: Turn, job: Job) -> bool:
     state, now = turn.state, turn.now
     if job.reservation_ends_at and job.reservation_ends_at + over_run_seconds(state) <= now:
+        return True
+    if spent_at(state, job) <= now:
         return True
     return bool(job.ends_at) and job.ends_at + over_time_seconds(state, job) <= now
 

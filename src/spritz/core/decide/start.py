@@ -76,7 +76,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not asked for"
     if not allocation.nodes:
         return "no nodes"
-    refusal = limit_refusal(state, job, start, room.ledger if room else state.ledger)
+    refusal = limit_refusal(state, job, start, room.ledger if room else state.ledger, now)
     if refusal:
         return refusal
     if job.spec.licenses and choose(state, job.spec.licenses, room.licenses() if room else None) is None:

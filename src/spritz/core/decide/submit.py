@@ -111,7 +111,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
         count = component.size  # they are counted together, or some would pass a limit that all exceed
     if state.job_count + count > state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
-    check_account_limits(state, spec, partitions[0].name, count, effective_time_limit(spec, partitions[0]))
+    check_account_limits(state, spec, partitions[0].name, count, effective_time_limit(spec, partitions[0]), turn.now)
     job_id = free_number(state) if component is None else component.first + component.offset
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     array_job_id = job_id if array is not None else 0

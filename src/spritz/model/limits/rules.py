@@ -6,9 +6,11 @@ Source: https://slurm.schedmd.com/resource_limits.html (precedence: partition QO
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.limits.guarantees import Guarantee
 from spritz.model.limits.ledger import Key
+from spritz.model.limits.minutes import Place, places_of
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.limits.usage import Decay, Weights, billable
 from spritz.notation.tres import parse
@@ -35,6 +37,12 @@ class QosBounds(Struct, frozen=True, kw_only=True):
     per_user: Tres
     per_account: Tres
     least: Tres
+    #: in minutes: used by all, of running jobs, by one job, of running jobs of a user and of an account
+    grp_mins: Tres
+    grp_run_mins: Tres
+    mins_per_job: Tres
+    run_mins_per_user: Tres
+    run_mins_per_account: Tres
 
 
 class AssocBounds(Struct, frozen=True, kw_only=True):
@@ -50,6 +58,11 @@ class AssocBounds(Struct, frozen=True, kw_only=True):
     qos: frozenset[str]
     default_qos: str
     priority: int
+    #: in minutes: used by all, of running jobs, by one job
+    grp_mins: Tres
+    grp_run_mins: Tres
+    mins_per_job: Tres
+    min_prio_threshold: int | None
 
 
 class Party(Struct, frozen=True, kw_only=True):
@@ -66,6 +79,15 @@ class Party(Struct, frozen=True, kw_only=True):
     bounded: bool
     #: what its account and those above it are guaranteed, nearest first
     guarantees: tuple[Guarantee, ...] = ()
+    #: limits on minutes, in order of precedence; is there any, or one on a job's own?
+    places: tuple[Place, ...] = ()
+    timed: bool = False
+    #: UsageFactor of the job's QOS, and whether UsageFactorSafe counts it ahead
+    usage_factor: float = 1.0
+    factor_safe: bool = False
+    #: least fair-share factor with which a job starts (None: any), and least priority with which it is promised a start
+    threshold: float | None = None
+    min_priority: int = 0
 
 
 class Rules:
@@ -84,6 +106,13 @@ class Rules:
         self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
         self.weights = {name: some for name, some in (weights or {}).items() if some}
         self.largest = largest
+        self._times_jobs = any(one.max_tres_mins for one in policy.associations) or any(
+            one.max_tres_mins_pj for one in policy.qos
+        )
+        self._foresees = any(one.grp_tres_mins or one.grp_tres_run_mins for one in policy.associations) or any(
+            one.grp_tres_mins or one.grp_tres_run_mins or one.max_tres_run_mins_pu or one.max_tres_run_mins_pa
+            for one in policy.qos
+        )
         self.qos = {one.name: _qos_bounds(one) for one in policy.qos}
         self.wckeys = frozenset((one.user, one.name) for one in policy.wckeys)
         self.default_wckeys = dict(policy.default_wckeys)
@@ -137,6 +166,16 @@ class Rules:
         return found.record.usage_factor if found is not None else 1.0
 
     @property
+    def foresees(self) -> bool:
+        """A limit asks what running jobs may still use."""
+        return self._foresees
+
+    @property
+    def times_jobs(self) -> bool:
+        """A limit bounds the minutes of a single job."""
+        return self._times_jobs
+
+    @property
     def known(self) -> bool:
         """A policy was heard of at all."""
         return self.policy.version > 0
@@ -157,6 +196,19 @@ class Rules:
             above = self._accounts.get(one.account if one.user else one.parent)
             if above is not None and above.id != one.id:
                 found[one.id] = above.id
+        return found
+
+    def minute_places(self) -> dict[Key, Place]:
+        """Every key that may use up minutes: its own limits, whichever QOS stands before them."""
+        found: dict[Key, Place] = {}
+        for one in self.qos.values():
+            if one.grp_mins or one.record.grp_wall is not None:
+                key: Key = ("q", one.name)
+                found[key] = Place(key=key, qos=True, used=one.grp_mins, wall=one.record.grp_wall)
+        for record in self.policy.associations:
+            if (record.grp_tres_mins or record.grp_wall is not None) and (record.user or record.parent):
+                key = ("a", record.id)
+                found[key] = Place(key=key, qos=False, used=parse(record.grp_tres_mins), wall=record.grp_wall)
         return found
 
     def party(self, account: str, user: str, partition: str, qos: str) -> Party:
@@ -184,7 +236,14 @@ class Rules:
         keys: list[Key] = [("a", one.record.id) for one in chain]
         for one in kinds:
             keys += [("q", one), ("qu", one, user), ("qa", one, account)]
+        job_qos = self.qos.get(qos)
+        if job_qos is not None and job_qos.record.limit_factor is not None:
+            chain = [_scaled(one, job_qos.record.limit_factor) for one in chain]
+        places = places_of(bounds, chain, user, account)
+        threshold = _threshold(job_qos)
+        timed = bool(places) or any(one.mins_per_job for one in bounds) or any(one.mins_per_job for one in chain[:1])
         bounded = any(map(_bounds_qos, bounds)) or any(map(_bounds_assoc, chain))
+        least = [one.record.min_prio_threshold for one in bounds] + [one.min_prio_threshold for one in chain[:1]]
         guarantees = tuple(self.guarantees[one.record.id] for one in chain if one.record.id in self.guarantees)
         return Party(
             chain=tuple(chain),
@@ -192,8 +251,14 @@ class Rules:
             user=user,
             account=account,
             keys=tuple(keys),
-            bounded=bounded,
+            bounded=bounded or timed or threshold is not None or any(least),
             guarantees=guarantees,
+            places=places,
+            timed=timed,
+            threshold=threshold,
+            min_priority=next((value for value in least if value is not None), 0),
+            usage_factor=job_qos.record.usage_factor if job_qos is not None else 1.0,
+            factor_safe=job_qos is not None and "UsageFactorSafe" in job_qos.flags,
         )
 
     def _guarantee(self, record: Association) -> Guarantee:
@@ -224,12 +289,31 @@ class Rules:
             qos=_names(record.qos) if record.qos is not None else above.qos if above else frozenset(),
             default_qos=record.default_qos or (above.default_qos if above else ""),
             priority=_first(record.priority, above.priority if above else None) or 0,
+            grp_mins=parse(record.grp_tres_mins),
+            grp_run_mins=parse(record.grp_tres_run_mins),
+            mins_per_job=_merged(parse(record.max_tres_mins), above.mins_per_job if above else ()),
+            min_prio_threshold=_first(record.min_prio_threshold, above.min_prio_threshold if above else None),
         )
         return made
 
 
 def _first(own: int | None, other: int | None) -> int | None:
     return own if own is not None else other
+
+
+def _scaled(one: AssocBounds, factor: float) -> AssocBounds:
+    """LimitFactor: limits of associations on TRES hold so many times."""
+
+    def scaled(limits: Tres) -> Tres:
+        return tuple((name, int(count * factor)) for name, count in limits)
+
+    return replace(one, grp=scaled(one.grp), per_job=scaled(one.per_job), per_node=scaled(one.per_node))
+
+
+def _threshold(qos: QosBounds | None) -> float | None:
+    if qos is None or "EnforceUsageThreshold" not in qos.flags:
+        return None
+    return qos.record.usage_threshold
 
 
 def _names(text: str) -> frozenset[str]:
@@ -251,6 +335,11 @@ def _qos_bounds(one: Qos) -> QosBounds:
         per_user=parse(one.max_tres_pu),
         per_account=parse(one.max_tres_pa),
         least=parse(one.min_tres_pj),
+        grp_mins=parse(one.grp_tres_mins),
+        grp_run_mins=parse(one.grp_tres_run_mins),
+        mins_per_job=parse(one.max_tres_mins_pj),
+        run_mins_per_user=parse(one.max_tres_run_mins_pu),
+        run_mins_per_account=parse(one.max_tres_run_mins_pa),
     )
 
 

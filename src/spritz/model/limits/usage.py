@@ -143,6 +143,10 @@ class Usage:
         entry = self.entries.get(key)
         return entry.rates.get(name, 0) / MICRO if entry is not None else 0.0
 
+    def constant(self, key: Key) -> float:
+        """ln 2 / H, as it is for this key."""
+        return self._constant_of(key)
+
     # -- changes of all
 
     def configure(self, decay: Decay, now: float) -> None:

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from spritz.model.explain import Limit
 from spritz.model.job_tres import requested_pairs
-from spritz.model.limits.check import exceeded, reason_of
+from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
+from spritz.model.limits.reasons import reason_of
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.words import count, largest, limit_text, listed, memory
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.explain import Ahead, Expected, Explanation, PartitionView
-from spritz.model.limits.check import LIMIT_REASONS
+from spritz.model.limits.reasons import LIMIT_REASONS
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.notation.hostlist import compress

@@ -98,6 +98,7 @@ class _World:
                 )
             )
         state = self.machine.state
+        self.projection.follow_minutes(state.minutes)
         self.projection.reset(
             state.jobs.values(),
             state.nodes.values(),

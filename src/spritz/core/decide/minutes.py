@@ -1,0 +1,38 @@
+"""Running jobs whose minutes are used up: those of their association or QOS, or their own.
+
+Not with AccountingStorageEnforce=safe: there nothing starts that could not run to its end.
+
+Source: sacctmgr(1) GrpTRESMins, GrpWall, MaxTRESMinsPerJob; Slurm ends them as jobs that have reached their time limit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.ending import end_job
+from spritz.core.state import key_text
+from spritz.model.limits.minutes import reached
+from spritz.model.reasons import Reason
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+
+
+def end_spent(turn: Turn) -> None:
+    """End what runs on minutes that there are no more."""
+    state = turn.state
+    due = set(state.minute_deadlines.due(turn.now))
+    if not due:
+        return
+    for job_id in list(state.running):
+        job, charge = state.jobs[job_id], state.charges.get(job_id)
+        if charge is None or job.state is not JobState.RUNNING or not due.intersection(map(key_text, charge.keys)):
+            continue
+        spec = job.spec
+        party = state.rules.party(spec.account, spec.user, job.partition, spec.qos)
+        if any(reached(state.usage, place, turn.now) for place in party.places if key_text(place.key) in due):
+            end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
+    for key in [key for key in state.minute_places if key_text(key) in due]:
+        # Whose QOS sets a limit of its own goes on: it is not looked at again before something starts or ends.
+        state.minute_deadlines.set(key_text(key), float("inf"))

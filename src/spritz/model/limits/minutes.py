@@ -1,0 +1,238 @@
+"""Limits on TRES minutes: those that were used up to now, with decay, and those that running jobs may still use.
+
+GrpTRESMins and GrpWall bound what was used: once it is reached nothing starts, and what runs ends. With
+AccountingStorageEnforce=safe a job starts only if all that runs can use up its time, and so can it; then nothing is
+ended. GrpTRESRunMins bounds what running jobs may use until their time limits. A limit of a QOS stands in place of the
+same limit of associations; on the root association these bind nobody.
+
+Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall, MaxTRESMinsPerJob, UsageFactor, UsageFactorSafe;
+https://slurm.schedmd.com/resource_limits.html.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+from msgspec import Struct
+
+from spritz.model.ids import INFINITE
+from spritz.model.limits.reasons import reason_of
+from spritz.model.limits.usage import MICRO, WALL, Usage
+from spritz.model.reasons import Reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.rules import AssocBounds, Party, QosBounds, Tres
+
+NEVER = float("inf")
+#: A usage this near to its limit has reached it: sums of fractions are not exact.
+_NEAR = 1.0 - 1e-9
+
+
+class Committed:
+    """TRES seconds that running jobs may still use, by key: each uses its counts until its time limit.
+
+    A fork sees its origin's and changes its own copies alone.
+    """
+
+    __slots__ = ("_origin", "sums")
+
+    def __init__(self, origin: Committed | None = None) -> None:
+        #: key -> TRES -> [counts, counts times ends], in millionths
+        self.sums: dict[Key, dict[str, list[int]]] = {}
+        self._origin = origin
+
+    def fork(self) -> Committed:
+        """To try things in; its origin must not change meanwhile."""
+        return Committed(self)
+
+    def add(self, keys: Iterable[Key], tres: Tres, ends_at: float, factor: float, sign: int = 1) -> None:
+        """A job that holds this until then, or (`sign` -1) does not any more."""
+        for key in keys:
+            mine = self.sums.get(key)
+            if mine is None:
+                seen = self._seen(key)
+                mine = self.sums[key] = {name: list(sums) for name, sums in seen.items()}
+            for name, count in tres:
+                rate = sign * round(count * factor * MICRO)
+                sums = mine.setdefault(name, [0, 0])
+                sums[0] += rate
+                sums[1] += rate * int(ends_at)
+                if not (sums[0] or sums[1]):
+                    del mine[name]
+            if not mine and self._origin is None:
+                del self.sums[key]
+
+    def _seen(self, key: Key) -> Mapping[str, list[int]]:
+        found = self.sums.get(key)
+        if found is None and self._origin is not None:
+            return self._origin._seen(key)
+        return found or {}
+
+    def seconds(self, key: Key, name: str, now: float) -> float:
+        """What is left of it."""
+        counts, ends = self._seen(key).get(name, (0, 0))
+        return max(0.0, (ends - counts * now) / MICRO)
+
+
+class Minutes:
+    """What was used, and what is committed. `committed` is kept only where a limit asks for it."""
+
+    __slots__ = ("committed", "usage")
+
+    def __init__(self, usage: Usage | None = None, committed: Committed | None = None) -> None:
+        self.usage = usage or Usage()
+        self.committed = committed or Committed()
+
+    def fork(self) -> Minutes:
+        """To try starts in."""
+        return Minutes(self.usage, self.committed.fork())
+
+
+def out_of_minutes(
+    party: Party, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
+) -> Reason | None:
+    """What keeps a job from starting that takes this for at most so long; None: no limit on minutes does."""
+    if not party.timed:
+        return None
+    return next(_held(party, minutes, wanted, limit_minutes, now, safe=safe), None)
+
+
+def _held(
+    party: Party, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
+) -> Iterator[Reason]:
+    usage, committed = minutes.usage, minutes.committed
+    seconds = min(limit_minutes, INFINITE) * 60.0
+    careful = seconds * (party.usage_factor if party.factor_safe else 1.0)
+    for place in party.places:
+        if place.wall is not None and usage.amount(place.key, WALL, now) >= place.wall * 60.0 * _NEAR:
+            yield Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL
+        for name, limit in place.used:
+            reason = reason_of("qos_minutes" if place.qos else "assoc_minutes", name)
+            amount = usage.amount(place.key, name, now)
+            if amount >= limit * 60.0 * _NEAR:
+                yield reason
+            elif safe and wanted.get(name):
+                ahead = committed.seconds(place.key, name, now)
+                if amount + ahead + wanted[name] * careful > limit * 60.0 / _NEAR:
+                    yield reason
+        for name, limit in place.running:
+            if wanted.get(name):
+                asked = wanted[name] * seconds * party.usage_factor
+                if committed.seconds(place.key, name, now) + asked > limit * 60.0 / _NEAR:
+                    yield reason_of("qos_running" if place.qos else "assoc_running", name)
+    for name, limit, of_qos in _per_job(party) if safe else ():
+        if wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
+            yield reason_of("qos_job_minutes" if of_qos else "assoc_job_minutes", name)
+
+
+def spent(party: Party, usage: Usage, wanted: Mapping[str, int], limit_minutes: int, now: float) -> Reason | None:
+    """What a job of a QOS with DenyOnLimit is refused for at submission: minutes that are used up, or that it alone
+    would need more of than there are.
+    """
+    if not party.timed or not any("DenyOnLimit" in one.flags for one in party.qos):
+        return None
+    return next(_held(party, Minutes(usage), wanted, limit_minutes, now, safe=False), None) or next(
+        _held(party, Minutes(Usage()), wanted, limit_minutes, now, safe=True), None
+    )
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """One key with its limits in minutes, less those that a QOS has set before it."""
+
+    key: tuple[str | int, ...]
+    #: it is a QOS's
+    qos: bool
+    used: tuple[tuple[str, int], ...] = ()
+    running: tuple[tuple[str, int], ...] = ()
+    wall: int | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """There is a limit."""
+        return bool(self.used or self.running or self.wall is not None)
+
+
+def places_of(bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: str, account: str) -> tuple[Place, ...]:
+    """Where limits on minutes hold a party of these, in order of precedence."""
+    found: list[Place] = []
+    used: set[str] = set()
+    running: set[str] = set()
+    of_user: set[str] = set()
+    of_account: set[str] = set()
+    wall = False
+    for qos in bounds:
+        own = None if wall else qos.record.grp_wall
+        wall = wall or own is not None
+        grp, run = _left(qos.grp_mins, used), _left(qos.grp_run_mins, running)
+        found.append(Place(key=("q", qos.name), qos=True, used=grp, running=run, wall=own))
+        for key, limits, seen in (
+            (("qu", qos.name, user), qos.run_mins_per_user, of_user),
+            (("qa", qos.name, account), qos.run_mins_per_account, of_account),
+        ):
+            found.append(Place(key=key, qos=True, running=_left(limits, seen)))
+    for one in chain:
+        if not one.record.user and not one.record.parent:
+            continue  # limits in minutes are not enforced on root
+        found.append(
+            Place(
+                key=("a", one.record.id),
+                qos=False,
+                used=tuple(item for item in one.grp_mins if item[0] not in used),
+                running=tuple(item for item in one.grp_run_mins if item[0] not in running),
+                wall=None if wall else one.record.grp_wall,
+            )
+        )
+    return tuple(place for place in found if place.bounded)
+
+
+def _left(limits: Tres, seen: set[str]) -> Tres:
+    mine = tuple(item for item in limits if item[0] not in seen)
+    seen.update(name for name, _ in mine)
+    return mine
+
+
+def _per_job(party: Party) -> Iterator[tuple[str, int, bool]]:
+    seen: set[str] = set()
+    for qos in party.qos:
+        for name, limit in _left(qos.mins_per_job, seen):
+            yield name, limit, True
+    for one in party.chain[:1]:
+        for name, limit in _left(one.mins_per_job, seen):
+            yield name, limit, False
+
+
+def job_seconds(party: Party, tres: Iterable[tuple[str, int]]) -> float:
+    """How long a job that holds this may run before it has used up MaxTRESMinsPerJob; NEVER: there is none."""
+    held = dict(tres)
+    factor = party.usage_factor
+    times = [limit * 60.0 / (held[name] * factor) for name, limit, _ in _per_job(party) if held.get(name) and factor]
+    return min(times, default=NEVER)
+
+
+def reached(usage: Usage, place: Place, now: float) -> bool:
+    """Has this key used up its minutes?"""
+    if place.wall is not None and usage.amount(place.key, WALL, now) >= place.wall * 60.0 * _NEAR:
+        return True
+    return any(usage.amount(place.key, name, now) >= limit * 60.0 * _NEAR for name, limit in place.used)
+
+
+def reached_at(usage: Usage, place: Place, now: float) -> float:
+    """When it will have, if what runs goes on; NEVER: not before something else starts."""
+    limits = [*place.used, *([(WALL, place.wall)] if place.wall is not None else [])]
+    return min((_when(usage, place.key, name, limit * 60.0, now) for name, limit in limits), default=NEVER)
+
+
+def _when(usage: Usage, key: Key, name: str, limit: float, now: float) -> float:
+    rate, amount, constant = usage.rate(key, name), usage.amount(key, name, now), usage.constant(key)
+    if rate <= 0.0:
+        return NEVER
+    if amount >= limit * _NEAR:
+        return now
+    if not constant:
+        return now + (limit - amount) / rate
+    most = rate / constant
+    return now + log((most - amount) / (most - limit)) / constant if most > limit else NEVER
