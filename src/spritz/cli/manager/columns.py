@@ -67,6 +67,14 @@ def _tres(part: str, field: str, only: str = "") -> Callable[[Row], object]:
     return show
 
 
+def _number(field: str) -> Callable[[Row], object]:
+    def show(row: Row) -> object:
+        value = getattr(row["q"], field) if row.get("q") is not None else None
+        return None if value is None else f"{value:.6f}"
+
+    return show
+
+
 def _shares(row: Row) -> object:
     one = row.get("a")
     return None if one is None else "parent" if one.shares == SHARES_PARENT else one.shares
@@ -104,10 +112,10 @@ ASSOCIATION: dict[str, Field] = {
     "grptres": Field("GrpTRES", 13, _tres("a", "grp_tres")),
     "grpsubmit": Field("GrpSubmit", 9, _of("a", "grp_submit")),
     "grpsubmitjobs": Field("GrpSubmit", 9, _of("a", "grp_submit")),
-    "grpwall": Field("GrpWall", 11, _NOTHING),
-    "grptresmins": Field("GrpTRESMins", 13, _NOTHING),
-    "grpcpumins": Field("GrpCPUMins", 11, _NOTHING),
-    "grptresrunmins": Field("GrpTRESRunMin", 13, _NOTHING),
+    "grpwall": Field("GrpWall", 11, _minutes("a", "grp_wall")),
+    "grptresmins": Field("GrpTRESMins", 13, _tres("a", "grp_tres_mins")),
+    "grpcpumins": Field("GrpCPUMins", 11, _tres("a", "grp_tres_mins", "cpu")),
+    "grptresrunmins": Field("GrpTRESRunMin", 13, _tres("a", "grp_tres_run_mins")),
     "maxjobs": Field("MaxJobs", 7, _of("b", "max_jobs")),
     "maxjobsaccrue": Field("MaxJobsAccrue", 13, _NOTHING),
     "maxnodes": Field("MaxNodes", 8, _tres("b", "per_job", "node")),
@@ -118,8 +126,9 @@ ASSOCIATION: dict[str, Field] = {
     "maxsubmit": Field("MaxSubmit", 9, _of("b", "max_submit")),
     "maxsubmitjobs": Field("MaxSubmit", 9, _of("b", "max_submit")),
     "maxwall": Field("MaxWall", 11, _minutes("b", "max_wall")),
-    "maxtresmins": Field("MaxTRESMins", 13, _NOTHING),
-    "maxcpumins": Field("MaxCPUMins", 11, _NOTHING),
+    "maxtresmins": Field("MaxTRESMins", 13, _tres("b", "mins_per_job")),
+    "minpriothreshold": Field("MinPrioThres", 12, _of("b", "min_prio_threshold")),
+    "maxcpumins": Field("MaxCPUMins", 11, _tres("b", "mins_per_job", "cpu")),
     "qos": Field("QOS", 20, _qos),
     "defaultqos": Field("Def QOS", 9, _of("b", "default_qos")),
     "defqos": Field("Def QOS", 9, _of("b", "default_qos")),
@@ -154,17 +163,23 @@ QOS: dict[str, Field] = {
     "preemptexempttime": Field("PreemptExemptTime", 19, _seconds("q", "preempt_exempt_seconds")),
     "preemptmode": Field("PreemptMode", 11, lambda row: row["q"].preempt_mode or "cluster"),
     "flags": Field("Flags", 40, _of("q", "flags")),
-    "usagethres": Field("UsageThres", 10, _NOTHING),
-    "usagefactor": Field("UsageFactor", 11, lambda row: "1.000000"),
+    "usagethres": Field("UsageThres", 10, _number("usage_threshold")),
+    "usagefactor": Field("UsageFactor", 11, _number("usage_factor")),
+    "limitfactor": Field("LimitFactor", 11, _number("limit_factor")),
+    "minpriothreshold": Field("MinPrioThres", 12, _of("q", "min_prio_threshold")),
+    "maxtresrunminsperuser": Field("MaxTRESRunMinsPU", 15, _tres("q", "max_tres_run_mins_pu")),
+    "maxtresrunminspu": Field("MaxTRESRunMinsPU", 15, _tres("q", "max_tres_run_mins_pu")),
+    "maxtresrunminsperaccount": Field("MaxTRESRunMinsPA", 15, _tres("q", "max_tres_run_mins_pa")),
+    "maxtresrunminspa": Field("MaxTRESRunMinsPA", 15, _tres("q", "max_tres_run_mins_pa")),
     "grptres": Field("GrpTRES", 13, _tres("q", "grp_tres")),
-    "grptresmins": Field("GrpTRESMins", 13, _NOTHING),
-    "grptresrunmins": Field("GrpTRESRunMin", 13, _NOTHING),
+    "grptresmins": Field("GrpTRESMins", 13, _tres("q", "grp_tres_mins")),
+    "grptresrunmins": Field("GrpTRESRunMin", 13, _tres("q", "grp_tres_run_mins")),
     "grpjobs": Field("GrpJobs", 7, _of("q", "grp_jobs")),
     "grpsubmit": Field("GrpSubmit", 9, _of("q", "grp_submit")),
-    "grpwall": Field("GrpWall", 11, _NOTHING),
+    "grpwall": Field("GrpWall", 11, _minutes("q", "grp_wall")),
     "maxtres": Field("MaxTRES", 13, _tres("q", "max_tres_pj")),
     "maxtrespernode": Field("MaxTRESPerNode", 14, _tres("q", "max_tres_pn")),
-    "maxtresmins": Field("MaxTRESMins", 13, _NOTHING),
+    "maxtresmins": Field("MaxTRESMins", 13, _tres("q", "max_tres_mins_pj")),
     "maxwall": Field("MaxWall", 11, _minutes("q", "max_wall")),
     "maxtrespu": Field("MaxTRESPU", 13, _tres("q", "max_tres_pu")),
     "maxtresperuser": Field("MaxTRESPU", 13, _tres("q", "max_tres_pu")),

@@ -38,6 +38,16 @@ ASSOCIATION: dict[str, tuple[str, str, str]] = {
     "maxcpusperjob": ("max_tres", "tres:cpu", "MaxTRES"),
     "maxnodesperjob": ("max_tres", "tres:node", "MaxTRES"),
     "maxwalldurationperjob": ("max_wall", "minutes", "MaxWall"),
+    "grptresmins": ("grp_tres_mins", "tres", "GrpTRESMins"),
+    "grpcpumins": ("grp_tres_mins", "tres:cpu", "GrpTRESMins"),
+    "grptresrunmins": ("grp_tres_run_mins", "tres", "GrpTRESRunMins"),
+    "grpcpurunmins": ("grp_tres_run_mins", "tres:cpu", "GrpTRESRunMins"),
+    "grpwall": ("grp_wall", "minutes", "GrpWall"),
+    "maxtresminsperjob": ("max_tres_mins", "tres", "MaxTRESMins"),
+    "maxtresminspj": ("max_tres_mins", "tres", "MaxTRESMins"),
+    "maxtresmins": ("max_tres_mins", "tres", "MaxTRESMins"),
+    "maxcpuminsperjob": ("max_tres_mins", "tres:cpu", "MaxTRESMins"),
+    "minpriothreshold": ("min_prio_threshold", "count", "MinPrioThresh"),
     "priority": ("priority", "count", "Priority"),
     "defaultqos": ("default_qos", "name", "DefQOS"),
     "guarantee": ("guarantee", "tres", "Guarantee"),
@@ -82,44 +92,50 @@ QOS: dict[str, tuple[str, str, str]] = {
     "mintres": ("min_tres_pj", "tres", "MinTRESPerJob"),
     "mincpus": ("min_tres_pj", "tres:cpu", "MinTRESPerJob"),
     "gracetime": ("grace_seconds", "number", "GraceTime"),
+    "grptresmins": ("grp_tres_mins", "tres", "GrpTRESMins"),
+    "grpcpumins": ("grp_tres_mins", "tres:cpu", "GrpTRESMins"),
+    "grptresrunmins": ("grp_tres_run_mins", "tres", "GrpTRESRunMins"),
+    "grpcpurunmins": ("grp_tres_run_mins", "tres:cpu", "GrpTRESRunMins"),
+    "grpwall": ("grp_wall", "minutes", "GrpWall"),
+    "maxtresminsperjob": ("max_tres_mins_pj", "tres", "MaxTRESMinsPerJob"),
+    "maxtresminspj": ("max_tres_mins_pj", "tres", "MaxTRESMinsPerJob"),
+    "maxtresmins": ("max_tres_mins_pj", "tres", "MaxTRESMinsPerJob"),
+    "maxcpuminsperjob": ("max_tres_mins_pj", "tres:cpu", "MaxTRESMinsPerJob"),
+    "maxtresrunminsperuser": ("max_tres_run_mins_pu", "tres", "MaxTRESRunMinsPU"),
+    "maxtresrunminspu": ("max_tres_run_mins_pu", "tres", "MaxTRESRunMinsPU"),
+    "maxtresrunminsperaccount": ("max_tres_run_mins_pa", "tres", "MaxTRESRunMinsPA"),
+    "maxtresrunminspa": ("max_tres_run_mins_pa", "tres", "MaxTRESRunMinsPA"),
+    "minpriothreshold": ("min_prio_threshold", "count", "MinPrioThresh"),
+    "usagefactor": ("usage_factor", "factor", "UsageFactor"),
+    "usagethreshold": ("usage_threshold", "fraction", "UsageThreshold"),
+    "limitfactor": ("limit_factor", "fraction", "LimitFactor"),
     "preempt": ("preempt", "others", "Preempt"),
     "preemptmode": ("preempt_mode", "preempt mode", "PreemptMode"),
     "preemptexempttime": ("preempt_exempt_seconds", "seconds", "PreemptExemptTime"),
 }
 #: Settings of Slurm's that nothing here would keep.
 NOT_BUILT = (
-    "grptresmins",
-    "grptresrunmins",
-    "grpcpumins",
-    "grpcpurunmins",
-    "grpwall",
     "grpjobsaccrue",
     "maxjobsaccrue",
     "maxjobsaccrueperuser",
     "maxjobsaccrueperaccount",
-    "maxtresminsperjob",
-    "maxtresmins",
-    "maxcpuminsperjob",
-    "maxtresrunminsperuser",
-    "maxtresrunminsperaccount",
-    "minpriothreshold",
-    "usagefactor",
-    "usagethreshold",
-    "limitfactor",
     "rawusage",
 )
 _PREEMPT_MODES = ("off", "cluster", "cancel", "gang", "requeue", "suspend", "within", "priority")
-FLAGS = {"denyonlimit": "DenyOnLimit", "overpartqos": "OverPartQOS"}
+FLAGS = {
+    "denyonlimit": "DenyOnLimit",
+    "enforceusagethreshold": "EnforceUsageThreshold",
+    "nodecay": "NoDecay",
+    "overpartqos": "OverPartQOS",
+    "usagefactorsafe": "UsageFactorSafe",
+}
 _FLAGS_NOT_BUILT = (
-    "enforceusagethreshold",
-    "nodecay",
     "noreserve",
     "partitionmaxnodes",
     "partitionminnodes",
     "partitiontimelimit",
     "relative",
     "requiresreservation",
-    "usagefactorsafe",
 )
 
 
@@ -174,6 +190,9 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
         return _count(word.key, text) or 0
     if kind == "count":
         return _count(word.key, text)
+    if kind in ("factor", "fraction"):
+        found = _fraction(word.key, text)
+        return 1.0 if found is None and kind == "factor" else found
     only = kind.partition(":")[2]
     return _tres(f"{only}={text}" if only else text, str(old))
 
@@ -223,6 +242,18 @@ def _count(key: str, text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) >= SHARES_PARENT:
         raise SpritzError(f" Bad {key} value: {text}")
     return int(text)
+
+
+def _fraction(key: str, text: str) -> float | None:
+    if text == "-1":
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found < 1e9:  # not a number neither
+        raise SpritzError(f" Bad {key} value: {text}")
+    return found
 
 
 def _minutes(text: str, title: str) -> int | None:
