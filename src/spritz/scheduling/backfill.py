@@ -13,14 +13,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from spritz.model.ids import INFINITE
 from spritz.model.resources import mask_of
-from spritz.scheduling.placement.columns import capacity_columns, needed
+from spritz.scheduling.openings import horizons, openings_of
 from spritz.scheduling.placement.place import holders_of, place
 from spritz.scheduling.placement.select import target_of
-from spritz.scheduling.profile import NEVER, Cells, Hold, cells_of
+from spritz.scheduling.profile import NEVER, Hold
 from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation, NodeAllocation
-    from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow
+    from spritz.scheduling.nodes import Holder, Ints, NodeRow
     from spritz.scheduling.placement.eligible import Eligibility
-    from spritz.scheduling.profile import Floats, FutureRows, Profile
+    from spritz.scheduling.profile import FutureRows, Profile
     from spritz.scheduling.request import Request
 
 #: Holders with this number or less are promises: no job and no start of a cycle has one.
@@ -72,8 +70,8 @@ def earliest(
     if len(nodes) < target.nodes_min:
         return None
     tried = 0
-    for horizon in profile.horizons(max(since, -NEVER)):
-        openings = _Openings(profile, request, nodes, since, horizon)
+    for horizon in horizons(profile, request, max(since, -NEVER)):
+        openings = openings_of(profile, request, nodes, since, horizon)
         at = openings.first(target.nodes_min)
         while tried < MOMENTS_MAX and at <= min(horizon, until) and at < NEVER:
             within = openings.at(at)
@@ -88,87 +86,6 @@ def earliest(
         if since > until or tried == MOMENTS_MAX:
             break
     return None
-
-
-class _Openings:
-    """From when, and for how long, each node could carry a part of the request, if from some time up to `horizon`.
-    Arrays are by cell of the profile.
-    """
-
-    def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float, horizon: float) -> None:
-        self.target = target_of(request)
-        self.seconds = request.seconds
-        least = self.target.each if self.target.tasks is None else 1
-        cells = profile.cells(horizon)
-        able: Bools = cells.ends > since
-        if len(nodes) < len(profile.table.rows):
-            member = np.zeros(len(profile.table.rows), np.bool_)
-            member[nodes] = True
-            able &= member[cells.node]
-        some = _able(profile, request, cells, np.flatnonzero(able), least)
-        if horizon < NEVER:
-            # Of the nodes that may serve by then, all moments count: they must stay able for as long as the job lasts.
-            node = cells.node[some]
-            cells = profile.cells(NEVER, node[_firsts(node)])
-            some = _able(profile, request, cells, np.flatnonzero(cells.ends > since), least)
-        self.cells = cells
-        able = np.zeros(len(cells.node), np.bool_)
-        able[some] = True
-        # A node that is able stays so until its next cell that is not, or for ever after its last.
-        last = np.append(cells.node[1:] != cells.node[:-1], True) | ~np.append(able[1:], True)
-        every = np.arange(len(able))
-        until = np.minimum.accumulate(np.where(last, every, len(able) - 1)[::-1])[::-1]
-        self.lasts: Floats = cells.ends[until]
-        starts = np.maximum(cells.begins, since)
-        self.open = np.flatnonzero(able & (self.lasts - starts >= self.seconds))
-        self.starts: Floats = starts[self.open]
-        self._profile, self._request = profile, request
-
-    def first(self, nodes_min: int) -> float:
-        """Not before so many nodes have had an opening."""
-        ready = self.starts[_firsts(self.cells.node[self.open])]
-        if len(ready) < nodes_min:
-            return NEVER
-        return float(np.partition(ready, nodes_min - 1)[nodes_min - 1])
-
-    def after(self, at: float) -> float:
-        """The next moment at which some node opens."""
-        later = self.starts[self.starts > at]
-        return float(later.min()) if len(later) else NEVER
-
-    def at(self, at: float) -> Cells | None:
-        """Cells that are open at that moment and long enough; None if together they cannot carry the job, by sums."""
-        cells, found = self.cells, self.open
-        found = found[(cells.begins[found] <= at) & (at < cells.ends[found]) & (self.lasts[found] - at >= self.seconds)]
-        if len(found) < self.target.nodes_min:
-            return None
-        within = cells_of(cells, found)
-        if self.target.tasks or self.target.gpus:
-            tasks, gpus = _capacities(self._profile, self._request, within)
-            if self.target.tasks and int(tasks.sum()) < self.target.tasks:
-                return None
-            if self.target.gpus and int(gpus.sum()) < self.target.gpus:
-                return None
-        return within
-
-
-def _firsts(nodes: Ints) -> Bools:
-    """Where another node begins. `nodes` ascends."""
-    return np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)]
-
-
-def _able(profile: Profile, request: Request, cells: Cells, some: Ints, least: int) -> Ints:
-    """Those of `some` of the cells that could carry as much as every node of the job must, at least."""
-    flat = profile.flat()
-    for column, count in needed(flat, request):
-        some = some[column[cells.place[some]] >= count]
-    tasks, _gpus = capacity_columns(flat, request, cells.place[some])
-    found: Ints = some[tasks >= least]
-    return found
-
-
-def _capacities(profile: Profile, request: Request, cells: Cells) -> tuple[Ints, Ints]:
-    return capacity_columns(profile.flat(), request, cells.place)
 
 
 def spares(rows: FutureRows, index_of: Mapping[str, int], allocation: Allocation, request: Request) -> bool:

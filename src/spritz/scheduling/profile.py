@@ -214,6 +214,16 @@ class Profile:
         self.settle()
         return Cells(self.times, horizon, nodes)
 
+    def cells_at(self, places: Ints) -> Cells:
+        """The moments at these places of the flat table."""
+        width = self.times.shape[1]
+        cells = Cells.__new__(Cells)
+        flat = self.times.reshape(-1)
+        cells.place, cells.node, cells.begins = places, places // width, flat[places]
+        last = places % width == width - 1
+        cells.ends = np.where(last, NEVER, flat[np.minimum(places + 1, len(flat) - 1)])
+        return cells
+
     def horizons(self, since: float) -> list[float]:
         """Times up to which starts are looked for, one after the other; most are found by the first. Ascending, the
         last for ever.

@@ -77,6 +77,65 @@ def capacity_columns(table: NodeTable, request: Request, nodes: Ints) -> tuple[I
     return np.where(open_nodes, tasks, 0), np.where(open_nodes, gpus, 0)
 
 
+def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, int] | None:
+    """What a node must have at least for so many tasks, by its place in `NodeRow.counts` (GRES in the table's order): a
+    node that is up, with TmpDisk enough, has it exactly if `capacity_columns` and `needed` let it serve. None where
+    nodes differ in what they need, or more than counts matters.
+    """
+    threads = int(table.threads[0]) if len(table.threads) else 1
+    most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
+    if (
+        request.share_rows
+        or request.overcommit
+        or request.tasks_per_core
+        or most < tasks
+        or (table.threads != threads).any()
+        or request.memory_per_node == 0
+        or (not request.memory_counts and (request.memory_per_node or request.memory_per_cpu or request.memory_per_gpu))
+    ):
+        return None
+    if request.grain is Grain.CPU:
+        threads = 1
+    gpus = each = 0
+    kinds = {kind: place for place, kind in enumerate(table.gres, 4)}
+    least: dict[int, int] = {}
+    for need in (*request.gres_node, *request.gres_task):
+        if (need.name, need.type) not in kinds:
+            return None
+    for (name, kind), count in request.node_needs.items():
+        least[kinds[name, kind]] = count
+        gpus += count if name == "gpu" else 0
+    for need in request.gres_task:
+        place = kinds[need.name, need.type]
+        fixed = request.node_needs.get((need.name, need.type), 0)
+        least[place] = max(least.get(place, 0), fixed + need.count * tasks)
+        each += need.count if need.name == "gpu" else 0
+    used = min(threads, request.threads_used) if request.threads_used else threads
+    cores = max(-(-request.cpus_per_task * tasks // used), -(-max(1, request.cpus_per_node_min) // threads))
+    memory = request.memory_per_node or 0
+    if request.tasks_per_gpu and gpus and gpus * request.tasks_per_gpu < tasks:
+        return None
+    if request.memory_per_gpu and (gpus or each):
+        memory = max(memory, (gpus + each * tasks) * request.memory_per_gpu)
+    total = request.gres_total
+    if total is not None:
+        if (total.name, total.type) not in kinds:
+            return None
+        place = kinds[total.name, total.type]
+        least[place] = max(least.get(place, 0), 1)
+        cores = max(cores, -(-(request.cpus_per_gpu or 0) // threads))
+        memory = max(memory, request.memory_per_gpu or 0)
+    if request.memory_per_cpu and request.memory_per_node is None:
+        memory = max(memory, request.memory_per_cpu * cores * threads)
+    column = 0 if request.grain is Grain.CPU else 1
+    least[column] = max(cores * threads, request.cpus_floor)
+    if memory:
+        least[2] = memory
+    if request.whole:
+        least[3] = 1
+    return least
+
+
 def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
     """(column, least value in it) that every node of the job must have: a quick test before `capacity_columns`."""
     tests: list[tuple[Ints, int]] = []

@@ -1,0 +1,34 @@
+from spritz.scheduling.nodes import Ints
+from spritz.scheduling.profile import Floats
+
+def first(
+    times: Floats,
+    nodes: Ints,
+    counts: tuple[Ints, ...],
+    least: tuple[int, ...],
+    since: float,
+    seconds: float,
+    out: Floats,
+    /,
+) -> None: ...
+def after(
+    times: Floats,
+    nodes: Ints,
+    counts: tuple[Ints, ...],
+    least: tuple[int, ...],
+    since: float,
+    seconds: float,
+    at: float,
+    /,
+) -> float: ...
+def open_at(
+    times: Floats,
+    nodes: Ints,
+    counts: tuple[Ints, ...],
+    least: tuple[int, ...],
+    since: float,
+    seconds: float,
+    at: float,
+    out: Ints,
+    /,
+) -> int: ...
