@@ -17,7 +17,7 @@ Map
 `recovery`, `state_directory`   from disk to state; `-c`, `-i`, whose directory it is
 `nodes`, `launch`   links to node daemons, effects as messages, heartbeats, silence
 `scheduler`         when a cycle runs, where and on what budget
-`outbox`            the journal's groups to slurmdbd, kept until they are stored; `completion`: JobCompType
+`outbox`            the journal's groups to slurmdbd, kept until they are stored; `ended`: JobCompType
 `mail`, `mail_text` `--mail-type`: when MailProg runs, and what it is told
 `timers`            `Tick` when something falls due
 `api/`              every request: authenticate, stamp, decide or read, answer

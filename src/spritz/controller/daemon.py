@@ -22,9 +22,9 @@ from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import CommitThread
-from spritz.controller.completion import begin_completion_log
 from spritz.controller.context import Context
 from spritz.controller.diagnostics import Counting
+from spritz.controller.ended.listen import begin_job_completion
 from spritz.controller.images import ImageKeeper
 from spritz.controller.journal import JournalError
 from spritz.controller.launch import Letters
@@ -207,7 +207,7 @@ class _Daemon:
         SitePrograms(context)
         PowerPrograms(context)
         begin_outbox(context)
-        begin_completion_log(context)
+        begin_job_completion(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
         self._watch_signals(context, cluster)
         self._log.info(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller.completion import append, line
+from spritz.controller.ended.filetxt import append, line
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE
 from spritz.model.job import Job, JobSpec

@@ -11,6 +11,9 @@ from __future__ import annotations
 OPTIONS: dict[str, tuple[str, ...]] = {
     name: tuple(words.split())
     for name, words in {
+        "JobCompParams": """
+            connect_timeout enable_job_start flush_timeout poll_interval requeue_on_msg_timeout timeout topic
+            topic_job_start""",
         "SchedulerParameters": """
             allow_zero_lic assoc_limit_stop batch_sched_delay bb_array_stage_cnt bf_allow_magnetic_slot bf_busy_nodes
             bf_continue bf_hetjob_immediate bf_hetjob_prio bf_interval bf_job_part_count_reserve bf_licenses

@@ -44,6 +44,7 @@ PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
 _OPTIONS = """
+JobCompParams.timeout
 SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerParameters.default_queue_depth
 SchedulerParameters.bf_max_job_array_resv SchedulerParameters.bf_max_job_assoc
 SchedulerParameters.bf_max_job_part SchedulerParameters.bf_max_job_start SchedulerParameters.bf_max_job_user
@@ -104,7 +105,7 @@ DONE: frozenset[str] = (
 HONOURED: dict[str, frozenset[str]] = {
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset({"none", "0", "associations", "limits", "qos", "safe", "wckeys"}),
-    "JobCompType": frozenset({"jobcomp/none", "jobcomp/filetxt"}),
+    "JobCompType": frozenset({"jobcomp/none", "jobcomp/elasticsearch", "jobcomp/filetxt", "jobcomp/script"}),
     "JobAcctGatherParams": frozenset({"DisableGPUAcct", "NoShared", "OverMemoryKill", "UsePss"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
     "MpiDefault": frozenset({"none"}),

@@ -9,11 +9,9 @@ Source: slurm.conf(5) JobCompType, JobCompLoc; the form is 22.05's, where the cl
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model import job_tres
-from spritz.model.events import job as job_events
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.times import format_time
@@ -21,7 +19,8 @@ from spritz.runtime.tasks import offload
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.model.events import Event
+    from spritz.controller.ended.listen import Ended
+    from spritz.model.events import job as job_events
     from spritz.model.job import Job
     from spritz.model.resources import Allocation
 
@@ -29,39 +28,20 @@ if TYPE_CHECKING:
 DEFAULT_PATH = "/var/log/slurm_jobcomp.log"
 
 
-class CompletionLog:
-    """Listens to events, and writes."""
+class FileLog:
+    """Writes lines to the file at `path`, or where Slurm does."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, path: str) -> None:
         self._context = context
-        self._path = context.configuration.loaded.settings.text("JobCompLoc") or DEFAULT_PATH
+        self._path = path or DEFAULT_PATH
         self._failed = False
-        #: when and on what each running job has run: a requeued job's record has forgotten that by the time it ends
-        self._running: dict[int, tuple[float, Allocation | None]] = {}
-        for number in context.machine.state.running:
-            job = context.machine.state.jobs[number]
-            self._running[number] = job.started_at, job.allocation
-        context.writer.listeners.append(self._listen)
 
-    def _listen(self, events: Sequence[Event]) -> None:
-        jobs = self._context.machine.state.jobs
-        lines = []
-        for event in events:
-            if type(event) is job_events.JobStarted:
-                self._running[event.job_id] = event.at, event.allocation
-            elif type(event) is job_events.JobEnded:
-                started, allocation = self._running.pop(event.job_id, (event.at, None))
-                job = jobs.get(event.job_id)
-                if job is not None:
-                    lines.append(
-                        line(job, event, started, allocation, self._context.configuration.settings.cluster_name)
-                    )
-        if lines:
-            text = "".join(lines).encode("utf-8", "surrogateescape")
-            self._context.writer.when_durable(lambda: self._begin(text))
-
-    def _begin(self, text: bytes) -> None:
-        self._context.tasks.spawn_contained(self._write(text), name="completion-log")
+    def take(self, ended: list[Ended]) -> None:
+        """Have their lines written."""
+        cluster = self._context.configuration.settings.cluster_name
+        text = "".join(line(one.job, one.event, one.started, one.allocation, cluster) for one in ended)
+        data = text.encode("utf-8", "surrogateescape")
+        self._context.tasks.spawn_contained(self._write(data), name="completion-log")
 
     async def _write(self, text: bytes) -> None:
         try:
@@ -106,9 +86,3 @@ def line(job: Job, event: job_events.JobEnded, started: float, allocation: Alloc
     words.append(f"DerivedExitCode={derived >> 8}:{derived & 0x7F} ExitCode={status >> 8}:{status & 0x7F}")
     # A line break in a name would make two records of one.
     return " ".join(words).replace("\n", " ").replace("\r", " ") + " \n"
-
-
-def begin_completion_log(context: Context) -> CompletionLog | None:
-    """The log, if this cluster keeps one."""
-    kind = context.configuration.loaded.settings.text("JobCompType")
-    return CompletionLog(context) if kind == "jobcomp/filetxt" else None

@@ -1,0 +1,114 @@
+"""JobCompType=jobcomp/script: a program of the site's for each end of a job, told of it by its environment.
+
+One at a time, in the order of the ends. What a program does wrong is logged; it is not run again.
+
+Source: slurm.conf(5) JobCompType; the variables are those of 22.05. Differs: which scheduler started the job is not
+known, and DB_FLAGS is always `None`; what a job that ran had waited for is in the accounting database alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from spritz.controller.ended.words import dependency_of, exit_text, minutes_of, waited_for
+from spritz.model.ids import INFINITE
+from spritz.notation import hostlist
+from spritz.notation.duration import format_minutes
+from spritz.runtime.programs import run_programs
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.controller.ended.listen import Ended
+
+#: Ends that wait for their program; more are dropped, with a line in the log.
+QUEUE_MAX = 10_000
+#: A program that takes longer is killed: those behind it wait.
+PROGRAM_SECONDS = 60.0
+
+#: Slurm's array task of a job that is none
+_NO_TASK = 4294967294
+_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+class Script:
+    """Runs `program`."""
+
+    def __init__(self, context: Context, program: str) -> None:
+        self._context = context
+        self._program = program
+        self._queue: asyncio.Queue[Ended] = asyncio.Queue(QUEUE_MAX)
+        self._dropped = 0
+        if not os.access(program, os.X_OK):
+            context.log.error("completion.failed", path=program, error="JobCompLoc is no program that can be run")
+        context.tasks.spawn_contained(self._run(), name="completion-script")
+        context.counters.append(
+            lambda: {
+                "completion.queued_count": float(self._queue.qsize()),
+                "completion.dropped_count": float(self._dropped),
+            }
+        )
+
+    def take(self, ended: list[Ended]) -> None:
+        """Run it for each of them, when its turn comes."""
+        for one in ended:
+            try:
+                self._queue.put_nowait(one)
+            except asyncio.QueueFull:
+                self._dropped += 1
+                self._context.log.error("completion.dropped", job_id=one.job.id, path=self._program)
+
+    async def _run(self) -> None:
+        while True:
+            one = await self._queue.get()
+            cluster = self._context.configuration.settings.cluster_name
+            problem = await run_programs((self._program,), variables(one, cluster), PROGRAM_SECONDS)
+            if problem:
+                self._context.log.error("completion.failed", job_id=one.job.id, error=problem)
+
+
+def variables(one: Ended, cluster: str) -> dict[str, str]:
+    """What the program is told."""
+    job, event, allocation = one.job, one.event, one.allocation
+    spec = job.spec
+    limit = minutes_of(job)
+    task = job.array_task_id
+    found = {
+        "ACCOUNT": spec.account,
+        "ARRAYJOBID": str(job.array_job_id if task is not None else 0),
+        "ARRAYTASKID": str(_NO_TASK if task is None else task),
+        "BATCH": "yes" if spec.batch else "no",
+        "CLUSTER": cluster,
+        "CONSTRAINTS": spec.features,
+        "DB_FLAGS": "None",
+        "DEPENDENCY": dependency_of(job),
+        "DERIVED_EC": exit_text(event.derived_exit_status),
+        "END": str(int(event.at)),
+        "EXITCODE": exit_text(event.exit_status),
+        "GID": str(spec.gid),
+        "GROUPNAME": spec.group,
+        "JOBID": str(job.id),
+        "JOBNAME": spec.name,
+        "JOBSTATE": event.state.value,
+        "LIMIT": "UNLIMITED" if limit is None or limit >= INFINITE else format_minutes(limit),
+        "NODECNT": str(len(allocation.nodes) if allocation is not None else 0),
+        "NODES": hostlist.compress(allocation.names) if allocation is not None else "",
+        "PARTITION": job.partition,
+        "PATH": _PATH,
+        "PROCS": str(allocation.cpu_count if allocation is not None else 0),
+        "QOS": spec.qos,
+        "RESERVATION": job.reservation,
+        "START": str(int(one.started)),
+        "STATEREASONPREV": waited_for(job, ran=allocation is not None),
+        "SUBMIT": str(int(job.submitted_at)),
+        "UID": str(spec.uid),
+        "USERNAME": spec.user,
+        "WORK_DIR": spec.work_dir,
+    }
+    if job.het_job_id:
+        found |= {"HETJOBID": str(job.het_job_id), "HETJOBOFFSET": str(job.het_offset)}
+    if spec.batch:
+        found["STDIN"] = spec.stdin or "/dev/null"
+        found |= {name: path for name, path in (("STDERR", spec.stderr), ("STDOUT", spec.stdout)) if path}
+    return {name: value.replace("\0", "") for name, value in found.items()}

@@ -1,0 +1,245 @@
+"""JobCompType=jobcomp/elasticsearch: a JSON document for each end of a job, posted to the URL of JobCompLoc.
+
+Any HTTP server will do that answers 2xx to what it has taken. Documents wait on disk until then, across restarts; a
+server that is away is tried again, more and more seldom. One that refuses a document as such (400, 413, 422) does not
+get it again.
+
+Source: slurm.conf(5) JobCompLoc; https://slurm.schedmd.com/elasticsearch.html. Differs: a document that is refused for
+good does not hold up those behind it, and what waits is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from spritz.controller.ended.spool import Full, Spool
+from spritz.controller.ended.words import dependency_of, exit_text, minutes_of, waited_for
+from spritz.model import job_tres
+from spritz.model.errors import SpritzError
+from spritz.model.ids import INFINITE
+from spritz.notation import hostlist
+from spritz.runtime.tasks import offload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.controller.context import Context
+    from spritz.controller.ended.listen import Ended
+
+#: What may wait on disk; more is dropped, with a line in the log.
+WAITING_BYTES_MAX = 256 * 1024 * 1024
+#: Seconds between attempts, doubled from the first to the last.
+RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
+#: Seconds that a server may take, unless JobCompParams=timeout= says otherwise.
+ANSWER_SECONDS = 30.0
+#: It will never take this document.
+_FINAL = frozenset({400, 413, 422})
+_FILE = "jobcomp_elasticsearch"
+#: Longest script that goes into a document.
+_SCRIPT_BYTES_MAX = 1024 * 1024
+
+
+class Poster:
+    """Posts to `location`: `[http[s]://]host:port/index/_doc`. Raises SpritzError for what is none."""
+
+    def __init__(self, context: Context, location: str, parameters: Iterable[str]) -> None:
+        self._context = context
+        self._server = Server(location, parameters)
+        path = context.configuration.state_directory / _FILE
+        try:
+            self._spool = Spool(str(path), WAITING_BYTES_MAX)
+        except OSError as error:
+            raise SpritzError(f"jobcomp/elasticsearch: cannot use {path}: {error.strerror}") from error
+        self._news = asyncio.Event()
+        self._dropped = self._sent = 0
+        self._away = False
+        if self._spool.waiting_bytes:
+            self._news.set()
+        context.tasks.spawn_contained(self._run(), name="completion-post")
+        context.counters.append(
+            lambda: {
+                "completion.waiting_bytes": float(self._spool.waiting_bytes),
+                "completion.sent_count": float(self._sent),
+                "completion.dropped_count": float(self._dropped),
+            }
+        )
+
+    def take(self, ended: list[Ended]) -> None:
+        """Keep them for the server."""
+        cluster = self._context.configuration.settings.cluster_name
+        documents = [encode(document(one, cluster, self._script(one))) for one in ended]
+        try:
+            self._spool.add(documents)
+        except (Full, OSError) as error:
+            self._dropped += len(documents)
+            words = "too much waits for the server" if isinstance(error, Full) else str(error)
+            self._context.log.error("completion.dropped", jobs=len(documents), error=words)
+        else:
+            self._news.set()
+
+    def _script(self, one: Ended) -> str:
+        key = one.job.spec.script_key
+        if not key:
+            return ""
+        try:
+            body = self._context.blobs.get(key)
+        except (SpritzError, KeyError):
+            return ""
+        return body[:_SCRIPT_BYTES_MAX].decode("utf-8", "replace")
+
+    async def _run(self) -> None:
+        try:
+            await self._post_always()
+        finally:
+            self._server.close()
+
+    async def _post_always(self) -> None:
+        pause = RETRY_SECONDS
+        while True:
+            await self._news.wait()
+            record = self._spool.first()
+            if record is None:
+                self._news.clear()
+                continue
+            status, problem = await offload(self._server.post, record)
+            if 200 <= status < 300 or status in _FINAL:
+                self._spool.delivered(record)
+                self._sent += 200 <= status < 300
+                if status in _FINAL:
+                    self._dropped += 1
+                    self._context.log.error("completion.refused", status=status, error=problem)
+                if self._away:
+                    self._context.log.info("completion.resumed", waiting_bytes=self._spool.waiting_bytes)
+                pause, self._away = RETRY_SECONDS, False
+                continue
+            if not self._away:
+                self._context.log.error("completion.failed", status=status, error=problem)
+            self._away = True
+            await self._context.clock.sleep(pause)
+            pause = min(RETRY_SECONDS_MAX, pause * 2)
+
+
+class Server:
+    """Where documents go, on a connection that is kept."""
+
+    def __init__(self, location: str, parameters: Iterable[str]) -> None:
+        url = urlsplit(location if "://" in location else f"http://{location}")
+        try:
+            host, port = url.hostname, url.port
+        except ValueError:
+            host = port = None
+        if url.scheme not in ("http", "https") or not host:
+            raise SpritzError(
+                f"JobCompLoc={location}: the URL of a server is wanted", hint="http://localhost:9200/slurm/_doc"
+            )
+        self._host, self._port, self._tls = host, port, url.scheme == "https"
+        self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        self._timeout = ANSWER_SECONDS
+        for word in parameters:
+            name, _, value = word.partition("=")
+            if name.lower() == "timeout" and value.isdecimal() and 0 < int(value[:6]) < 3600:
+                self._timeout = float(value)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def post(self, body: bytes) -> tuple[int, str]:
+        """Status of the answer and what it says; 0: there was none. Blocks."""
+        fresh = self._connection is None
+        try:
+            return self._post(body)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not fresh:  # the server has closed a connection that was idle
+                return self.post(body)
+            return 0, str(error) or type(error).__name__
+
+    def _post(self, body: bytes) -> tuple[int, str]:
+        if self._connection is None:
+            kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
+            self._connection = kind(self._host, self._port, timeout=self._timeout)
+        self._connection.request("POST", self._target, body, {"Content-Type": "application/json"})
+        answer = self._connection.getresponse()
+        text = answer.read(4096).decode("utf-8", "replace")
+        if answer.read() or answer.will_close:
+            self.close()
+        return answer.status, text[:200]
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def encode(found: dict[str, object]) -> bytes:
+    """One line of JSON."""
+    return json.dumps(found, separators=(",", ":")).encode("ascii")
+
+
+def document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
+    """What is told of one end, under Slurm's names. Times are of UTC; nothing that is not known is in it."""
+    job, event, allocation = one.job, one.event, one.allocation
+    spec = job.spec
+    cpus = allocation.cpu_count if allocation is not None else 0
+    elapsed = max(0, int(event.at) - int(one.started))
+    limit = minutes_of(job)
+    given = job_tres.allocated_pairs(allocation, job.billing) if allocation is not None else []
+    found: dict[str, object] = {
+        "jobid": job.id,
+        "username": spec.user,
+        "user_id": spec.uid,
+        "groupname": spec.group,
+        "group_id": spec.gid,
+        "@start": _time(one.started),
+        "@end": _time(event.at),
+        "elapsed": elapsed,
+        "partition": job.partition,
+        "nodes": hostlist.compress(allocation.names) if allocation is not None else "(null)",
+        "total_cpus": cpus,
+        "total_nodes": len(allocation.nodes) if allocation is not None else 0,
+        "derived_ec": exit_text(event.derived_exit_status),
+        "exit_code": exit_text(event.exit_status),
+        "state": event.state.value,
+        "failed_node": event.failed_node,
+        "cpu_hours": round(cpus * elapsed / 3600, 6),
+        "@submit": _time(job.submitted_at),
+        "@eligible": _time(job.eligible_at) if job.eligible_at else "",
+        "queue_wait": max(0, int(one.started) - int(job.eligible_at)) if job.eligible_at else "",
+        "array_job_id": job.array_job_id if job.array_task_id is not None else "",
+        "array_task_id": "" if job.array_task_id is None else job.array_task_id,
+        "het_job_id": job.het_job_id or "",
+        "het_job_offset": job.het_offset if job.het_job_id else "",
+        "work_dir": spec.work_dir,
+        "std_err": spec.stderr,
+        "std_in": spec.stdin,
+        "std_out": spec.stdout,
+        "cluster": cluster,
+        "qos": spec.qos,
+        "ntasks": job_tres.task_count(spec),
+        "cpus_per_task": spec.cpus_per_task or "",
+        "orig_dependency": dependency_of(job),
+        "excluded_nodes": ",".join(spec.exclude),
+        "time_limit": limit * 60 if limit is not None and limit < INFINITE else "",
+        "reservation_name": job.reservation,
+        "job_name": spec.name,
+        "wc_key": spec.wckey,
+        "tres_req": job_tres.text(job_tres.requested(job)),
+        "tres_alloc": job_tres.text(given) if given else "",
+        "account": spec.account,
+        "script": script,
+        "state_reason_prev": waited_for(job, ran=allocation is not None),
+    }
+    return {name: _clean(value) for name, value in found.items() if value != ""}
+
+
+def _clean(value: object) -> object:
+    """Text that is not UTF-8 is told as far as it can be."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(at)))

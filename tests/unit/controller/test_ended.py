@@ -1,0 +1,292 @@
+"""Other programs are told of jobs that have ended. Source: what 22.05's jobcomp/script gave its program."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spritz.controller.ended.listen import Ended
+from spritz.controller.ended.script import variables
+from spritz.controller.ended.spool import Full, Spool
+from spritz.controller.ended.web import Poster, Server, document, encode
+from spritz.model.errors import SpritzError
+from spritz.model.events.job import JobEnded
+from spritz.model.ids import INFINITE
+from spritz.model.job import Dependency, Job, JobSpec
+from spritz.model.resources import Allocation, NodeAllocation
+from spritz.model.states import JobState
+
+SUBMITTED = 1_795_316_950.0
+ALLOCATION = Allocation(partition="debug", nodes=(NodeAllocation(node="n1", cpus="1", memory_mib=1000),))
+
+
+def an_end(**spec: Any) -> Ended:
+    given: dict[str, Any] = {
+        "name": "na me",
+        "user": "root",
+        "uid": 0,
+        "group": "root",
+        "gid": 0,
+        "account": "phys",
+        "qos": "normal",
+        "work_dir": "/tmp",
+        "batch": True,
+        "time_limit_minutes": 5,
+        "stdin": "/dev/null",
+        "stdout": "/tmp/o.%j",
+        "stderr": "/tmp/e.%j",
+    }
+    job = Job(
+        id=10,
+        spec=JobSpec(**(given | spec)),
+        partition="debug",
+        submitted_at=SUBMITTED,
+        eligible_at=SUBMITTED,
+    )
+    event = JobEnded(at=SUBMITTED + 64, job_id=10, state=JobState.FAILED, exit_status=3 << 8)
+    return Ended(job, event, SUBMITTED + 4, ALLOCATION)
+
+
+def test_a_program_is_told_what_slurm_tells_it() -> None:
+    assert variables(an_end(), "real") == {
+        "ACCOUNT": "phys",
+        "ARRAYJOBID": "0",
+        "ARRAYTASKID": "4294967294",
+        "BATCH": "yes",
+        "CLUSTER": "real",
+        "CONSTRAINTS": "",
+        "DB_FLAGS": "None",
+        "DEPENDENCY": "",
+        "DERIVED_EC": "0:0",
+        "END": "1795317014",
+        "EXITCODE": "3:0",
+        "GID": "0",
+        "GROUPNAME": "root",
+        "JOBID": "10",
+        "JOBNAME": "na me",
+        "JOBSTATE": "FAILED",
+        "LIMIT": "00:05:00",
+        "NODECNT": "1",
+        "NODES": "n1",
+        "PARTITION": "debug",
+        "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
+        "PROCS": "1",
+        "QOS": "normal",
+        "RESERVATION": "",
+        "START": "1795316954",
+        "STATEREASONPREV": "None",
+        "STDERR": "/tmp/e.%j",
+        "STDIN": "/dev/null",
+        "STDOUT": "/tmp/o.%j",
+        "SUBMIT": "1795316950",
+        "UID": "0",
+        "USERNAME": "root",
+        "WORK_DIR": "/tmp",
+    }
+
+
+def test_an_array_task_that_waited_and_a_job_that_never_ran() -> None:
+    one = an_end(dependencies=(Dependency(kind="afterany", job_id=9),), time_limit_minutes=INFINITE)
+    task = Ended(replace(one.job, array_job_id=11, array_task_id=2), one.event, one.started, None)
+    found = variables(task, "real")
+    assert (found["ARRAYJOBID"], found["ARRAYTASKID"], found["DEPENDENCY"]) == ("11", "2", "afterany:9(unfulfilled)")
+    assert (found["LIMIT"], found["NODES"], found["NODECNT"], found["PROCS"]) == ("UNLIMITED", "", "0", "0")
+
+
+def test_a_document_has_slurms_names_and_nothing_that_is_not_known() -> None:
+    found = document(an_end(), "real", "#!/bin/sh\n")
+    assert {name: found[name] for name in ("jobid", "@submit", "@start", "@end", "elapsed", "queue_wait")} == {
+        "jobid": 10,
+        "@submit": "2026-11-22T03:09:10",
+        "@start": "2026-11-22T03:09:14",
+        "@end": "2026-11-22T03:10:14",
+        "elapsed": 60,
+        "queue_wait": 4,
+    }
+    assert (found["state"], found["exit_code"], found["time_limit"], found["total_cpus"]) == ("FAILED", "3:0", 300, 1)
+    assert found["script"] == "#!/bin/sh\n"
+    assert "array_job_id" not in found
+    assert b"\n" not in encode(document(an_end(name="a\nb\udcff"), "real"))
+
+
+# -- the spool
+
+
+def test_what_is_not_delivered_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "spool")
+    spool = Spool(path, 1000)
+    spool.add([b"one", b"two", b"three"])
+    spool.delivered(b"one")
+    again = Spool(path, 1000)
+    assert again.first() == b"two"
+    again.delivered(b"two")
+    assert again.first() == b"three"
+    again.delivered(b"three")
+    assert again.first() is None
+    assert (tmp_path / "spool").read_bytes() == b""
+    again.add([b"four"])
+    assert Spool(path, 1000).first() == b"four"
+
+
+def test_half_a_line_of_a_daemon_that_was_killed_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    path.write_bytes(b"one\ntw")
+    spool = Spool(str(path), 1000)
+    spool.add([b"two"])
+    assert spool.first() == b"one"
+    spool.delivered(b"one")
+    assert spool.first() == b"two"
+
+
+def test_more_than_it_may_hold_is_refused_and_what_is_there_stays(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path / "spool"), 10)
+    spool.add([b"12345"])
+    with pytest.raises(Full):
+        spool.add([b"12345"])
+    spool.delivered(b"12345")
+    spool.add([b"67890"])
+    assert spool.first() == b"67890"
+
+
+def test_records_longer_than_a_piece_of_reading(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path / "spool"), 1 << 20)
+    long = b"x" * 200_000
+    spool.add([long, b"next"])
+    assert spool.first() == long
+    spool.delivered(long)
+    assert spool.first() == b"next"
+
+
+# -- the server
+
+
+class Receiver:
+    """An HTTP server that answers as it is told to and keeps what it took."""
+
+    def __init__(self) -> None:
+        self.answers: list[int] = []
+        self.taken: list[tuple[str, dict[str, Any]]] = []
+        self.refused = 0
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = receiver.answers.pop(0) if receiver.answers else 201
+                if status < 300:
+                    assert self.headers["Content-Type"] == "application/json"
+                    receiver.taken.append((self.path, json.loads(body)))
+                else:
+                    receiver.refused += 1
+                self.send_response(status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: object) -> None:
+                return None
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+    yield found
+    found.close()
+
+
+class _Around:
+    """What a Poster needs of the controller. Its clock goes on at once; `pauses` are those that were asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.configuration = SimpleNamespace(
+            state_directory=directory, settings=SimpleNamespace(cluster_name="real"), loaded=None
+        )
+        self.blobs = SimpleNamespace(get=lambda key: b"#!/bin/sh\n")
+        self.counters: list[Callable[[], dict[str, float]]] = []
+        self.pauses: list[float] = []
+        self.log = SimpleNamespace(error=lambda *_, **__: None, info=lambda *_, **__: None)
+        self.clock = SimpleNamespace(sleep=self._sleep)
+        self.tasks = SimpleNamespace(spawn_contained=self._spawn)
+        self.running: list[asyncio.Task[None]] = []
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    def _spawn(self, work: Any, *, name: str) -> None:
+        self.running.append(asyncio.get_running_loop().create_task(work))
+
+    def counts(self) -> dict[str, float]:
+        return {name: value for each in self.counters for name, value in each().items()}
+
+
+def posted(directory: Path, address: str, ends: list[Ended], until: Callable[[_Around], bool]) -> _Around:
+    """A Poster's life, until that holds."""
+
+    async def live() -> _Around:
+        around = _Around(directory)
+        poster = Poster(around, f"{address}/slurm/_doc", ())  # type: ignore[arg-type]  # what it needs of one
+        if ends:
+            poster.take(ends)
+        async with asyncio.timeout(30.0):
+            while not until(around):  # noqa: ASYNC110 - what threads have done
+                await asyncio.sleep(0.005)
+        for task in around.running:
+            task.cancel()
+        await asyncio.gather(*around.running, return_exceptions=True)
+        return around
+
+    return asyncio.run(live())
+
+
+def test_each_end_is_posted_and_a_server_that_is_away_is_tried_again(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.answers = [503, 429, 500]
+    around = posted(tmp_path, receiver.address, [an_end(), an_end(name="b")], lambda _: len(receiver.taken) == 2)
+    assert [(path, body["job_name"]) for path, body in receiver.taken] == [
+        ("/slurm/_doc", "na me"),
+        ("/slurm/_doc", "b"),
+    ]
+    assert around.pauses == [1.0, 2.0, 4.0]
+
+
+def test_what_a_server_refuses_for_good_does_not_hold_up_the_next(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.answers = [400]
+    around = posted(tmp_path, receiver.address, [an_end(), an_end(name="b")], lambda _: bool(receiver.taken))
+    assert [body["job_name"] for _, body in receiver.taken] == ["b"]
+    assert around.counts()["completion.dropped_count"] == 1
+    assert around.pauses == []
+
+
+def test_what_was_not_posted_is_posted_by_the_next_daemon(tmp_path: Path, receiver: Receiver) -> None:
+    nobody = Receiver()
+    nobody.close()
+    around = posted(tmp_path, nobody.address, [an_end(), an_end(name="b")], lambda around: len(around.pauses) > 1)
+    assert around.counts()["completion.waiting_bytes"] > 0
+    posted(tmp_path, receiver.address, [], lambda around: around.counts()["completion.waiting_bytes"] == 0)
+    assert [body["job_name"] for _, body in receiver.taken] == ["na me", "b"]
+
+
+def test_a_location_that_is_no_url_is_refused() -> None:
+    for location in ("", "ftp://host/x", "http://", "http://host:port/x"):
+        with pytest.raises(SpritzError, match="the URL of a server is wanted"):
+            Server(location, ())
