@@ -204,7 +204,7 @@ def play(site: Site, move: tuple[str, Any]) -> None:
         up = site.projection.nodes[config.name].flags == 0
         site.set_node(config.name, NodeState.IDLE, NodeFlag.DRAIN if up else 0)
     elif kind == "bring":
-        config = structs.replace(node(f"d{len(site.configs)}", **value), dynamic=True)
+        config = structs.replace(node(f"d{site.machine.state.version}", **value), dynamic=True)
         site.configs = (*site.configs, config)
         site.apply(NodesCreated(at=site.now, nodes=(config,)))
         site.set_node(config.name)
@@ -310,13 +310,14 @@ def test_a_plan_depends_on_the_snapshot_alone_not_on_what_earlier_cycles_remembe
 
 
 EASY = (("bf_policy", "easy"),)
+PREDICT = (("bf_predict", ""),)
 
 
 @settings(SPEED, max_examples=30)
 @given(
     sites(),
     st.lists(requests(), min_size=4, max_size=14),
-    st.sampled_from([(), (), EASY, (("bf_max_job_test", "3"),)]),
+    st.sampled_from([(), (), EASY, PREDICT, (("bf_max_job_test", "3"),)]),
     st.data(),
 )
 def test_no_promised_start_is_ever_broken(

@@ -166,6 +166,7 @@ class SchedulerDriver:
         """The projection again, from the records."""
         state = self._context.machine.state
         self._projection.follow_minutes(state.minutes)
+        self._projection.run_times = state.run_times
         self._projection.reset(
             state.jobs.values(),
             state.nodes.values(),

@@ -15,6 +15,7 @@ from spritz.model.job import Job, JobSpec
 from spritz.model.limits.records import Policy, UsageRow
 from spritz.model.node import Node
 from spritz.model.partition import Partition
+from spritz.model.predict import HistoryRow
 from spritz.model.reservation import Reservation
 from spritz.model.step import Step
 
@@ -38,6 +39,7 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: Policy = Policy()
     usage: list[UsageRow] = []
     usage_reset_at: float = 0.0
+    run_times: list[HistoryRow] = []
 
 
 def encoded(state: State) -> bytes:
@@ -59,6 +61,7 @@ def encoded(state: State) -> bytes:
             policy=state.rules.policy,
             usage=state.usage.rows(),
             usage_reset_at=state.usage_reset_at,
+            run_times=state.run_times.rows(),
         )
     )
 
@@ -77,6 +80,7 @@ def decoded(data: bytes) -> State:
     state.put_policy(image.policy)
     state.usage.load(image.usage)
     state.usage_reset_at = image.usage_reset_at
+    state.run_times.load(image.run_times)
     for reservation in image.reservations:
         state.put_reservation(reservation)
     state.next_reservation_id = image.next_reservation_id

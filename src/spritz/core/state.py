@@ -29,6 +29,7 @@ from spritz.model.limits.rules import Rules
 from spritz.model.node import Node
 from spritz.model.partition import Partition
 from spritz.model.power import AWAY
+from spritz.model.predict import Predictor
 from spritz.model.reservation import Reservation
 from spritz.model.resources import NodeAllocation, mask_of
 from spritz.model.states import JobState
@@ -43,6 +44,9 @@ K = TypeVar("K")
 
 #: Steps that are remembered after their end. Their clients ask again within seconds, if at all.
 ENDED_STEPS_MAX = 1000
+
+#: Kinds of jobs whose run times are remembered.
+RUN_TIMES_MAX = 50_000
 
 
 class State:
@@ -81,6 +85,7 @@ class State:
         "reservations",
         "reserved",
         "rules",
+        "run_times",
         "running",
         "settings",
         "shapes",
@@ -126,6 +131,8 @@ class State:
         self.usage_reset_at = 0.0
         self.reservations: dict[str, Reservation] = {}
         self.next_reservation_id = 1
+        #: how long jobs have run, by user and request (bf_predict)
+        self.run_times = Predictor(RUN_TIMES_MAX)
         # -- indexes
         #: node -> names of reservations that have it or a part of it
         self.reserved: dict[str, tuple[str, ...]] = {}

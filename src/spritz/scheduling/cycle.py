@@ -17,6 +17,7 @@ import numpy as np
 
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
+from spritz.model.predict import likeness_of
 from spritz.model.reasons import Reason
 from spritz.scheduling import gang_turn
 from spritz.scheduling.backfill import spares
@@ -86,20 +87,23 @@ def run(
             gang_turn.consider(cycle, gangs.pop())
             continue
         rank, order, position, shape = waiting[0]
-        key = shape.keys[position]
-        if shape.request.guaranteed and rank != rank_of(shape, key):
+        key = cycle.keys_of(shape)[position]
+        if shape.request.guaranteed and rank != cycle.rank_at(shape, position):
             # Jobs before it have used up what its account is guaranteed.
-            heapreplace(waiting, (rank_of(shape, key), order, position, shape))
+            heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
             continue
         go_on = cycle.consider(shape.jobs[key], rank, shape)
         cycle.visited += 1
         position += 1
-        if go_on and position < len(shape.keys):
-            heapreplace(waiting, (rank_of(shape, shape.keys[position]), order, position, shape))
+        if go_on and position < len(cycle.keys_of(shape)):
+            heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
         else:
             heappop(waiting)
         if cycle.may_skip():
             waiting = cycle.without_hopeless(waiting)
+            heapify(waiting)
+        if cycle.policy.predict and cycle.has_new_head():
+            waiting = cycle.shortest_first(waiting)
             heapify(waiting)
     return cycle.plan()
 
@@ -120,6 +124,9 @@ class Cycle:
         self.visited = 0
         #: heads that had been found when hopeless shapes were last left out
         self._skipped_at = 0
+        #: and when those behind were put in order; by shape, its jobs in that order
+        self._ordered_at = 0
+        self._shortest: dict[int, list[SortKey]] = {}
         self.table = snapshot.table.fork()
         self.licenses = snapshot.licenses.copy()
         self.limits = Limits(snapshot)
@@ -200,6 +207,43 @@ class Cycle:
                 rooms = list(zip(table.cpus[freed].tolist(), gpus[freed].tolist(), strict=True))
             self._freed_rooms[since] = rooms
         return rooms
+
+    # -- predictions
+
+    def has_new_head(self) -> bool:
+        """A partition's first blocked job has been found since those behind were last put in order."""
+        return len(self.headed) != self._ordered_at
+
+    def shortest_first(self, waiting: list[Entry]) -> list[Entry]:
+        """Behind the first blocked job of a partition, those of each PriorityTier go shortest prediction first."""
+        self._ordered_at = len(self.headed)
+        found = []
+        for entry in waiting:
+            _rank, order, position, shape = entry
+            if shape.request.line in self.headed and order not in self._shortest:
+                pairs = sorted((self._predicted(shape.jobs[key]), key) for key in shape.keys[position:])
+                self._shortest[order] = [key for _seconds, key in pairs]
+                entry = (self.rank_at(shape, 0), order, 0, shape)
+            found.append(entry)
+        return found
+
+    def keys_of(self, shape: Shape) -> list[SortKey]:
+        """Its jobs in the order in which they are looked at."""
+        return self._shortest.get(shape.order, shape.keys)
+
+    def rank_at(self, shape: Shape, position: int) -> Rank:
+        """The place of that job of the shape among all."""
+        key = self.keys_of(shape)[position]
+        if shape.order not in self._shortest:
+            return self.rank(shape, key)
+        return (key[0], _BEHIND, self._predicted(shape.jobs[key]), key[3])
+
+    def _predicted(self, record: JobRecord) -> float:
+        run_times = self.snapshot.run_times
+        count = run_times.learnt.get(str(record.spec.uid), 0)
+        if record.predicted is None or record.predicted[0] != count:
+            record.predicted = count, run_times.predict(likeness_of(record.spec))
+        return record.predicted[1]
 
     # -- one job
 
@@ -527,6 +571,8 @@ class Cycle:
 
 
 _NO_TASK = -1
+#: after every rank of a PriorityTier
+_BEHIND = float("inf")
 
 
 def _entry_order(entry: tuple[SortKey, Shape]) -> tuple[SortKey, int]:

@@ -23,6 +23,7 @@ from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
 from spritz.model.networks import networks_of
 from spritz.model.partition import Partition
+from spritz.model.predict import Predictor
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, JobState
@@ -64,6 +65,8 @@ class Projection:
         self.priority_inputs = PriorityInputs()
         #: what was used and is committed: the core's own, which is as far as this is (`follow_minutes`)
         self.minutes = Minutes()
+        #: how long jobs have run: the core's own, which it keeps up to date
+        self.run_times = Predictor()
         self._clear(ClusterSettings())
 
     def _clear(self, settings: ClusterSettings) -> None:
@@ -161,6 +164,7 @@ class Projection:
             partition_freed=self.partition_freed,
             memo=self.memo,
             reserved=self.reserved,
+            run_times=self.run_times,
         )
 
     def settle(self, now: float, reorder_max: int | None = None) -> None:

@@ -251,7 +251,8 @@ class Promises:
                 promise = self._new(record, request, head=head)
             elif self._full:
                 self._old -= 1
-                promise = self._improved(promise)
+                # With predictions a promise is a bound: what is gained goes to those behind.
+                promise = promise if self._policy.predict else self._improved(promise)
             if promise is None:
                 self.passed_over = True
                 return False

@@ -71,6 +71,7 @@ class JobRecord:
         "id",
         "licenses",
         "pending",
+        "predicted",
         "preempting",
         "priority",
         "queued",
@@ -131,6 +132,8 @@ class JobRecord:
         self.queued = 0
         #: its rank stays as it is until then
         self.ranked_until = 0.0
+        #: predicted run time, seconds, and how many jobs of its user that was learnt from
+        self.predicted: tuple[int, float] | None = None
 
     @property
     def waiting(self) -> bool:

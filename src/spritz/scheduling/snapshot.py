@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules
     from spritz.model.partition import Partition
+    from spritz.model.predict import Predictor
     from spritz.scheduling.backfill import Ledger
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.nodes import NodeTable
@@ -95,6 +96,7 @@ class Snapshot:
         "records",
         "reserved",
         "rules",
+        "run_times",
         "settings",
         "table",
     )
@@ -122,6 +124,7 @@ class Snapshot:
         partition_freed: dict[str, int],
         memo: Memo,
         reserved: Reserved,
+        run_times: Predictor,
     ) -> None:
         self.now = now
         self.settings = settings
@@ -143,6 +146,7 @@ class Snapshot:
         self.partition_freed = partition_freed
         self.memo = memo
         self.reserved = reserved
+        self.run_times = run_times
 
     def empty_table(self) -> NodeTable:
         """The nodes without any job, up or down as they are."""

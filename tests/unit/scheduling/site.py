@@ -89,6 +89,7 @@ class Site:
         self.now = 1000.0
         self.machine = Machine(settings)
         self.projection = Projection()
+        self.projection.run_times = self.machine.state.run_times
         self.configs = tuple(nodes)
         self.partitions = tuple(partitions) or (partition("debug", self.configs, default=True),)
         self.settings = settings

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spritz.scheduling.predict import expected_slowdown
+from spritz.model.predict import expected_slowdown
 from spritz.sim.processors.shortest import BLOCK_MAX, Room, Shortest
 
 

@@ -16,6 +16,7 @@ from spritz.core.timers import job_deadline
 from spritz.model.events import job as events
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Hold
+from spritz.model.predict import likeness_of, predicts
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.states import JobFlag, JobState
@@ -277,6 +278,12 @@ def _node_failed(state: State, event: events.JobNodeFailed) -> None:
     state.put_job(job)
 
 
+#: ends that tell how long such jobs run
+_TELLING = frozenset(
+    {JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.CANCELLED, JobState.OUT_OF_MEMORY}
+)
+
+
 def _ended(state: State, event: events.JobEnded) -> None:
     old = state.jobs[event.job_id]
     completing = event.completing
@@ -299,6 +306,10 @@ def _ended(state: State, event: events.JobEnded) -> None:
     )
     if old.spec.reservation or (old.allocation is not None and old.allocation.reservation):
         unused(state, old, event.at)
+    if old.state.active and event.state in _TELLING and predicts(state.settings):
+        away = event.at - old.suspended_at if old.state is JobState.SUSPENDED else 0.0
+        seconds = event.at - old.started_at - old.suspended_seconds - away
+        state.run_times.learn(likeness_of(old.spec), max(0.0, seconds))
     if old.flags & CONFIGURING:
         job = replace(job, flags=job.flags & ~(CONFIGURING | POWER_UP_NODE))
     if old.prolog_nodes is not None:

@@ -99,6 +99,7 @@ class _World:
             )
         state = self.machine.state
         self.projection.follow_minutes(state.minutes)
+        self.projection.run_times = state.run_times
         self.projection.reset(
             state.jobs.values(),
             state.nodes.values(),

@@ -1,7 +1,7 @@
 """Waiting jobs in order of their predictions, in blocks of which the least of everything is known: jobs that cannot be
 what is looked for are passed over a block at a time, so that a long queue costs little.
 
-Source: ours; expected slowdown as in `scheduling.predict`.
+Source: ours; expected slowdown as in `model.predict`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
-from spritz.scheduling.predict import expected_slowdown
+from spritz.model.predict import expected_slowdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

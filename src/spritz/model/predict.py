@@ -14,14 +14,34 @@ IEEE TPDS 18(6), 2007 (mean of the last two; the corrections); Gaussier et al., 
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+from spritz.model.ids import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.cluster import ClusterSettings
+    from spritz.model.job import JobSpec
 
 #: Run times of similar jobs that count.
 RECENT = 2
 
 #: Seconds by which a prediction that was outlived grows, one after the other; after the last it is the limit.
 CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18000, 36000, 72000, 180000, 360000)
+
+
+#: As in backfill, a job without a limit is taken to run so long.
+YEAR_SECONDS = 365 * 86_400.0
+
+
+class HistoryRow(Struct, frozen=True, array_like=True):
+    """Last run times, seconds, of jobs that are alike in this."""
+
+    key: tuple[str | float | int, ...]
+    seconds: tuple[float, ...]
 
 
 class Likeness(Struct, frozen=True):
@@ -33,13 +53,29 @@ class Likeness(Struct, frozen=True):
     processors: int
 
 
+def predicts(settings: ClusterSettings) -> bool:
+    """SchedulerParameters=bf_predict."""
+    return any(name == "bf_predict" for name, _value in settings.scheduler_parameters)
+
+
+def likeness_of(spec: JobSpec) -> Likeness:
+    """What makes a job like others, from what was asked for; without a limit of its own it has none."""
+    processors = max(1, spec.tasks or spec.nodes_min or 1) * (spec.cpus_per_task or 1)
+    minutes = spec.time_limit_minutes
+    limit = minutes * 60.0 if minutes and minutes < INFINITE else YEAR_SECONDS
+    return Likeness(str(spec.uid), spec.name, limit, processors)
+
+
 class Predictor:
-    """History of run times."""
+    """History of run times. Of more than `most` kinds of jobs those are forgotten that ended longest ago."""
 
-    __slots__ = ("_history",)
+    __slots__ = ("_history", "_most", "learnt")
 
-    def __init__(self) -> None:
-        self._history: dict[tuple[object, ...], deque[float]] = {}
+    def __init__(self, most: int = 1 << 62) -> None:
+        self._history: dict[tuple[str | float | int, ...], deque[float]] = {}
+        self._most = most
+        #: by user: jobs that were learnt from, so that a prediction need not be made again before there is news
+        self.learnt: dict[str, int] = {}
 
     def predict(self, job: Likeness) -> float:
         """Seconds that the job will run, between 1 and its limit."""
@@ -52,10 +88,22 @@ class Predictor:
     def learn(self, job: Likeness, seconds: float) -> None:
         """Such a job has ended after so many seconds."""
         for key in _keys(job):
-            known = self._history.get(key)
+            known = self._history.pop(key, None)
             if known is None:
-                known = self._history[key] = deque(maxlen=RECENT)
+                known = deque(maxlen=RECENT)
             known.append(seconds)
+            self._history[key] = known
+        self.learnt[job.user] = self.learnt.get(job.user, 0) + 1
+        while len(self._history) > self._most:
+            del self._history[next(iter(self._history))]
+
+    def rows(self) -> list[HistoryRow]:
+        """All of it, for an image; what ended last comes last."""
+        return [HistoryRow(key, tuple(known)) for key, known in self._history.items()]
+
+    def load(self, rows: Iterable[HistoryRow]) -> None:
+        """Inverse of `rows`."""
+        self._history = {tuple(row.key): deque(row.seconds, maxlen=RECENT) for row in rows}
 
 
 def corrected(predicted: float, elapsed: float, limit: float) -> float:
@@ -77,7 +125,7 @@ def expected_slowdown(waited: float, predicted: float, bound: float = 10.0) -> f
     return max(1.0, (waited + predicted) / max(predicted, bound))
 
 
-def _keys(job: Likeness) -> tuple[tuple[object, ...], ...]:
+def _keys(job: Likeness) -> tuple[tuple[str | float | int, ...], ...]:
     """From most to least similar; the length tells the kinds apart."""
     return (
         (job.user, job.name, job.limit, job.processors),
