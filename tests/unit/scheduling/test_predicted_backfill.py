@@ -71,11 +71,10 @@ def test_what_is_gained_goes_to_those_behind_and_the_promise_is_kept() -> None:
 
 
 def test_run_times_are_remembered_in_images_and_learnt_only_on_demand() -> None:
-    asked = {"uid": 1001, "name": "train", "time_limit_minutes": 60}
     world = World(settings=PREDICT)
     plain = World()
     for here in (world, plain):
-        job_id = here.submit(**asked)
+        job_id = here.submit(uid=1001, name="train", time_limit_minutes=60)
         here.start(job_id, "n1")
         here.started(job_id)
         here.now += 77
