@@ -315,3 +315,23 @@ def test_with_the_c_library_it_is_the_same_launcher(packages: Path, tmp_path: Pa
         both(launched, "squeue", env={"SLURM_CONF": "/nowhere/slurm.conf"})
     finally:
         launched.close()
+
+
+def test_a_new_clusters_first_command_is_served(launched: Launched, packages: Path, tmp_path: Path) -> None:
+    """`spritz up` leaves a server behind. (This interpreter finds Spritz by PYTHONPATH, which counts.)"""
+    spritz = launched.directory / "spritz"
+    spritz.write_text(launched.script.read_text().replace("server.direct", "spritz"))
+    spritz.chmod(0o755)
+    words = ["--dir", str(tmp_path / "cluster")]
+    environment = launched.environment(PYTHONPATH=str(packages))
+    done = subprocess.run(
+        [spritz, "up", "-q", "--nodes", "1", *words], env=environment, capture_output=True, timeout=100
+    )
+    try:
+        assert (done.returncode, done.stderr) == (0, b"")
+        until(lambda: list(launched.runtime.glob("spritz/commands-*[0-9a-f]")), "a server listens")
+        before = launched.direct_calls()
+        assert launched.run("squeue", "--version", PYTHONPATH=str(packages)).returncode == 0
+        assert launched.direct_calls() == before
+    finally:
+        subprocess.run([spritz, "down", "--timeout", "10", *words], env=environment, capture_output=True, timeout=100)

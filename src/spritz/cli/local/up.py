@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 
 from spritz.cli.context import Context
@@ -80,9 +81,24 @@ def run(arguments: Namespace, context: Context) -> int:
     except KeyboardInterrupt:
         _stop_again(paths, alive)
         raise
+    _warm_commands(context)
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
     return 0
+
+
+def _warm_commands(context: Context) -> None:
+    """The first call of a command leaves a command server behind; so nobody's own call is the slow one.
+
+    Where the commands are Python (no C compiler at installation), or no server is wanted, it changes nothing.
+    """
+    command = os.path.join(os.path.dirname(sys.argv[0]), "squeue")
+    nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+    try:
+        if "/" in command:
+            os.posix_spawn(command, [command, "--version"], dict(context.environ), file_actions=nothing)
+    except OSError:
+        pass
 
 
 def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> None:
