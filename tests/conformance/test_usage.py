@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from spritz.accounting import schema
+from spritz.accounting.purge import Upkeep, cutoff, purge
 from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
@@ -197,3 +198,32 @@ def test_reservations_are_recorded_as_they_were_and_their_idle_time_is_charged(m
         ("physics", "", 64 * HOUR),
         ("physics", "", 3 * 64 * HOUR),
     ]
+
+
+def test_usage_and_reservations_go_when_they_are_old_enough_and_nothing_younger(
+    make_store: Callable[[], Store],
+) -> None:
+    store = make_store()
+    register(store)
+    events = story(7)
+    begin = START + 2 * HOUR
+    kept = Reservation(name="r", id=1, start_at=begin, end_at=begin + HOUR, nodes=("n1",), accounts=("physics",))
+    events += [
+        reservations.ReservationCreated(at=begin, reservation=kept),
+        reservations.ReservationDeleted(at=begin + HOUR, name="r"),
+    ]
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 7))
+    roll_all(store, START + 60 * HOUR)
+    before = rolled(store)
+    now = START + 60 * HOUR
+    upkeep = Upkeep(periods={"PurgeUsageAfter": "36hour", "PurgeResvAfter": "1month"})
+    assert {key for key, _ in purge(store.engine, upkeep, now)} == {"PurgeUsageAfter"}
+    limit = cutoff("36hour", now)
+    for name, rows in rolled(store).items():
+        at = 1 if name == "usage" else 2
+        wanted = [row for row in before[name] if row[at] >= limit]
+        assert rows == wanted
+        assert 0 < len(rows) < len(before[name])
+    list(purge(store.engine, upkeep, now + 60 * 86_400))
+    with store.engine.connect() as connection:
+        assert connection.execute(select(schema.reservations)).all() == []

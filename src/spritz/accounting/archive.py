@@ -42,6 +42,7 @@ TABLES: dict[str, Table] = {
     "pending_reasons": schema.pending_reasons,
     "suspensions": schema.suspensions,
     "node_events": schema.node_events,
+    "reservations": schema.reservations,
     "documents": schema.documents,
     "transactions": book.transactions,
 }

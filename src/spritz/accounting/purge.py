@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: Rows of one transaction: storing waits no longer than this takes.
 ROWS = 2_000
 
+#: Hours, days or months of usage of one transaction.
+_SPANS = 200
+
 #: 2 January 1970: nothing is older, in any zone.
 _FIRST_DAY = datetime(1970, 1, 2).toordinal()
 
@@ -41,7 +44,9 @@ PERIODS = {
     "PurgeJobAfter": ("ArchiveJobs", "job"),
     "PurgeJobScriptAfter": ("", ""),
     "PurgeJobEnvAfter": ("", ""),
+    "PurgeResvAfter": ("ArchiveResvs", "resv"),
     "PurgeTXNAfter": ("ArchiveTXN", "txn"),
+    "PurgeUsageAfter": ("", ""),
 }
 
 #: An ArchiveScript may take so long, seconds.
@@ -222,6 +227,18 @@ def _purge_transactions(one: _Round) -> int:
     return len(keys)
 
 
+def _purge_usage(one: _Round) -> int:
+    """Hours, days and months that began before; as many rows of both tables as they have."""
+    count = 0
+    for table in (schema.usage, schema.cluster_usage):
+        span = (table.c.cluster_id, table.c.period, table.c.started_at)
+        chosen = select(*span).where(table.c.started_at < one.before).distinct().limit(_SPANS)
+        keys = [tuple(row) for row in one.connection.execute(chosen)]
+        if keys:
+            count += one.connection.execute(delete(table).where(tuple_(*span).in_(keys))).rowcount
+    return count
+
+
 def _forget_key(column: str) -> Callable[[_Round], int]:
     def work(one: _Round) -> int:
         jobs = schema.jobs
@@ -251,5 +268,7 @@ _PURGES: dict[str, Callable[[_Round], int]] = {
     "PurgeEventAfter": _purge_table(schema.node_events),
     "PurgeJobScriptAfter": _forget_key("script_key"),
     "PurgeJobEnvAfter": _forget_key("environment_key"),
+    "PurgeResvAfter": _purge_table(schema.reservations),
     "PurgeTXNAfter": _purge_transactions,
+    "PurgeUsageAfter": _purge_usage,
 }

@@ -16,6 +16,7 @@ from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
 from spritz.model.accounting import GetDocuments, JobPick, RegisterCluster, SelectJobs
 from spritz.model.errors import SpritzError
+from spritz.model.usage import AskUsage
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.testing.history import History, in_groups
@@ -77,3 +78,32 @@ def test_scripts_are_their_owners_and_events_the_controllers(store: Store) -> No
             await asyncio.to_thread(api.close)
 
     asyncio.run(ask())
+
+
+class _DayAfter(SystemClock):
+    """A day after the store's history."""
+
+    def now(self) -> float:
+        return 1_700_090_000.0
+
+
+def test_usage_is_rolled_up_before_it_is_told_and_others_is_private_if_so_configured(store: Store) -> None:
+    async def ask(uid: int, **options: Any) -> dict[str, int]:
+        api = Api(store, _DayAfter(), get_logger("test"), 999_999, **options)
+        call: Any = SimpleNamespace(caller=SimpleNamespace(uid=uid))
+        request = AskUsage(starts_at=-(1 << 62), ends_at=1 << 62)
+        found: dict[str, int] = {}
+        try:
+            async for piece in api.usage.usage(request, call):
+                for one in piece.holders:
+                    found[one.user] = found.get(one.user, 0) + one.seconds
+        finally:
+            await asyncio.to_thread(api.close)
+        return found
+
+    everybody = asyncio.run(ask(STRANGER))
+    assert len(everybody) > 10
+    private = frozenset({"usage"})
+    assert asyncio.run(ask(0, private=private)) == everybody
+    # Who has no name here is known by a number, which nobody's usage is under.
+    assert asyncio.run(ask(4_000_123, private=private)) == {}

@@ -43,7 +43,8 @@ def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> I
     """Usage, cluster by cluster. `only_user`: of nobody else. Raises DatabaseError."""
     with told(engine.url), engine.connect() as connection:
         for cluster_id, name, rolled in _clusters(connection, query.clusters):
-            runs = spans.cover(query.starts_at, min(query.ends_at, rolled))
+            # Nothing is older than the first day of 1970, whatever is asked.
+            runs = spans.cover(spans.floor(spans.HOUR, max(86_400, query.starts_at)), min(query.ends_at, rolled))
             yield UsageReport(clusters=list(_whole(connection, cluster_id, name, runs)))
             if query.holders:
                 found = list(_holders(connection, cluster_id, name, runs, only_user))
