@@ -39,11 +39,14 @@ def _all_of(parts: list[str]) -> Needs:
     return tuple(needs.items())
 
 
-def choose(state: State, text: str, returned: dict[str, int] | None = None) -> Needs | None:
-    """The first choice that is free now, or once `returned` were given back; None if none is."""
+def choose(
+    state: State, text: str, returned: dict[str, int] | None = None, kept: dict[str, int] | None = None
+) -> Needs | None:
+    """The first choice that is free now, or once `returned` were given back; None if none is. `kept`: for others."""
     stock = dict(state.settings.licenses)
-    for name, count in (returned or {}).items():
-        stock[name] = stock.get(name, 0) + count
+    for sign, counts in ((1, returned), (-1, kept)):
+        for name, count in (counts or {}).items():
+            stock[name] = stock.get(name, 0) + sign * count
     for needs in choices(text):
         if all(state.licenses_taken.get(name, 0) + count <= stock.get(name, 0) for name, count in needs):
             return needs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.timers import NEVER
 from spritz.core.turn import Refused
+from spritz.model.resources import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import Job, JobSpec
     from spritz.model.reservation import Reservation
+    from spritz.model.resources import NodeAllocation
 
 #: Occurrences of a recurring reservation that are looked at: the present one and the next. A job that starts now
 #: cannot meet a later one without meeting the next.
@@ -40,21 +42,42 @@ def crosses(reservation: Reservation, since: float, until: float) -> bool:
 
 
 def in_the_way(
-    state: State, node: str, cpus: int, since: float, until: float, mine: Reservation | None
+    state: State, share: NodeAllocation, since: float, until: float, mine: Reservation | None
 ) -> Reservation | None:
-    """A reservation that keeps a job of `mine` (None: of none) off these CPUs of the node during that time."""
-    for name in state.reserved.get(node, ()):
+    """A reservation that keeps a job of `mine` (None: of none) off this part of a node during that time."""
+    for name in state.reserved.get(share.node, ()):
         other = state.reservations[name]
         if other.gives_way_to(mine) or not crosses(other, since, until):
             continue
-        mask = other.mask_on(node)
-        if mask is None or mask & cpus:
+        mask = other.mask_on(share.node)
+        if mask is None or mask & mask_of(share.cpus):
+            return other
+        devices = other.devices_on(share.node)
+        if any(mask_of(gres.indexes) & devices.get(gres.name, 0) for gres in share.gres):
             return other
     return None
 
 
-def use_refusal(state: State, job: Job, name: str, nodes: Iterable[tuple[str, int]], now: float) -> str:
-    """Why the job may not run in this reservation now on (node, CPUs); "" if it may."""
+def licenses_kept(state: State, since: float, until: float, mine: Reservation | None) -> dict[str, int]:
+    """Licenses that reservations keep from a job of `mine` (None: of none) during that time: those that their own jobs
+    do not use now.
+    """
+    kept: dict[str, int] = {}
+    for other in state.reservations.values():
+        if not other.licenses or other.gives_way_to(mine) or not crosses(other, since, until):
+            continue
+        used: dict[str, int] = {}
+        for job in users_of(state, other.name):
+            if job.state.active and job.allocation is not None and job.allocation.reservation == other.name:
+                for name, count in job.licenses:
+                    used[name] = used.get(name, 0) + count
+        for name, count in other.licenses:
+            kept[name] = kept.get(name, 0) + max(0, count - used.get(name, 0))
+    return kept
+
+
+def use_refusal(state: State, job: Job, name: str, shares: Iterable[NodeAllocation], now: float) -> str:
+    """Why the job may not run in this reservation now with these parts of nodes; "" if it may."""
     reservation = state.reservations.get(name)
     if reservation is None:
         return f"no reservation {name}"
@@ -67,11 +90,16 @@ def use_refusal(state: State, job: Job, name: str, nodes: Iterable[tuple[str, in
         return ""
     if not reservation.active(now):
         return f"reservation {name} does not hold now"
+    if reservation.any_nodes and not reservation.nodes:
+        return ""
     own = set(reservation.nodes)
-    for node, cpus in nodes:
-        mask = reservation.mask_on(node) if node in own else 0
-        if mask is not None and cpus & ~mask:
-            return f"reservation {name} does not have it on node {node}"
+    for share in shares:
+        mask = reservation.mask_on(share.node) if share.node in own else 0
+        devices = reservation.devices_on(share.node)
+        if (mask is not None and mask_of(share.cpus) & ~mask) or any(
+            mask_of(gres.indexes) & ~devices[gres.name] for gres in share.gres if gres.name in devices
+        ):
+            return f"reservation {name} does not have it on node {share.node}"
     return ""
 
 

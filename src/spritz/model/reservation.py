@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.resources import GresAllocation, mask_of
+
 DAY = 86_400.0
 
 #: Flag (as `scontrol show reservation` prints it) -> seconds until it comes again; WEEKDAY and WEEKEND skip days.
@@ -38,7 +40,11 @@ FLAGS = (
     "PURGE_COMP",
     "NO_HOLD_JOBS_AFTER_END",
     "MAGNETIC",
+    "USER_DELETE",
 )
+
+#: Numbers of devices by name, and masks of them.
+Devices = dict[str, int]
 
 
 class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,6 +61,10 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[str, ...] = ()
     #: (node, mask of CPUs) for a reservation of cores; else whole nodes are reserved
     cpus: tuple[tuple[str, str], ...] = ()
+    #: (node, devices) for a reservation of GRES, which has cores of these nodes as well
+    gres: tuple[tuple[str, tuple[GresAllocation, ...]], ...] = ()
+    #: (name, count)
+    licenses: tuple[tuple[str, int], ...] = ()
     core_count: int = 0
     cpu_count: int = 0
     #: names; `users_denied`: everybody but these
@@ -66,6 +76,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gids: tuple[int, ...] = ()
     partition: str = ""
     features: str = ""
+    comment: str = ""
     max_start_delay_seconds: int = 0
     #: PURGE_COMP: it is over when nobody has used it for so long
     purge_seconds: int = 0
@@ -96,6 +107,11 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def flexible(self) -> bool:
         """FLEX: its jobs may run before, after and beside it."""
         return "FLEX" in self.flags
+
+    @property
+    def any_nodes(self) -> bool:
+        """ANY_NODES: it has licenses, and its jobs run anywhere."""
+        return "ANY_NODES" in self.flags
 
     @property
     def magnetic(self) -> bool:
@@ -134,6 +150,14 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.cpus:
             return None
         return next((int(mask, 16) for name, mask in self.cpus if name == node), 0)
+
+    def devices_on(self, node: str) -> Devices:
+        """Devices that it reserves on the node, as masks by name; of GRES that are not there it has none."""
+        found: Devices = {}
+        for name, gres in self.gres:
+            for one in gres if name == node else ():
+                found[one.name] = found.get(one.name, 0) | mask_of(one.indexes)
+        return found
 
     def admits(self, *, user: str, gids: tuple[int, ...], account: str) -> bool:
         """May this user, with these groups and this account, use it?"""

@@ -22,6 +22,7 @@ from spritz.model.reasons import Reason
 from spritz.scheduling import gang_turn
 from spritz.scheduling.backfill import spares
 from spritz.scheduling.gangs import gangs_of
+from spritz.scheduling.licenses import NOTHING
 from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import PRIORITY, Notes
 from spritz.scheduling.placement.place import could_serve, holders_of, place
@@ -32,7 +33,7 @@ from spritz.scheduling.records import Failure, Verdict
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
@@ -148,6 +149,8 @@ class Cycle:
         self.preemptor = Preemptor(snapshot)
         self.preemptions: list[PlannedPreemption] = []
         self._taken = 0
+        #: licenses in use by jobs of each reservation; made when some are reserved
+        self._in_reservations: dict[str, dict[str, int]] | None = None
         #: array tasks that wait for others to make room, by the array's number
         self._promised_tasks: dict[int, int] = {}
         self._check_memo()
@@ -305,7 +308,26 @@ class Cycle:
         return False
 
     def _licensed(self, request: Request) -> bool:
-        return not request.licenses or self.licenses.choose(request.licenses) is not None
+        return not request.licenses or self.licenses.choose(request.licenses, self.kept(request)) is not None
+
+    def kept(self, request: Request) -> Mapping[str, int]:
+        """Licenses that reservations keep from jobs of the request."""
+        reserved = self.snapshot.reserved
+        if not any(item.licenses for item in reserved.by_name.values()):
+            return NOTHING
+        if self._in_reservations is None:
+            self._in_reservations = {}
+            for _ends_at, job_id in self.snapshot.ends:
+                record = self.snapshot.records[job_id]
+                if record.licenses and record.allocation is not None and record.allocation.reservation:
+                    self._use_in(record.allocation.reservation, record.licenses)
+        return reserved.licenses_kept(request, self.snapshot.now, self._in_reservations)
+
+    def _use_in(self, reservation: str, needs: Mapping[str, int]) -> None:
+        if self._in_reservations is not None:
+            used = self._in_reservations.setdefault(reservation, {})
+            for name, count in needs.items():
+                used[name] = used.get(name, 0) + count
 
     def gate(self, shape: Shape) -> Verdict | None:
         """What keeps every job of the shape back, whatever is free."""
@@ -364,7 +386,10 @@ class Cycle:
         if request.line in self.headed:
             self._backfilled += 1
         if request.licenses:
-            self.licenses.take(self.licenses.choose(request.licenses) or {})
+            needs = self.licenses.choose(request.licenses, self.kept(request)) or {}
+            self.licenses.take(needs)
+            if allocation.reservation:
+                self._use_in(allocation.reservation, needs)
         if record.array_job_id:
             self._array_starts[record.array_job_id] = self._array_starts.get(record.array_job_id, 0) + 1
         return holders
@@ -515,11 +540,12 @@ class Cycle:
                 return False
             return roomy == () or self.limits.roomy(record, request.partition, allocated_pairs(allocation)) == roomy
 
-        room = self.preemptor.find(record, request, task_id, self.table, self.licenses, accept, roomy)
+        pool = self.licenses.without(self.kept(request)) if request.licenses else self.licenses
+        room = self.preemptor.find(record, request, task_id, self.table, pool, accept, roomy)
         if room is None and roomy:
             # More than is guaranteed may yet be had in the usual way.
             roomy = ()
-            room = self.preemptor.find(record, request, task_id, self.table, self.licenses, accept)
+            room = self.preemptor.find(record, request, task_id, self.table, pool, accept)
         self.examined += self.preemptor.placements
         self.preemptor.placements = 0
         if room is None:

@@ -109,7 +109,7 @@ def _started(projection: Projection, event: job_events.JobStarted) -> None:
     record = projection.records[event.job_id]
     record.expected_start_at = 0.0
     record.expected_nodes = ()
-    running.start(projection, record, event.allocation, event.ends_at, event.at)
+    running.start(projection, record, event.allocation, event.ends_at, event.at, event.licenses)
 
 
 def _nodes_up(projection: Projection, event: job_events.JobNodesUp) -> None:

@@ -79,7 +79,7 @@ class Trial:
         request, allocation = placed
         record = self._gang.records[index]
         verdict = self._limits.verdict(record, request, allocation)
-        chosen = self._licenses.choose(request.licenses) if request.licenses else {}
+        chosen = self._licenses.choose(request.licenses, cycle.kept(request)) if request.licenses else {}
         if verdict is not None or chosen is None:
             self.verdict = verdict or Verdict(Reason.LICENSES)
             return False

@@ -37,6 +37,9 @@ def _all_of(parts: Iterable[str]) -> Needs:
     return needs
 
 
+NOTHING: Mapping[str, int] = {}
+
+
 class LicensePool:
     """What exists and what is taken."""
 
@@ -52,16 +55,25 @@ class LicensePool:
         other.taken = dict(self.taken)
         return other
 
-    def available(self, needs: Mapping[str, int]) -> bool:
-        """Could all of these be taken now?"""
-        return all(self.taken.get(name, 0) + count <= self.total.get(name, 0) for name, count in needs.items())
+    def available(self, needs: Mapping[str, int], kept: Mapping[str, int] = NOTHING) -> bool:
+        """Could all of these be taken now? `kept`: for others."""
+        return all(
+            self.taken.get(name, 0) + kept.get(name, 0) + count <= self.total.get(name, 0)
+            for name, count in needs.items()
+        )
 
-    def choose(self, text: str) -> Needs | None:
+    def choose(self, text: str, kept: Mapping[str, int] = NOTHING) -> Needs | None:
         """The first choice of a request that could be taken now; None if there is none."""
         for needs in license_choices(text):
-            if self.available(needs):
+            if self.available(needs, kept):
                 return needs
         return None
+
+    def without(self, kept: Mapping[str, int]) -> LicensePool:
+        """A pool in which these are taken."""
+        other = self.copy()
+        other.take(kept)
+        return other
 
     def take(self, needs: Mapping[str, int]) -> None:
         """A job starts."""

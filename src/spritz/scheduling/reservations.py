@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from spritz.model.reasons import Reason
+from spritz.model.resources import GresAllocation, mask_text
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.profile import NEVER, Hold, Profile
 from spritz.scheduling.records import Verdict
@@ -56,15 +57,16 @@ def bookings(reservation: Reservation, table: NodeTable, end_of_times: float = N
                 continue
             mask = reservation.mask_on(name)
             cpus = table.rows[index].hardware.cpus if mask is None else mask
-            parts.append((index, _holder(RESERVED - reservation.id, cpus, end_at, whole=mask is None)))
+            gres = next((gres for node, gres in reservation.gres if node == name), ())
+            parts.append((index, _holder(RESERVED - reservation.id, cpus, end_at, gres, whole=mask is None)))
         booking = Booking(start_at, end_at, parts)
         booking.reservation = reservation
         found.append(booking)
     return found
 
 
-def _holder(number: int, cpus: int, ends_at: float, *, whole: bool) -> Holder:
-    return Holder(number, uid=-1, partition="", cpus=cpus, memory_mib=0, whole=whole, ends_at=ends_at)
+def _holder(number: int, cpus: int, ends_at: float, gres: tuple[GresAllocation, ...] = (), *, whole: bool) -> Holder:
+    return Holder(number, uid=-1, partition="", cpus=cpus, memory_mib=0, gres=gres, whole=whole, ends_at=ends_at)
 
 
 class Reserved:
@@ -139,7 +141,25 @@ class Reserved:
 
     def nodes(self) -> Mapping[str, tuple[str, ...] | None]:
         """For each the nodes to which its jobs are confined; None: they are not."""
-        return {name: None if item.flexible else item.nodes for name, item in self.by_name.items()}
+        return {
+            name: None if item.flexible or (item.any_nodes and not item.nodes) else item.nodes
+            for name, item in self.by_name.items()
+        }
+
+    def licenses_kept(self, request: Request, now: float, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+        """Licenses that are kept from a job of the request that starts now; `used`: by each reservation's own jobs."""
+        mine = self.by_name.get(request.reservation)
+        kept: dict[str, int] = {}
+        for name, item in self.by_name.items():
+            if not item.licenses or item.gives_way_to(mine):
+                continue
+            if item.floating:
+                meets = request.seconds > item.float_seconds
+            else:
+                meets = any(start < now + request.seconds and end > now for start, end in item.spans(2))
+            for kind, count in item.licenses if meets else ():
+                kept[kind] = kept.get(kind, 0) + max(0, count - used.get(name, {}).get(kind, 0))
+        return kept
 
     def too_long(self, request: Request) -> tuple[str, ...]:
         """Floating reservations that the request could never end before."""
@@ -209,11 +229,17 @@ def view_of(profile: Profile, reserved: Reserved, name: str) -> View:
 
 
 def _rest(mine: Reservation, table: NodeTable) -> Hold:
-    """CPUs of its nodes that are not its own, for ever."""
+    """CPUs and devices of its nodes that are not its own, for ever."""
     parts = []
     for name, mask in mine.cpus:
         index = table.index_of.get(name)
         if index is not None:
-            rest = table.rows[index].hardware.cpus & ~int(mask, 16)
-            parts.append((index, _holder(RESERVED - (1 << 40) - mine.id, rest, NEVER, whole=False)))
+            hardware = table.rows[index].hardware
+            rest = hardware.cpus & ~int(mask, 16)
+            devices = tuple(
+                GresAllocation(name=kind, count=left.bit_count(), indexes=mask_text(left))
+                for kind, own in mine.devices_on(name).items()
+                if kind in hardware.pools and (left := hardware.pools[kind].masks.get("", 0) & ~own)
+            )
+            parts.append((index, _holder(RESERVED - (1 << 40) - mine.id, rest, NEVER, devices, whole=False)))
     return Hold(-NEVER, NEVER, parts)

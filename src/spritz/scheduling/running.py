@@ -28,8 +28,15 @@ if TYPE_CHECKING:
     from spritz.scheduling.records import JobRecord
 
 
-def start(projection: Projection, record: JobRecord, allocation: Allocation, ends_at: float, at: float) -> None:
-    """The job runs and holds `allocation`. `ends_at` 0.0: no limit."""
+def start(
+    projection: Projection,
+    record: JobRecord,
+    allocation: Allocation,
+    ends_at: float,
+    at: float,
+    licenses: Iterable[tuple[str, int]] = (),
+) -> None:
+    """The job runs and holds `allocation` and licenses. `ends_at` 0.0: no limit."""
     record.pending = record.expediting = record.claiming = False
     record.allocation = allocation
     record.request = waiting.request_of(projection, record, allocation.partition)
@@ -39,9 +46,9 @@ def start(projection: Projection, record: JobRecord, allocation: Allocation, end
     record.started_at, record.suspended_seconds = at, 0.0
     insort(projection.ends, (record.ends_at, record.id))
     hold_nodes(projection, record)
-    licenses = record.request.licenses
-    if licenses:
-        record.licenses = projection.licenses.choose(licenses) or license_choices(licenses)[0]
+    if record.request.licenses:
+        # Old journals do not say which.
+        record.licenses = dict(licenses) or license_choices(record.request.licenses)[0]
         projection.licenses.take(record.licenses)
     record.charge = bill(projection, record, allocation)
     _count_array(projection, record, 1)
@@ -121,7 +128,7 @@ def load(projection: Projection, job: Job) -> None:
     if job.allocation is None or not (job.state.active or completing):
         return
     if not completing:
-        start(projection, record, job.allocation, job.ends_at, job.started_at)
+        start(projection, record, job.allocation, job.ends_at, job.started_at, job.licenses)
         record.preempting = bool(job.preempt_action)
         record.suspended_seconds = job.suspended_seconds
         record.stopped = bool(job.suspended_by)

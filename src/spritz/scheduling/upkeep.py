@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.resources import mask_of
 from spritz.scheduling import waiting
 from spritz.scheduling.backfill import is_same
 
 if TYPE_CHECKING:
     from spritz.model.plan import Plan, PlannedPromise
+    from spritz.scheduling.nodes import Holder
     from spritz.scheduling.projection import Projection
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
@@ -101,8 +103,17 @@ def drop_broken(projection: Projection) -> None:
                 booking.start_at < promise.end_at
                 and booking.end_at > promise.start_at
                 and not booking.reservation.gives_way_to(mine)
-                and any(index in parts and holder.cpus & parts[index].cpus for index, holder in booking.parts)
+                and any(index in parts and _overlap(holder, parts[index]) for index, holder in booking.parts)
                 for held in projection.reserved.holds.values()
                 for booking in held
             ):
                 projection.ledger.drop(projection.profile, promise)
+
+
+def _overlap(one: Holder, other: Holder) -> bool:
+    """The same CPUs or devices."""
+    return bool(one.cpus & other.cpus) or any(
+        mine.name == theirs.name and mask_of(mine.indexes) & mask_of(theirs.indexes)
+        for mine in one.gres
+        for theirs in other.gres
+    )

@@ -80,7 +80,10 @@ def test_cores_are_taken_from_nodes_that_have_them_free(world: World) -> None:
         ("ESLURM_INVALID_PARTITION_NAME", 0, 60, {"node_count": 1, "partition": "nosuch"}),
         ("ESLURM_INVALID_PARTITION_NAME", 0, 60, {"flags": ("PART_NODES",)}),
         ("ESLURM_NODES_BUSY", 0, 60, {"node_count": 5}),
-        ("ESLURM_NOT_SUPPORTED", 0, 60, {"flags": ("REPLACE",)}),
+        ("ESLURM_INVALID_NODE_NAME", 0, 60, {"nodes": ("n1",), "flags": ("REPLACE",)}),
+        ("ESLURM_INVALID_CPU_COUNT", 0, 60, {"core_counts": (2,), "flags": ("REPLACE_DOWN",)}),
+        ("ESLURM_INVALID_LICENSES", 0, 60, {"node_count": 1, "licenses": (("nosuch", 1),)}),
+        ("ESLURM_INVALID_GRES", 0, 60, {"gres": (("fpga", "", 1),)}),
         ("ESLURM_RESERVATION_USER_GROUP", 0, 60, {"users": ("alice",), "groups": ("g",), "gids": (7,)}),
     ],
 )

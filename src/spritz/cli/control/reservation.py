@@ -28,12 +28,12 @@ KEYS: dict[str, str] = {
     "MaxStartDelay": "there is no --signal=R",
     "Skip": "",
     "BurstBuffer": "burst buffers are not built",
-    "Licenses": "licenses are not reserved",
+    "Licenses": "",
     "Watts": "power is not managed",
-    "TRESPerNode": "give NodeCnt, CoreCnt or TRES",
+    "TRESPerNode": "",
     "AllowedPartitions": "give PartitionName",
     "QOS": "give Users or Accounts",
-    "Comment": "reservations have no comment",
+    "Comment": "",
 }
 _OTHER_NAMES = {"NodeCount": "NodeCnt", "NodeList": "Nodes", "CoreCount": "CoreCnt", "Partition": "PartitionName"}
 _OTHER_NAMES |= {"Name": "ReservationName", "Reservation": "ReservationName"}
@@ -58,15 +58,15 @@ FLAGS = {
     "NO_HOLD_JOBS_AFTER": "NO_HOLD_JOBS_AFTER_END",
     "NO_HOLD_JOBS_AFTER_END": "NO_HOLD_JOBS_AFTER_END",
     "MAGNETIC": "MAGNETIC",
+    "ANY_NODES": "ANY_NODES",
+    "REPLACE": "REPLACE",
+    "REPLACE_DOWN": "REPLACE_DOWN",
+    "USER_DELETE": "USER_DELETE",
 }
-#: of later releases
+#: of other releases
 REFUSED_FLAGS = {
-    "ANY_NODES": "licenses are not reserved",
-    "LICENSE_ONLY": "licenses are not reserved",
-    "REPLACE": "a reservation keeps the nodes that it has",
-    "REPLACE_DOWN": "a reservation keeps the nodes that it has",
-    "FORCE_START": "it is of a later Slurm",
-    "USER_DELETE": "administrators delete reservations",
+    "LICENSE_ONLY": "give ANY_NODES",
+    "FORCE_START": "a recurring reservation begins at its next occurrence",
 }
 
 #: UNLIMITED, in seconds
@@ -126,6 +126,12 @@ class _Reader:
             fields["nodes"] = self._nodes(value)
         elif name == "NodeCnt":
             fields["node_count"] = sum(self._counts(value, f"Invalid node count {word}."))
+        elif name == "Licenses":
+            fields["licenses"] = self._licenses(value)
+        elif name == "Comment":
+            fields["comment"] = value
+        elif name == "TRESPerNode":
+            self._tres_per_node(value)
         elif name == "CoreCnt":
             fields["core_counts"] = self._counts(value, f"Invalid core count {word}.")
         else:
@@ -168,13 +174,51 @@ class _Reader:
             raise _Wrong(f"{error}.") from error
 
     def _tres(self, value: str) -> None:
+        gres: list[tuple[str, str, int]] = []
+        licenses: list[tuple[str, int]] = []
+        for kind, count in self._each_tres(value):
+            if kind in ("cpu", "node"):
+                self.fields["cpu_count" if kind == "cpu" else "node_count"] = count
+            elif kind.startswith("license/"):
+                licenses.append((kind.partition("/")[2], count))
+            else:
+                name, _, device = kind.partition("/")[2].partition(":")
+                gres.append((name, device, count))
+        if gres:
+            self.fields["gres"] = tuple(gres)
+        if licenses:
+            self.fields["licenses"] = tuple(licenses)
+
+    def _each_tres(self, value: str) -> list[tuple[str, int]]:
+        found = []
         for word in value.split(","):
-            kind, _, count = word.partition("=")
-            if kind not in ("cpu", "node") or not (count.isascii() and count.isdigit() and len(count) < 9):
-                if kind.startswith(("gres/", "license/", "bb/")):
-                    raise _Wrong(f"TRES={kind} of a reservation is not supported by Spritz: give cpu or node.")
-                raise _Wrong(f"couldn't identify configured TRES '{kind}'.")
-            self.fields["cpu_count" if kind == "cpu" else "node_count"] = int(count)
+            kind, _, count = word.strip().replace("gres:", "gres/", 1).rpartition("=")
+            if not kind:
+                # gres/gpu:2, as in --gres
+                kind, _, count = word.strip().rpartition(":")
+            known = kind in ("cpu", "node") or (kind.startswith(("gres/", "license/")) and kind[-1] != "/")
+            if not known or not (count.isascii() and count.isdigit() and len(count) < 9):
+                raise _Wrong(f"couldn't identify configured TRES '{kind or word}'.")
+            found.append((kind, int(count)))
+        return found
+
+    def _tres_per_node(self, value: str) -> None:
+        gres = []
+        for kind, count in self._each_tres(value):
+            if not kind.startswith("gres/"):
+                raise _Wrong(f"TRESPerNode={kind} of a reservation is not supported by Spritz: give gres/….")
+            name, _, device = kind.partition("/")[2].partition(":")
+            gres.append((name, device, count))
+        self.fields["gres_per_node"] = tuple(gres)
+
+    def _licenses(self, value: str) -> tuple[tuple[str, int], ...]:
+        found = []
+        for word in value.split(",") if value else ():
+            name, sign, count = word.replace("=", ":", 1).partition(":")
+            if not name or (sign and not (count.isascii() and count.isdigit() and len(count) < 9)):
+                raise _Wrong(f"Invalid license specification {word}.")
+            found.append((name, int(count or 1)))
+        return tuple(found)
 
     def _people(self, field: str, value: str, sign: str) -> None:
         words = [word for word in value.split(",") if word]
@@ -276,7 +320,8 @@ def _incomplete(fields: dict[str, object]) -> str:
         return "An end time or duration must be given."
     if isinstance(start_at, float) and isinstance(end_at, float) and end_at < start_at:
         return "Start time cannot be after end time."
-    if not any(fields.get(name) for name in ("nodes", "node_count", "core_counts", "cpu_count")):
+    placed = ("nodes", "node_count", "core_counts", "cpu_count", "gres", "gres_per_node", "licenses")
+    if not any(fields.get(name) for name in placed):
         return "CoreCnt, Nodes, NodeCnt, BurstBuffer, Licenses or Watts must be specified."
     if not any(fields.get(name) for name in ("users", "accounts", "groups")):
         return "Either Users/Groups and/or Accounts must be specified."

@@ -61,14 +61,27 @@ def record_text(reservation: Reservation, now: float, oneliner: bool = False) ->
         f"Nodes={or_null(hosts(reservation.nodes))} NodeCnt={len(reservation.nodes)} CoreCnt={reservation.core_count} "
         f"Features={or_null(reservation.features)} PartitionName={or_null(reservation.partition)} "
         f"Flags={flags(reservation)}",
-        f"TRES={f'cpu={reservation.cpu_count}' if reservation.cpu_count else NULL}",
+        f"TRES={or_null(tres(reservation))}",
         f"Users={or_null(names(reservation.users, reservation.users_denied))} "
         f"Groups={or_null(','.join(reservation.groups))} "
-        f"Accounts={or_null(names(reservation.accounts, reservation.accounts_denied))} Licenses={NULL} "
+        f"Accounts={or_null(names(reservation.accounts, reservation.accounts_denied))} "
+        f"Licenses={or_null(','.join(f'{name}:{count}' for name, count in reservation.licenses))} "
         f"State={state(reservation, now)} BurstBuffer={NULL} Watts=n/a",
         f"MaxStartDelay={_clock(delay) if delay else NULL}",
     ]
+    if reservation.comment:
+        lines.append(f"Comment={reservation.comment}")
     return join(lines, oneliner)
+
+
+def tres(reservation: Reservation) -> str:
+    """`cpu=8,gres/gpu=2`"""
+    counts = {"cpu": reservation.cpu_count} if reservation.cpu_count else {}
+    for _node, gres in reservation.gres:
+        for one in gres:
+            for name in {f"gres/{one.name}", f"gres/{one.name}:{one.type}" if one.type else f"gres/{one.name}"}:
+                counts[name] = counts.get(name, 0) + one.count
+    return ",".join(f"{name}={counts[name]}" for name in sorted(counts))
 
 
 def table(reservations: Sequence[Reservation], now: float, header: bool) -> str:

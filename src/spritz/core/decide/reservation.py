@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.access import need_admin
-from spritz.core.decide.reserve import Wanted, candidates, counted, with_nodes
+from spritz.core.decide.reserve import Wanted, candidates, counted, meet
+from spritz.core.decide.reserve_gres import place
 from spritz.core.reservations import due_at, names_of, users_of
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
@@ -31,6 +32,7 @@ from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
     from spritz.core.state import State
+    from spritz.model.cluster import Caller
     from spritz.model.commands.reservation import (
         CreateReservation,
         DeleteReservation,
@@ -41,12 +43,8 @@ if TYPE_CHECKING:
 #: a start so little in the past is meant to be now (seconds): commands read the clock before we do
 LATE_SECONDS = 60.0
 YEAR_SECONDS = 365 * 86_400.0
-#: flags that are refused, and why
-NOT_BUILT = {
-    "ANY_NODES": "licenses are not reserved",
-    "REPLACE": "nodes that it has once it keeps",
-    "REPLACE_DOWN": "nodes that it has once it keeps",
-}
+#: flags with which nodes that cannot be used are replaced
+REPLACING = ("REPLACE", "REPLACE_DOWN")
 #: PURGE_COMP without a time (seconds)
 PURGE_SECONDS = 300
 
@@ -76,11 +74,14 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
         partition=asked.partition or "",
         features=asked.features or "",
         max_start_delay_seconds=asked.max_start_delay_seconds or 0,
+        comment=asked.comment or "",
+        licenses=asked.licenses or (),
     )
+    _check_licenses(state, draft, turn.now)
     draft = _with_people(draft, asked)
     draft = _with_purge(draft, asked)
     draft, wanted = _with_place(state, draft, asked)
-    turn.record(ReservationCreated(at=turn.now, reservation=with_nodes(state, draft, wanted, turn.now)))
+    turn.record(ReservationCreated(at=turn.now, reservation=place(state, draft, wanted, turn.now)))
     _advance(turn, turn.state.reservations[name])
     return ReservationMade(name=name)
 
@@ -94,9 +95,6 @@ def _ordered(flags: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [flag for flag in flags if flag not in FLAGS]
     if unknown:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {unknown[0]} of a reservation is not built")
-    for flag, why in NOT_BUILT.items():
-        if flag in flags:
-            raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {flag} of a reservation is not built: {why}")
     return tuple(flag for flag in FLAGS if flag in flags)
 
 
@@ -174,6 +172,13 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
             raise Refused("ESLURM_INVALID_FEATURE", hint=str(error)) from error
     nodes = asked.nodes
     flags = set(draft.flags)
+    _check_replacing(flags, asked)
+    placed = (nodes, asked.node_count, asked.core_counts, asked.cpu_count, asked.gres, asked.gres_per_node)
+    if all(item is None for item in placed):
+        # Licenses alone: without ANY_NODES Slurm misses the nodes.
+        if "ANY_NODES" not in flags or not draft.licenses:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint="a reservation of licenses alone needs Flags=ANY_NODES")
+        return draft, Wanted(nothing=True)
     if nodes == ("ALL",):
         if "PART_NODES" in flags:
             if draft.partition not in state.partitions:
@@ -195,8 +200,46 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
         draft = replace(draft, partition=default)
     draft = replace(draft, flags=tuple(flag for flag in FLAGS if flag in flags))
     return draft, Wanted(
-        nodes=nodes, node_count=asked.node_count, core_counts=asked.core_counts, cpu_count=asked.cpu_count
+        nodes=nodes,
+        node_count=asked.node_count,
+        core_counts=asked.core_counts,
+        cpu_count=asked.cpu_count,
+        gres=asked.gres,
+        gres_per_node=asked.gres_per_node,
     )
+
+
+def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
+    """Only nodes that were not named can be replaced, and only whole ones."""
+    if not flags & set(REPLACING):
+        return
+    if asked.nodes is not None:
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint="nodes that are named are not replaced")
+    if asked.core_counts is not None or asked.cpu_count is not None or asked.gres or asked.gres_per_node:
+        raise Refused("ESLURM_INVALID_CPU_COUNT", hint="whole nodes are replaced, not cores or devices")
+
+
+def _check_licenses(state: State, draft: Reservation, now: float) -> None:
+    """There are so many of each, besides those that others have reserved for the same time and those that jobs will
+    still use then.
+    """
+    stock = dict(state.settings.licenses)
+    start_at = now + draft.float_seconds if draft.floating else draft.start_at
+    for job_id in state.running if "IGNORE_JOBS" not in draft.flags and draft.licenses else ():
+        job = state.jobs[job_id]
+        inside = job.allocation is not None and job.allocation.reservation == draft.name
+        if not inside and (not job.ends_at or job.ends_at > start_at):
+            for name, count in job.licenses:
+                stock[name] = stock.get(name, 0) - count
+    for other in state.reservations.values():
+        if other.name == draft.name or not other.licenses or "OVERLAP" in (*draft.flags, *other.flags):
+            continue
+        if meet(draft, other):
+            for name, count in other.licenses:
+                stock[name] = stock.get(name, 0) - count
+    for name, count in draft.licenses:
+        if count < 1 or count > stock.get(name, 0):
+            raise Refused("ESLURM_INVALID_LICENSES", hint=f"{max(0, stock.get(name, 0))} of {name} are left then")
 
 
 # -- update
@@ -216,12 +259,16 @@ def update_reservation(turn: Turn, command: UpdateReservation) -> Done:
         flags=_ordered(_changed(_kept(old, asked), asked.flags_added, asked.flags_removed)),
         partition=old.partition if asked.partition is None else asked.partition,
         features=old.features if asked.features is None else asked.features,
+        comment=old.comment if asked.comment is None else asked.comment,
+        licenses=old.licenses if asked.licenses is None else asked.licenses,
         max_start_delay_seconds=(
             old.max_start_delay_seconds if asked.max_start_delay_seconds is None else asked.max_start_delay_seconds
         ),
     )
     draft = _with_purge(_with_people(draft, asked), asked)
     draft = _moved(turn, draft, asked)
+    if (draft.licenses, draft.start_at, draft.end_at) != (old.licenses, old.start_at, old.end_at):
+        _check_licenses(state, draft, turn.now)
     draft = _replaced(turn, old, draft, asked)
     if draft != old:
         ends = draft.end_at != old.end_at or draft.flexible != old.flexible
@@ -262,7 +309,7 @@ def _moved(turn: Turn, draft: Reservation, asked: ReservationRequest) -> Reserva
 def _replaced(turn: Turn, old: Reservation, draft: Reservation, asked: ReservationRequest) -> Reservation:
     """With other nodes, if some are asked for; else those that it has are checked at the new times."""
     state = turn.state
-    placed = (asked.nodes, asked.node_count, asked.core_counts, asked.cpu_count)
+    placed = (asked.nodes, asked.node_count, asked.core_counts, asked.cpu_count, asked.gres, asked.gres_per_node)
     if any(item is not None for item in placed):
         if (draft.cpus or asked.core_counts is not None or asked.cpu_count is not None) and old.cpus:
             raise Refused("ESLURM_CORE_RESERVATION_UPDATE")
@@ -270,12 +317,12 @@ def _replaced(turn: Turn, old: Reservation, draft: Reservation, asked: Reservati
             return _resized(turn, draft, asked.node_count)
         fresh = replace(draft, flags=tuple(f for f in draft.flags if f not in ("SPEC_NODES", "ALL_NODES")))
         fresh, wanted = _with_place(state, fresh, asked)
-        return with_nodes(state, fresh, wanted, turn.now)
+        return place(state, fresh, wanted, turn.now)
     if asked.partition and asked.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
     sooner = draft.start_at < old.start_at or draft.end_at > old.end_at
     if sooner and not draft.cpus and draft.nodes:
-        with_nodes(state, draft, Wanted(nodes=draft.nodes), turn.now)
+        place(state, draft, Wanted(nodes=draft.nodes), turn.now)
     return draft
 
 
@@ -293,7 +340,7 @@ def _resized(turn: Turn, draft: Reservation, count: int) -> Reservation:
         wanted = (*draft.nodes, *more[: count - len(draft.nodes)])
         if len(wanted) < count:
             raise Refused("ESLURM_NODES_BUSY")
-        return with_nodes(state, draft, Wanted(nodes=wanted), turn.now)
+        return place(state, draft, Wanted(nodes=wanted), turn.now)
     used = {
         name
         for job in users_of(state, draft.name)
@@ -334,13 +381,24 @@ def _next(old: Reservation, after: float) -> Reservation:
 def delete_reservation(turn: Turn, command: DeleteReservation) -> Done:
     """Remove a reservation that no job uses or waits for."""
     reservation = turn.state.reservations.get(command.name)
-    need_admin(turn)
+    caller = turn.caller
+    if reservation is None or "USER_DELETE" not in reservation.flags:
+        need_admin(turn)
+    elif not caller.admin and not _may_use(turn.state, reservation, caller):
+        raise Refused("ESLURM_ACCESS_DENIED", hint=f"reservation {command.name} is for others")
     if reservation is None:
         raise Refused("ESLURM_RESERVATION_INVALID")
     if users_of(turn.state, command.name):
         raise Refused("ESLURM_RESERVATION_BUSY")
     turn.record(ReservationDeleted(at=turn.now, name=command.name))
     return Done()
+
+
+def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
+    """With any account that he has."""
+    accounts = {one.account for one in state.rules.policy.associations if one.user == caller.user} | {""}
+    gids = (caller.gid, *caller.groups)
+    return any(reservation.admits(user=caller.user, gids=gids, account=account) for account in sorted(accounts))
 
 
 # -- time

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spritz.core.decide.start import is_usable
 from spritz.core.holdings import cpu_mask
 from spritz.core.turn import Refused
-from spritz.model.resources import mask_text
+from spritz.model.resources import mask_of, mask_text
 from spritz.notation import features as notation
 
 if TYPE_CHECKING:
@@ -36,14 +36,21 @@ class Wanted(Struct, frozen=True, kw_only=True):
     node_count: int | None = None
     core_counts: tuple[int, ...] | None = None
     cpu_count: int | None = None
+    #: (name, type, count): in all, and of each node
+    gres: tuple[tuple[str, str, int], ...] | None = None
+    gres_per_node: tuple[tuple[str, str, int], ...] | None = None
+    #: nothing of nodes: licenses alone
+    nothing: bool = False
 
 
 def with_nodes(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reservation:
     """The reservation with its nodes. Raises Refused in Slurm's words."""
+    if wanted.nothing:
+        return counted(state, replace(draft, nodes=(), cpus=(), gres=()))
     by_cores = wanted.core_counts is not None or wanted.cpu_count is not None
     if wanted.nodes is not None:
         names = wanted.nodes
-        _check_named(state, draft, names, now, whole=not by_cores)
+        check_named(state, draft, names, now, whole=not by_cores)
     else:
         names = tuple(node.name for node in candidates(state, draft, now, whole=not by_cores))
     if by_cores:
@@ -56,7 +63,7 @@ def with_nodes(state: State, draft: Reservation, wanted: Wanted, now: float) -> 
             raise Refused("ESLURM_NODES_BUSY", hint=f"{len(names)} nodes are free then, {count} are wanted")
         names = names[:count]
     order = {name: position for position, name in enumerate(state.nodes)}
-    return counted(state, replace(draft, nodes=tuple(sorted(names, key=order.__getitem__)), cpus=()))
+    return counted(state, replace(draft, nodes=tuple(sorted(names, key=order.__getitem__)), cpus=(), gres=()))
 
 
 def counted(state: State, reservation: Reservation) -> Reservation:
@@ -70,22 +77,22 @@ def counted(state: State, reservation: Reservation) -> Reservation:
         if mask is None:
             mask = cpu_mask(node.config.capacity)
         cpus += mask.bit_count()
-        cores += sum(1 for core in _cores(node) if mask & core)
+        cores += sum(1 for core in cores_of(node) if mask & core)
     return replace(reservation, core_count=cores, cpu_count=cpus)
 
 
-def _check_named(state: State, draft: Reservation, names: tuple[str, ...], now: float, *, whole: bool) -> None:
+def check_named(state: State, draft: Reservation, names: tuple[str, ...], now: float, *, whole: bool) -> None:
     for name in names:
         if name not in state.nodes:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")
     if not whole:
         return
     for name in names:
-        other = _overlapping(state, draft, name)
+        other = overlapping(state, draft, name)
         if other is not None:
             raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} has node {name} then")
     for name in names:
-        if _busy(state, draft, name, now):
+        if busy(state, draft, name, now):
             raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} then; see Flags=IGNORE_JOBS")
 
 
@@ -103,15 +110,18 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
             for one in notation.alternatives(constraint)
         ):
             continue
-        if whole and (_overlapping(state, draft, name) is not None or _busy(state, draft, name, now)):
+        if whole and (overlapping(state, draft, name) is not None or busy(state, draft, name, now)):
             continue
         found.append(node)
     # Sorting is stable: equals stay in the order of the configuration.
-    return sorted(found, key=lambda node: (not is_usable(node), node.config.weight))
+    resumes = state.settings.power.resumes
+    return sorted(found, key=lambda node: (not is_usable(node, resumes=resumes), node.config.weight))
 
 
-def _overlapping(state: State, draft: Reservation, node: str, cpus: int | None = None) -> str | None:
-    """Another reservation that has the node (or these CPUs of it) at the same time, and neither may overlap."""
+def overlapping(
+    state: State, draft: Reservation, node: str, cpus: int | None = None, devices: tuple[str, int] | None = None
+) -> str | None:
+    """Another reservation that has the node (or these CPUs or devices) at the same time, and neither may overlap."""
     if "OVERLAP" in draft.flags or draft.maintenance:
         return None
     for name in state.reserved.get(node, ()):
@@ -119,12 +129,16 @@ def _overlapping(state: State, draft: Reservation, node: str, cpus: int | None =
         if name == draft.name or "OVERLAP" in other.flags or other.maintenance:
             continue
         mask = other.mask_on(node)
-        if (mask is None or cpus is None or mask & cpus) and _meet(draft, other):
+        if devices is not None:
+            taken = mask is None or bool(other.devices_on(node).get(devices[0], 0) & devices[1])
+        else:
+            taken = mask is None or cpus is None or bool(mask & cpus)
+        if taken and meet(draft, other):
             return name
     return None
 
 
-def _meet(one: Reservation, other: Reservation) -> bool:
+def meet(one: Reservation, other: Reservation) -> bool:
     if one.floating or other.floating:
         return True
     return any(
@@ -134,8 +148,15 @@ def _meet(one: Reservation, other: Reservation) -> bool:
     )
 
 
-def _busy(state: State, draft: Reservation, node: str, now: float, cpus: int | None = None) -> bool:
-    """Will a job that runs there now still be there?"""
+def busy(
+    state: State,
+    draft: Reservation,
+    node: str,
+    now: float,
+    cpus: int | None = None,
+    devices: tuple[str, int] | None = None,
+) -> bool:
+    """Will a job that runs there now (or has these CPUs or devices) still be there?"""
     if "IGNORE_JOBS" in draft.flags:
         return False
     use = state.uses[node]
@@ -147,12 +168,16 @@ def _busy(state: State, draft: Reservation, node: str, now: float, cpus: int | N
         ends_at = job.ends_at if job.state.active and job.ends_at else NEVER
         if job_id in use.completing:
             ends_at = now
-        if ends_at > start_at and (cpus is None or int(share.cpus, 16) & cpus):
+        if devices is not None:
+            has = any(mask_of(gres.indexes) & devices[1] for gres in share.gres if gres.name == devices[0])
+        else:
+            has = cpus is None or bool(int(share.cpus, 16) & cpus)
+        if ends_at > start_at and has:
             return True
     return False
 
 
-def _cores(node: Node) -> list[int]:
+def cores_of(node: Node) -> list[int]:
     """Mask of each core's CPUs that jobs may get."""
     capacity = node.config.capacity
     usable, threads = cpu_mask(capacity), max(1, capacity.threads_per_core)
@@ -164,7 +189,7 @@ def _cores(node: Node) -> list[int]:
 
 def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
     """Cores of these nodes: a number for each of them, or one for all together; or so many CPUs."""
-    free = [(name, _free_cores(state, draft, name, now)) for name in names]
+    free = [(name, free_cores(state, draft, name, now)) for name in names]
     chosen: dict[str, int] = {}
     if wanted.core_counts is not None and (len(wanted.core_counts) > 1 or wanted.node_count):
         counts = wanted.core_counts
@@ -176,7 +201,7 @@ def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted
             name = next((name for name, cores in free if name not in chosen and len(cores) >= count), None)
             if name is None:
                 raise Refused("ESLURM_NODES_BUSY", hint=f"no node has {count} more cores free then")
-            chosen[name] = _join(dict(free)[name][:count])
+            chosen[name] = join(dict(free)[name][:count])
         return _of_cores(state, draft, chosen)
     left_cpus = wanted.cpu_count if wanted.cpu_count is not None else 0
     left_cores = wanted.core_counts[0] if wanted.core_counts is not None else 0
@@ -194,15 +219,15 @@ def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted
     return _of_cores(state, draft, chosen)
 
 
-def _free_cores(state: State, draft: Reservation, name: str, now: float) -> list[int]:
+def free_cores(state: State, draft: Reservation, name: str, now: float) -> list[int]:
     return [
         core
-        for core in _cores(state.nodes[name])
-        if _overlapping(state, draft, name, core) is None and not _busy(state, draft, name, now, core)
+        for core in cores_of(state.nodes[name])
+        if overlapping(state, draft, name, core) is None and not busy(state, draft, name, now, core)
     ]
 
 
-def _join(cores: list[int]) -> int:
+def join(cores: list[int]) -> int:
     mask = 0
     for core in cores:
         mask |= core

@@ -19,7 +19,7 @@ from spritz.core.flags import COMPLETING
 from spritz.core.holdings import cpu_mask, gres_misfit, usable_memory_mib
 from spritz.core.licenses import choose
 from spritz.core.power import resume_timeout, wakes
-from spritz.core.reservations import in_the_way, use_refusal
+from spritz.core.reservations import in_the_way, licenses_kept, use_refusal
 from spritz.core.timers import NEVER
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
@@ -79,8 +79,10 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
     refusal = limit_refusal(state, job, start, room.ledger if room else state.ledger, now)
     if refusal:
         return refusal
-    if job.spec.licenses and choose(state, job.spec.licenses, room.licenses() if room else None) is None:
-        return "licenses in use"
+    if job.spec.licenses:
+        returned = room.licenses() if room else None
+        if choose(state, job.spec.licenses, returned, _licenses_kept(state, job, start, now)) is None:
+            return "licenses in use"
     return _reservation_refusal(state, job, start, now) or _allocation_refusal(
         room or Room(state), job, allocation, partition
     )
@@ -89,21 +91,31 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
 def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float) -> str:
     """Reservations of others that it would meet before its time limit, and whether it may use its own."""
     allocation = start.allocation
-    nodes = [(share.node, mask_of(share.cpus)) for share in allocation.nodes]
     if allocation.reservation or job.spec.reservation:
-        refusal = use_refusal(state, job, allocation.reservation, nodes, now)
+        refusal = use_refusal(state, job, allocation.reservation, allocation.nodes, now)
         if refusal:
             return refusal
     if not state.reservations:
         return ""
-    minutes = _granted(state, job, start, now)
-    until = NEVER if minutes >= INFINITE else now + minutes * 60.0
-    mine = state.reservations.get(allocation.reservation)
-    for node, cpus in nodes:
-        other = in_the_way(state, node, cpus, now, until, mine)
+    until, mine = _until(state, job, start, now), state.reservations.get(allocation.reservation)
+    for share in allocation.nodes:
+        other = in_the_way(state, share, now, until, mine)
         if other is not None:
-            return f"node {node} is reserved ({other.name})"
+            return f"node {share.node} is reserved ({other.name})"
     return ""
+
+
+def _licenses_kept(state: State, job: Job, start: PlannedStart, now: float) -> dict[str, int] | None:
+    if not any(other.licenses for other in state.reservations.values()):
+        return None
+    mine = state.reservations.get(start.allocation.reservation)
+    return licenses_kept(state, now, _until(state, job, start, now), mine)
+
+
+def _until(state: State, job: Job, start: PlannedStart, now: float) -> float:
+    """The end of its time limit."""
+    minutes = _granted(state, job, start, now)
+    return NEVER if minutes >= INFINITE else now + minutes * 60.0
 
 
 def _granted(state: State, job: Job, start: PlannedStart, now: float) -> int:
@@ -226,7 +238,8 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     waking = wakes(turn.state, start.allocation) or job.spec.reboot
     # Its time begins when its nodes are up, which may take so long.
     delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
-    licenses = (choose(turn.state, job.spec.licenses) or ()) if job.spec.licenses else ()
+    kept = _licenses_kept(turn.state, job, start, turn.now)
+    licenses = (choose(turn.state, job.spec.licenses, None, kept) or ()) if job.spec.licenses else ()
     held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))
     turn.record(
         JobStarted(

@@ -23,6 +23,11 @@ class ReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: so many cores: of each of the nodes in turn, or in all
     core_counts: tuple[int, ...] | None = None
     cpu_count: int | None = None
+    #: GRES in all, as (name, type, count), and of each node
+    gres: tuple[tuple[str, str, int], ...] | None = None
+    gres_per_node: tuple[tuple[str, str, int], ...] | None = None
+    licenses: tuple[tuple[str, int], ...] | None = None
+    comment: str | None = None
     partition: str | None = None
     features: str | None = None
     users: tuple[str, ...] | None = None
@@ -65,6 +70,8 @@ class UpdateReservation(Struct, frozen=True, kw_only=True):
 
 
 class DeleteReservation(Struct, frozen=True, kw_only=True):
-    """`scontrol delete ReservationName=`: refused while jobs use it. Administrators. Reply: `Done`."""
+    """`scontrol delete ReservationName=`: refused while jobs use it. Administrators, and with USER_DELETE whoever may
+    use it. Reply: `Done`.
+    """
 
     name: str

@@ -1,0 +1,81 @@
+"""Other nodes for a reservation in place of those that cannot be used: down and drained ones, and with REPLACE those
+that jobs use, so that so many stay idle.
+
+Only for whole nodes that were counted and not named. With STATIC_ALLOC, and no REPLACE or REPLACE_DOWN, nodes stay as
+they are. Where there is no other node, the old one stays.
+
+Source: scontrol(1) RESERVATIONS: STATIC_ALLOC, REPLACE, REPLACE_DOWN.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.reserve import candidates, counted
+from spritz.core.decide.start import is_usable
+from spritz.model.events import cluster as cluster_events
+from spritz.model.events import job as job_events
+from spritz.model.events.reservation import ReservationUpdated
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+    from spritz.core.turn import Turn
+    from spritz.model.reservation import Reservation
+
+#: after which nodes may have to be replaced, or there are some to replace them
+_EVENTS = (
+    cluster_events.NodeStateChanged,
+    cluster_events.NodeRegistered,
+    cluster_events.NodeUpdated,
+    job_events.JobStarted,
+    job_events.JobEnded,
+    job_events.JobNodeGone,
+)
+
+
+def replenish(turn: Turn) -> None:
+    """After what this turn has changed."""
+    state = turn.state
+    if not state.reservations or not any(isinstance(event, _EVENTS) for event in turn.events):
+        return
+    for reservation in list(state.reservations.values()):
+        if _replaces(reservation):
+            better = _replenished(state, reservation, turn.now)
+            if better.nodes != reservation.nodes:
+                turn.record(ReservationUpdated(at=turn.now, reservation=better))
+
+
+def _replaces(reservation: Reservation) -> bool:
+    flags = reservation.flags
+    if not reservation.nodes or reservation.cpus or "SPEC_NODES" in flags or "ALL_NODES" in flags:
+        return False
+    return "STATIC" not in flags or "REPLACE" in flags or "REPLACE_DOWN" in flags
+
+
+def _replenished(state: State, reservation: Reservation, now: float) -> Reservation:
+    def fit(name: str) -> bool:
+        node = state.nodes.get(name)
+        if node is None or not is_usable(node, resumes=state.settings.power.resumes):
+            return False
+        return "REPLACE" not in reservation.flags or not reservation.active(now) or not state.uses[name].jobs
+
+    left = [name for name in reservation.nodes if fit(name)]
+    missing = len(reservation.nodes) - len(left)
+    if not missing:
+        return reservation
+    spare = [
+        node.name
+        for node in candidates(state, reservation, now, whole=True)
+        if node.name not in reservation.nodes and fit(node.name)
+    ][:missing]
+    # What cannot be replaced stays, those that are at least up before others.
+    stay = sorted((name for name in reservation.nodes if name not in left), key=lambda name: not _is_up(state, name))
+    kept = {*left, *spare, *stay[: missing - len(spare)]}
+    return counted(state, replace(reservation, nodes=tuple(name for name in state.nodes if name in kept)))
+
+
+def _is_up(state: State, name: str) -> bool:
+    node = state.nodes.get(name)
+    return node is not None and is_usable(node, resumes=state.settings.power.resumes)

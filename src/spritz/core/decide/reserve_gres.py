@@ -1,0 +1,151 @@
+"""Which devices, and with them which cores, a reservation of GRES gets.
+
+With its devices it gets a part of the node's cores in proportion, those that are local to the devices first: what has
+no cores is of no use to a job. Memory is not reserved.
+
+Source: scontrol(1) create reservation: TRES=gres/…, TRESPerNode.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.reserve import (
+    busy,
+    candidates,
+    check_named,
+    cores_of,
+    counted,
+    free_cores,
+    join,
+    overlapping,
+    with_nodes,
+)
+from spritz.core.turn import Refused
+from spritz.model.resources import GresAllocation, mask_text
+from spritz.notation.ranges import ids_of, parse_ids
+
+if TYPE_CHECKING:
+    from spritz.core.decide.reserve import Wanted
+    from spritz.core.state import State
+    from spritz.model.node import Node
+    from spritz.model.reservation import Reservation
+    from spritz.model.resources import GresCapacity
+
+#: (name, type, count)
+Need = tuple[str, str, int]
+
+
+def place(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reservation:
+    """The reservation with its nodes, cores or devices. Raises Refused in Slurm's words."""
+    if wanted.gres is None and wanted.gres_per_node is None:
+        return with_nodes(state, draft, wanted, now)
+    if wanted.nodes is None:
+        names = tuple(node.name for node in candidates(state, draft, now, whole=False))
+    else:
+        names = wanted.nodes
+        check_named(state, draft, names, now, whole=False)
+    return _with_gres(state, draft, names, wanted, now)
+
+
+def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
+    """The reservation with devices and cores of some of these nodes. Raises Refused in Slurm's words."""
+    needs = wanted.gres_per_node if wanted.gres_per_node is not None else wanted.gres or ()
+    if not needs or any(count < 1 for _name, _kind, count in needs):
+        raise Refused("ESLURM_INVALID_GRES")
+    for name, kind, _count in needs:
+        if not any(list(_lines(node, name, kind)) for node in state.nodes.values()):
+            raise Refused("ESLURM_INVALID_GRES", hint=f"no node has devices of {name}{':' if kind else ''}{kind}")
+    found: dict[str, tuple[tuple[GresAllocation, ...], int]] = {}
+    if wanted.gres_per_node is not None:
+        count = len(names) if wanted.nodes is not None else wanted.node_count or 0
+        if count < 1:
+            raise Refused("ESLURM_INVALID_NODE_COUNT", hint="TRESPerNode needs Nodes or NodeCnt")
+        for name in names:
+            part = _part(state, draft, name, {(need[0], need[1]): need[2] for need in needs}, now, whole=True)
+            if part is not None and len(found) < count:
+                found[name] = part
+        if len(found) < count:
+            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(found)} nodes have so much free then, {count} are wanted")
+    else:
+        left = {(name, kind): count for name, kind, count in needs}
+        for name in names:
+            part = _part(state, draft, name, left, now, whole=False) if any(left.values()) else None
+            if part is None:
+                continue
+            found[name] = part
+            for gres in part[0]:
+                key = (gres.name, gres.type) if (gres.name, gres.type) in left else (gres.name, "")
+                left[key] -= gres.count
+        if any(left.values()):
+            raise Refused("ESLURM_NODES_BUSY", hint="so many devices are not free then")
+    ordered = [name for name in state.nodes if name in found]
+    return counted(
+        state,
+        replace(
+            draft,
+            nodes=tuple(ordered),
+            cpus=tuple((name, mask_text(found[name][1])) for name in ordered),
+            gres=tuple((name, found[name][0]) for name in ordered),
+        ),
+    )
+
+
+def _part(
+    state: State, draft: Reservation, name: str, needs: dict[tuple[str, str], int], now: float, *, whole: bool
+) -> tuple[tuple[GresAllocation, ...], int] | None:
+    """Devices (all that are wanted if `whole`, else as many as there are) and cores of one node; None: it has none."""
+    node, given, taken = state.nodes[name], [], 0.0
+    local = 0
+    for (kind_name, kind), count in needs.items():
+        free: list[tuple[int, GresCapacity]] = []
+        total = 0
+        for line in _lines(node, kind_name, kind):
+            for index in range(line.first_index, line.first_index + line.count):
+                total += 1
+                if _is_free(state, draft, name, kind_name, index, now):
+                    free.append((index, line))
+        if len(free) < count and whole:
+            return None
+        some = free[:count]
+        if not some:
+            continue
+        types = {line.type for _index, line in some}
+        for each in sorted(types):
+            mask = sum(1 << index for index, line in some if line.type == each)
+            given.append(GresAllocation(name=kind_name, type=each, count=mask.bit_count(), indexes=mask_text(mask)))
+        taken = max(taken, len(some) / total)
+        local |= _local_cpus(node, [line for _index, line in some])
+    if not given:
+        return None
+    cores = sorted(free_cores(state, draft, name, now), key=lambda core: not core & local)
+    part = cores[: max(1, int(len(cores_of(node)) * taken))]
+    return (tuple(given), join(part)) if part else None
+
+
+def _lines(node: Node, name: str, kind: str) -> list[GresCapacity]:
+    """Lines of devices of this name and type; shares and mere counts are no devices."""
+    return [
+        line
+        for line in node.config.capacity.gres
+        if line.name == name
+        and (not kind or line.type == kind)
+        and not line.per_device
+        and not any(flag.lower() == "countonly" for flag in line.flags)
+    ]
+
+
+def _is_free(state: State, draft: Reservation, node: str, name: str, index: int, now: float) -> bool:
+    device = (name, 1 << index)
+    return overlapping(state, draft, node, devices=device) is None and not busy(state, draft, node, now, devices=device)
+
+
+def _local_cpus(node: Node, lines: list[GresCapacity]) -> int:
+    """CPUs of the cores that gres.conf calls local to the devices."""
+    threads, mask = max(1, node.config.capacity.threads_per_core), 0
+    for line in lines:
+        for core in ids_of(parse_ids(line.cores)) if line.cores else ():
+            mask |= ((1 << threads) - 1) << core * threads
+    return mask
