@@ -28,7 +28,7 @@ from spritz.model.commands.job import (
 )
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Dependency, EndSignal
+from spritz.model.job import Dependency, EndSignal, Job
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
@@ -145,16 +145,81 @@ class Conversation(RuleBasedStateMachine):
             self.fill_nodes()
         return getattr(outcome.reply, "job_id", 1)
 
+    @rule(
+        target=jobs,
+        caller=callers,
+        size=st.integers(1, 3),
+        name=st.sampled_from(["a", "b"]),
+        depends=st.lists(st.tuples(kinds, jobs), max_size=1),
+        singleton=st.booleans(),
+        kill_invalid=st.booleans(),
+        limits=st.tuples(*[st.sampled_from([None, 1, 10])] * 3),
+        batch=st.booleans(),
+        requeue=st.booleans(),
+        at_once=st.booleans(),
+    )
+    def submit_het(
+        self,
+        caller: Caller,
+        size: int,
+        name: str,
+        depends: list[tuple[str, int]],
+        singleton: bool,
+        kill_invalid: bool,
+        limits: tuple[int | None, ...],
+        batch: bool,
+        requeue: bool,
+        at_once: bool,
+    ) -> MultipleResults[int]:
+        """Of so many components; all their numbers are known."""
+        dependencies = tuple(Dependency(kind=kind, job_id=job_id) for kind, job_id in depends)
+        if singleton:
+            dependencies += (Dependency(kind="singleton"),)
+        components = [
+            {
+                "name": name,
+                "dependencies": dependencies,
+                "kill_on_invalid_dependency": kill_invalid,
+                "time_limit_minutes": limits[number],
+                "batch": batch,
+                "requeue": requeue,
+            }
+            for number in range(size)
+        ]
+        outcome = self.world.submit_het(*components, caller=caller)
+        first = getattr(outcome.reply, "job_id", 1)
+        if at_once:
+            self.fill_nodes()
+        return multiple(*range(first, first + size))
+
     def fill_nodes(self) -> None:
         """A scheduler of few words: every pending job gets one CPU on as many nodes as it asks."""
         world = self.world
         for job_id in list(world.state.pending):
             job = world.job(job_id)
+            if job.het_job_id:
+                if not job.het_offset:
+                    self.fill_with_components(job)
+                continue
             free = [name for name in world.state.nodes if 0b1111 & ~world.state.uses[name].cpus]
             shares = [world.free_share(name, 1) for name in free[: job.spec.nodes_min]]
             task = _lowest(job.array.pending) if job.array is not None else None
             if len(shares) == job.spec.nodes_min:
                 world.plan(PlannedStart(job_id=job_id, task_id=task, allocation=_allocation(shares)))
+
+    def fill_with_components(self, leader: Job) -> None:
+        """One CPU for each; with few free ones not all of them get one, and none may start."""
+        world = self.world
+        free = {name: 0b1111 & ~world.state.uses[name].cpus for name in world.state.nodes}
+        starts = []
+        for offset in range(leader.het_size):
+            name = max(free, key=lambda name: free[name].bit_count())
+            mask = free[name] & -free[name]
+            if mask:
+                free[name] &= ~mask
+                share = NodeAllocation(node=name, cpus=mask_text(mask))
+                starts.append(PlannedStart(job_id=leader.id + offset, allocation=_allocation([share])))
+        world.plan(*starts)
 
     @rule(job_id=jobs, caller=callers, tasks=st.sampled_from(["", "", "1", "6"]), signal=st.sampled_from([0, 0, 9, 10]))
     def cancel(self, job_id: int, caller: Caller, tasks: str, signal: int) -> None:

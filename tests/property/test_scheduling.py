@@ -166,6 +166,7 @@ moves = st.lists(
         st.tuples(st.just("submit"), requests()),
         st.tuples(st.just("submit"), requests()),
         st.tuples(st.just("array"), requests()),
+        st.tuples(st.just("het"), st.lists(requests(), min_size=2, max_size=3)),
         st.tuples(st.just("end"), st.integers(0, 9)),
         st.tuples(st.just("complete"), st.integers(0, 9)),
         st.tuples(st.just("down"), st.integers(0, 9)),
@@ -199,6 +200,8 @@ def play(site: Site, move: tuple[str, Any]) -> None:
         site.submit(spec(**value), priority=1 + len(value))
     elif kind == "array":
         site.submit(spec(**value), array=range(4), limit=2)
+    elif kind == "het":
+        site.submit_het(*(spec(**fields) for fields in value), priorities=[1 + len(fields) for fields in value])
     elif kind == "down":
         config = site.configs[value % len(site.configs)]
         up = site.projection.nodes[config.name].flags == 0
@@ -252,6 +255,10 @@ def cycle_and_check(site: Site, seconds: int) -> None:
         assert set(allocation.names) <= set(up), "a job was started on a drained node"
         check_job(site.jobs[job_id].spec, allocation, nodes, home, site.settings)
     check_cluster(nodes, holders(site), homes)
+    for job in site.jobs.values():
+        whole = [site.jobs[job.het_job_id + offset] for offset in range(job.het_size)]
+        assert len({one.state is JobState.PENDING for one in whole}) <= 1, f"job {job.het_job_id} is half started"
+        assert len({one.started_at for one in whole}) <= 1, f"job {job.het_job_id} did not start as one"
 
 
 @SPEED
@@ -335,15 +342,21 @@ def test_no_promised_start_is_ever_broken(
             partitions=site.partitions,
         )
     )
-    for fields in wanted:
-        if "*" in fields.get("features", ""):
-            continue
-        site.submit(spec(**fields), priority=data.draw(st.integers(1, 3)))
+    plain = [fields for fields in wanted if "*" not in fields.get("features", "")]
+    while plain:
+        components = [spec(**plain.pop()) for _ in range(min(len(plain), data.draw(st.sampled_from([1, 1, 1, 2, 3]))))]
+        if len(components) == 1:
+            site.submit(components[0], priority=data.draw(st.integers(1, 3)))
+        else:
+            site.submit_het(*components, priorities=[data.draw(st.integers(1, 3))] * len(components))
     promises: dict[int, float] = {}
     for _ in range(3 * len(wanted)):
         site.cycle(data.draw(st.sampled_from([None, None, 100])))
         for job_id, start_at in promised(site).items():
             promises[job_id] = min(start_at, promises.get(job_id, start_at))
+        for waiting in site.projection.queue.gangs.values():
+            common = {promises.get(number) for number in waiting}
+            assert len(common) == 1, f"components {sorted(waiting)} were promised starts of their own: {common}"
         for job_id, start_at in promises.items():
             late = site.jobs[job_id].state is JobState.PENDING and site.now >= start_at
             assert not late, f"job {job_id} was promised {start_at}, it is {site.now}"

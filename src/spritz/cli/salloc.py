@@ -8,7 +8,7 @@ from __future__ import annotations
 from spritz.cli.context import Context
 from spritz.cli.options import run_parse
 from spritz.cli.submit import values, variables
-from spritz.cli.submit.rows import refuse_components, rows_of
+from spritz.cli.submit.rows import rows_of
 
 OPTIONS = rows_of("a")
 
@@ -25,13 +25,22 @@ def _main(argv: list[str], context: Context) -> int:
     if isinstance(parsed, int):
         return parsed
     found, command = parsed
-    refuse_components(command)
     given = values.from_parsed(found)
+    parts = [given]
+    if command[:1] == [":"]:
+        from spritz.cli.submit import components
+
+        more = components.parse(OPTIONS, command[1:], context)
+        if isinstance(more, int):
+            return more
+        parts += more[0]
+        given, command = components.of_all(parts), more[1]
     if given.keys() & {"version", "help", "usage"}:
         from spritz.cli.launch import about
 
         return about.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
-    given = values.merge(variables.read("salloc", OPTIONS, context.environ), given)
+    outside = variables.read("salloc", OPTIONS, context.environ)
+    given = values.merge(outside, given)
     if "verbose" in given:
         from spritz.cli.submit import listing
 
@@ -40,7 +49,11 @@ def _main(argv: list[str], context: Context) -> int:
     from spritz.cli.submit.refusals import Refusal
 
     try:
-        return Holding(given, command, argv, context).run()
+        holding = Holding(given, command, argv, context)
+        if len(parts) > 1:
+            parts[0] = given
+            holding.components = components.laid_over(components.repeated(outside, parts), parts)
+        return holding.run()
     except Refusal as error:
         from spritz.cli.launch.allocation import SALLOC, refused
 

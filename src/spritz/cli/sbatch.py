@@ -56,7 +56,7 @@ def _main(argv: list[str], context: Context) -> int:
         script = scripts.wrapped(given["wrap"])
     else:
         script = scripts.read(rest[0] if rest else None, context)
-    several = _merged(parts, given, script, context)
+    several = in_force(parts, given, script, context)
     if isinstance(several, int):
         return several
     merged = several[0]
@@ -76,7 +76,7 @@ def _main(argv: list[str], context: Context) -> int:
         raise _failed(error) from error
 
 
-def _merged(parts: list[Values], given: Values, script: scripts.BatchScript, context: Context) -> list[Values] | int:
+def in_force(parts: list[Values], given: Values, script: scripts.BatchScript, context: Context) -> list[Values] | int:
     """Command line over environment over the script's lines, for each component; an int is the exit status."""
     from_environment = variables.read("sbatch", OPTIONS, context.environ)
     if "wrap" in given:
@@ -90,9 +90,8 @@ def _merged(parts: list[Values], given: Values, script: scripts.BatchScript, con
         return [values.merge(in_script[0], values.merge(from_environment, given))]
     from spritz.cli.submit import components
 
-    parts[0] = values.merge(given, parts[0])
-    # The environment is stronger than the script: it stands under the first component and over all lines.
-    return components.laid_over({}, in_script, [from_environment] * max(len(in_script), len(parts)), parts)
+    parts[0] = given
+    return components.laid_over(in_script, components.repeated(from_environment, in_script, parts), parts)
 
 
 def _script_values(script: scripts.BatchScript, outside: Values, context: Context) -> list[Values] | int:

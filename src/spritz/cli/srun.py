@@ -8,7 +8,8 @@ from __future__ import annotations
 from spritz.cli.context import Context
 from spritz.cli.options import Fatal, run_parse
 from spritz.cli.submit import values, variables
-from spritz.cli.submit.rows import refuse_components, rows_of
+from spritz.cli.submit.rows import rows_of
+from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,13 +30,14 @@ def _main(argv: list[str], context: Context) -> int:
     if isinstance(parsed, int):
         return parsed
     found, command = parsed
-    refuse_components(command)
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"} or given.get("mpi") == "list" or _asks_help(given):
         from spritz.cli.launch import about
 
         return about.answer("srun", _SYNOPSIS, OPTIONS, given, context)
     inside = "SLURM_JOB_ID" in context.environ or "jobid" in given
+    if ":" in command or "het-group" in given:
+        return _run_together(argv, context, inside)
     given = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), given)
     if "verbose" in given:
         from spritz.cli.submit import listing
@@ -64,6 +66,38 @@ def _run(given: Values, command: list[str], argv: list[str], context: Context, i
 
     try:
         with Session(given, command, argv, context, inside=inside) as session:
+            return session.run()
+    except Refusal as error:
+        from spritz.cli.launch.allocation import SRUN, refused
+
+        raise refused(error, SRUN) from error
+
+
+def _run_together(argv: list[str], context: Context, inside: bool) -> int:
+    from spritz.cli.launch import together
+    from spritz.cli.submit.refusals import Refusal
+
+    parts = together.programs(argv, context, inside=inside)
+    if isinstance(parts, int):
+        return parts
+    if not all(command for _group, _given, command in parts):
+        raise Fatal("No command given to execute.")
+    if inside and len(parts) == 1 and parts[0][0] == 0:
+        # The leader alone is a job like others.
+        return _run(parts[0][1], parts[0][2], argv, context, inside)
+    for _group, given, _command in parts:
+        for option in ("bcast", "pty"):
+            if option in given and len(parts) > 1:
+                raise SpritzError(
+                    f"option --{option} is not supported by Spritz for a step over several components",
+                    code="ESLURM_NOT_SUPPORTED",
+                )
+        if "mpi" in given:
+            from spritz.cli.launch.programs import check_mpi
+
+            check_mpi(given["mpi"])
+    try:
+        with together.Together(parts, argv, context, inside=inside) as session:
             return session.run()
     except Refusal as error:
         from spritz.cli.launch.allocation import SRUN, refused

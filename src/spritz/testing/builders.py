@@ -15,7 +15,7 @@ from spritz.core.invariants import breaches, transition_breach
 from spritz.core.machine import Machine, Outcome
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
-from spritz.model.commands.job import CancelJobs, JobFilter, JobSubmitted, JobTarget, SubmitJob
+from spritz.model.commands.job import CancelJobs, JobFilter, JobSubmitted, JobTarget, SubmitHetJob, SubmitJob
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.events import ALL_EVENTS, Event
 from spritz.model.ids import STEP_BATCH
@@ -31,6 +31,7 @@ from spritz.model.resources import (
     NodeAllocation,
     NodeCapacity,
     lowest_bits,
+    mask_of,
     mask_text,
 )
 from spritz.model.step import Step, StepSpec
@@ -142,6 +143,27 @@ class World:
         outcome = self.submit_outcome(caller, **fields)
         assert outcome.rejection is not None, f"{fields} was accepted: {outcome.reply}"
         return outcome.rejection.code
+
+    def submit_het(self, *components: dict[str, Any], caller: Caller = ALICE) -> Outcome:
+        """Submit a heterogeneous job of components with these spec fields."""
+        specs = [job_spec(**fields) for fields in components]
+        parts = tuple(
+            SubmitJob(spec=spec, script=b"#!/bin/sh\n" if spec.batch and not number else b"")
+            for number, spec in enumerate(specs)
+        )
+        return self.do(SubmitHetJob(components=parts), caller)
+
+    def start_het(self, leader_id: int, *nodes: str, cpus: int = 1) -> Outcome:
+        """Start its components, each on one of these nodes, with `cpus` free CPUs."""
+        starts, taken = [], dict.fromkeys(nodes, 0)
+        for offset, name in enumerate(nodes):
+            free = mask_of(self.free_share(name, cpus + taken[name]).cpus)
+            share = mask_text(free & ~lowest_bits(free, taken[name]))
+            taken[name] += cpus
+            job = self.state.jobs[leader_id + offset]
+            allocation = Allocation(partition=job.partition, nodes=(NodeAllocation(node=name, cpus=share),))
+            starts.append(PlannedStart(job_id=job.id, allocation=allocation))
+        return self.plan(*starts)
 
     def cancel(self, *job_ids: int, caller: Caller = ALICE, **fields: Any) -> Outcome:
         """scancel of these jobs."""

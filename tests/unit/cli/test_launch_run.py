@@ -97,7 +97,7 @@ class Bench:
         settings = Settings(given or {}, {"killwait": "0"}, {})
         self.ended: list[int] = []
         self.run = StepRun(
-            self.reactor, self.listener, step, settings, self.context, end_step=self.ended.append, alive=lambda: True
+            self.reactor, self.listener, step, settings, self.context, end_step=self.ended.append, alive=lambda: None
         )
         self.out = tmp_path / "out"
         self.err = tmp_path / "err"

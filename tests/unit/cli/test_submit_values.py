@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
-
 import pytest
 
 from spritz.cli import salloc, sbatch, srun
-from spritz.cli.context import Context
 from spritz.cli.options import Fatal
 from spritz.cli.submit import setters, values, variables
 from spritz.model.errors import SpritzError
@@ -20,9 +16,9 @@ OWN = {
     "sbatch": "export export-file get-user-env help ignore-pbs parsable propagate quiet test-only usage verbose "
     "version wait wrap",
     "salloc": "bell help immediate kill-command no-bell no-shell quiet usage verbose version",
-    "srun": "bcast disable-status epilog exact export help immediate interactive jobid kill-on-bad-exit label mpi "
-    "multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt relative task-epilog task-prolog "
-    "test-only unbuffered usage verbose version wait",
+    "srun": "bcast disable-status epilog exact export het-group help immediate interactive jobid kill-on-bad-exit "
+    "label mpi multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt relative task-epilog "
+    "task-prolog test-only unbuffered usage verbose version wait",
 }
 
 
@@ -101,18 +97,3 @@ def test_failures_exit_as_the_variables_say() -> None:
     assert error.exit_code == 77
     values.own_exit_code(error, {"SLURM_EXIT_ERROR": "many"})
     assert error.exit_code == 77
-
-
-@pytest.mark.parametrize(
-    ("command", "argv"),
-    [
-        (srun.main, ["-n1", "a", ":", "-n2", "b"]),
-        (salloc.main, ["-n1", ":", "-n2", "cmd"]),
-    ],
-)
-def test_components_of_heterogeneous_jobs_are_refused_by_name(
-    command: Callable[[list[str], Context], int], argv: list[str]
-) -> None:
-    context = Context("x", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
-    with pytest.raises(SpritzError, match="heterogeneous jobs are not built yet"):
-        command(argv, context)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.interrupts import Interrupts
-    from spritz.model.commands.job import JobSubmitted, SubmitJob
+    from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
     from spritz.model.queries import AllocationGranted
 
 #: A grant that comes within so many seconds comes at once: nothing is said of waiting.
@@ -46,7 +46,13 @@ class Revoked(Silent):
 
 
 def obtain(
-    controller: Controller, interrupts: Interrupts, request: SubmitJob, context: Context, words: Words, *, quiet: bool
+    controller: Controller,
+    interrupts: Interrupts,
+    request: SubmitJob | SubmitHetJob,
+    context: Context,
+    words: Words,
+    *,
+    quiet: bool,
 ) -> AllocationGranted:
     """Submit the job and wait until it runs. Raises SpritzError, Revoked."""
     controller.send(request)
@@ -127,13 +133,22 @@ def refused(error: SpritzError, words: Words) -> SpritzError:
     return SpritzError(f"{before}: {error.message}", code=error.code, hint=error.hint, details=error.details)
 
 
-def _ended(granted: AllocationGranted, request: SubmitJob, context: Context, words: Words) -> SpritzError:
-    if request.immediate_seconds is not None:
+def _ended(
+    granted: AllocationGranted, request: SubmitJob | SubmitHetJob, context: Context, words: Words
+) -> SpritzError:
+    if _immediate(request):
         return SpritzError(f"{SRUN.refused}: {ESLURM['ESLURM_NODES_BUSY'][1]}", code="ESLURM_NODES_BUSY")
     context.info("Job has been cancelled")
     if words is SALLOC:
         context.info(words.revoked.format(granted.job.id))
     return SpritzError(f"{words.refused}: {ESLURM['ESLURM_ALREADY_DONE'][1]}", code="ESLURM_ALREADY_DONE")
+
+
+def _immediate(request: SubmitJob | SubmitHetJob) -> bool:
+    from spritz.model.commands.job import SubmitHetJob
+
+    leader = request.components[0] if isinstance(request, SubmitHetJob) else request
+    return leader.immediate_seconds is not None
 
 
 def give_back(controller: Controller, job_id: int, exit_status: int) -> None:

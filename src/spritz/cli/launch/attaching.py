@@ -62,7 +62,7 @@ def attach(job_id: int, step_id: int, given: Values, filters: dict[str, int | No
         raise _not_found(error) from error
     controller.close()
     settings = Settings(given, {}, context.environ)
-    run = StepRun(reactor, listener, step, settings, context, end_step=lambda number: None, alive=lambda: True)
+    run = StepRun(reactor, listener, step, settings, context, end_step=lambda number: None, alive=lambda: None)
     run.expect_only(step.running_nodes)
     run.filters = (filters["output-filter"], filters["error-filter"])
     run.use_output(1, 2)

@@ -153,7 +153,7 @@ def broadcast(
     def end_step(number: int) -> None:
         controller.call(SignalStep(job_id=job_id, step_id=step.step_id, signal=number, terminate=True), Done)
 
-    run = CopyRun(reactor, listener, step, settings, context, end_step=end_step, alive=lambda: True)
+    run = CopyRun(reactor, listener, step, settings, context, end_step=end_step, alive=lambda: None)
     run.endings.silent = True
     run.prepare(copy, _progress(copy, context) if progress else lambda count: None)
     interrupts.handler = StepSignals(run)

@@ -6,10 +6,12 @@ Source: srun(1); texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.silent import Silent
 from spritz.client.errors import ClientError, RemoteError
-from spritz.model.commands.step import CreateStep, StepCreated
+from spritz.model.commands.step import CreateHetStep, CreateStep, StepCreated
 from spritz.model.errors import ESLURM, SpritzError
 
 TYPE_CHECKING = False
@@ -39,7 +41,22 @@ def create_step(
     wording: Wording | None = None,
 ) -> Step:
     """The step, as the controller laid it out and is launching it now. Raises SpritzError, in `wording` (srun's)."""
-    asking = _Asking(controller, CreateStep(job_id=job_id, spec=spec, wait=True))
+    asked = CreateStep(job_id=job_id, spec=spec, wait=True)
+    return create(controller, asked, settings, context, immediate=immediate, wording=wording).step
+
+
+def create(
+    controller: Controller,
+    asked: CreateStep | CreateHetStep,
+    settings: Settings,
+    context: Context,
+    *,
+    immediate: bool,
+    wording: Wording | None = None,
+) -> StepCreated:
+    """The same for either request, with all parts of the step."""
+    job_id = asked.job_id
+    asking = _Asking(controller, asked)
     try:
         created = asking.answer(_AT_ONCE_SECONDS)
         if created is None:
@@ -64,13 +81,13 @@ def create_step(
         raise SpritzError(message, code="ESLURM_ALREADY_DONE") from interruption
     for message in created.messages:
         context.info(message)
-    return created.step
+    return created
 
 
 class _Asking:
     """One request, asked again where the controller went away before it answered."""
 
-    def __init__(self, controller: Controller, request: CreateStep) -> None:
+    def __init__(self, controller: Controller, request: CreateStep | CreateHetStep) -> None:
         self._controller = controller
         self._request = request
         self._sent = False
@@ -90,8 +107,7 @@ class _Asking:
                 # It may have been carried out: whoever asks again is told of the step that was made.
                 controller.close()
                 controller.connect_patiently(PATIENCE_SECONDS)
-                spec = self._request.spec
-                self._request = CreateStep(job_id=self._request.job_id, spec=spec, wait=True, again=True)
+                self._request = replace(self._request, again=True)
                 self._sent = False
 
 

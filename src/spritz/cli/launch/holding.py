@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.foreground import Command
     from spritz.cli.submit.values import Values
+    from spritz.model.commands.job import SubmitHetJob
     from spritz.model.queries import AllocationGranted, JobEndedReply
 
 _KEYS = frozenset(("launchparameters", "interactivestepoptions", "sallocdefaultcommand"))
@@ -47,6 +48,8 @@ class Holding:
         self.reactor = Reactor()
         self.controller = Controller(self.reactor)
         self.interrupts = Interrupts(self.reactor, lambda number: None)
+        #: options of each component of a heterogeneous job (empty: it is none)
+        self.components: list[Values] = []
         self._status = 1
         self._finished = False
         self._revoked = False
@@ -78,8 +81,15 @@ class Holding:
         finally:
             self.controller.close()
 
-    def _request(self) -> SubmitJob:
-        context, given = self.context, self.given
+    def _request(self) -> SubmitJob | SubmitHetJob:
+        if not self.components:
+            return self._one(self.given)
+        from spritz.model.commands.job import SubmitHetJob
+
+        return SubmitHetJob(components=tuple(self._one(given) for given in self.components))
+
+    def _one(self, given: Values) -> SubmitJob:
+        context = self.context
         fields: dict[str, object] = {
             "name": "interactive",
             # Without a shell nobody holds the allocation: it stays until somebody cancels it.
@@ -128,6 +138,10 @@ class Holding:
         from spritz.cli.launch.variables import allocation_variables
 
         environment = {**self.context.environ, **allocation_variables(granted, find_slurm_conf())}
+        if granted.components:
+            from spritz.model import het
+
+            environment |= het.variables(granted.components)
         argv = self.command or default_command(environment)
         try:
             self._running = Command(argv, environment, granted.job.spec.work_dir, self._command_ended)

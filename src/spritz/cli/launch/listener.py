@@ -79,6 +79,9 @@ class Link:
         on_read: Callable[[Link], None],
     ) -> None:
         self.hello: protocol.Hello | None = None
+        #: which part of the step it is of, and the rank of its node in the whole
+        self.part = 0
+        self.rank = 0
         self.done = False
         self.started = False
         #: bytes of standard input that the supervisor has not used up

@@ -5,6 +5,8 @@ Owns what is printed when, and what ends the step. Source: srun(1); texts as Slu
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spritz.cli.launch.endings import Endings
 from spritz.cli.launch.input import Input
 from spritz.cli.launch.listener import Link, Listener
@@ -14,7 +16,7 @@ from spritz.stepd.reactor import READABLE, Reactor, Timer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from spritz.cli.context import Context
     from spritz.cli.launch.settings import Settings
@@ -24,15 +26,18 @@ if TYPE_CHECKING:
 _TOGETHER_SECONDS = 0.05
 #: srun waits so much longer than KillWait for a step that was told to end.
 _ABORT_MARGIN_SECONDS = 2
-#: How long supervisors may take to connect before the controller is asked what became of the step.
+#: How long supervisors may take to connect before the controller is asked what became of the step: at first, and the
+#: most, as it is asked ever more seldom.
+_SOON_SECONDS = 0.5
 _CONNECT_SECONDS = 10.0
 
 
 class StepRun:
     """One step, seen from its client.
 
-    `end_step(signal)` asks the controller to end the step (0: TERM, KillWait, KILL). `alive()` asks it whether the step
-    is still there.
+    `end_step(signal)` asks the controller to end the step (0: TERM, KillWait, KILL). `alive()` asks it on which nodes
+    the step is still there (None: nobody says). `others`: parts of the step in further components of the job; seen from
+    here it is one step.
     """
 
     def __init__(
@@ -44,9 +49,19 @@ class StepRun:
         context: Context,
         *,
         end_step: Callable[[int], None],
-        alive: Callable[[], bool],
+        alive: Callable[[], Collection[tuple[int, str]] | None],
+        others: tuple[Step, ...] = (),
     ) -> None:
         self.reactor = reactor
+        #: number of the job of each part -> the part's place, and the rank of its first node
+        self._parts: dict[int, tuple[int, int, int]] = {}
+        self.owners: list[int] = []
+        for part in (step, *others):
+            self._parts[part.job_id] = len(self._parts), len(self.owners), len(part.nodes)
+            self.owners += [part.job_id] * len(part.nodes)
+        if others:
+            nodes = tuple(node for part in (step, *others) for node in part.nodes)
+            step = replace(step, nodes=nodes, tasks=sum(part.tasks for part in (step, *others)))
         self.step = step
         self.name = f"StepId={step.job_id}.{step_text(step.step_id)}"
         self.settings = settings
@@ -63,8 +78,11 @@ class StepRun:
         self._alive = alive
         self._nodes_left = set(range(len(step.nodes)))
         self._connected = 0
+        self._patience = _SOON_SECONDS
         self._labels = Labels(step.tasks) if settings.label else None
-        self._sinks: list[Sink] = []
+        #: standard output and errors of each part
+        self._sinks: list[tuple[Sink, Sink]] = []
+        self._by_descriptor: dict[int, Sink] = {}
         self._flush_timer: Timer | None = None
         self._wait_timer: Timer | None = None
         self._terminated = False
@@ -80,10 +98,14 @@ class StepRun:
     # -- before
 
     def use_output(self, stdout: int, stderr: int) -> None:
-        """Descriptors that output goes to (the same one for both is one sink)."""
-        self._sinks = [Sink(self.reactor, stdout, self._output_lost)]
-        same = stdout == stderr
-        self._sinks.append(self._sinks[0] if same else Sink(self.reactor, stderr, self._output_lost))
+        """Descriptors that output of the next part goes to (the same one for both is one sink)."""
+        self._sinks.append((self._sink(stdout), self._sink(stderr)))
+
+    def _sink(self, descriptor: int) -> Sink:
+        sink = self._by_descriptor.get(descriptor)
+        if sink is None:
+            sink = self._by_descriptor[descriptor] = Sink(self.reactor, descriptor, self._output_lost)
+        return sink
 
     def use_input(self, descriptor: int, task: int | None, *, read_bytes: int = 0, wait: bool = False) -> None:
         """What tasks read. `wait`: it begins when `input.start` is called, not when all tasks run."""
@@ -105,7 +127,7 @@ class StepRun:
     def run(self) -> int:
         """Until the step is over; srun's exit status."""
         self.reactor.watch(self._listener.fileno(), READABLE, self._accept)
-        self._check_timer = self.reactor.after(_CONNECT_SECONDS, self._check_connected)
+        self._check_timer = self.reactor.after(_SOON_SECONDS, self._check_connected)
         self._accept(READABLE)
         if self._nodes_left:
             self.reactor.run()
@@ -115,7 +137,7 @@ class StepRun:
         self._listener.close()
         for link in self.links:
             link.close()
-        for sink in self._sinks:
+        for sink in self._by_descriptor.values():
             sink.drain()
         self.on_over()
         self.endings.flush()
@@ -208,13 +230,11 @@ class StepRun:
     def _greeted(self, link: Link, kind: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
             hello = protocol.decode_hello(payload)
-            known = (hello.key, hello.job_id, hello.step_id) == (
-                self._listener.key,
-                self.step.job_id,
-                self.step.step_id,
-            )
-            if known and hello.node_index < len(self.step.nodes):
+            part, first, count = self._parts.get(hello.job_id, (0, 0, 0))
+            known = (hello.key, hello.step_id) == (self._listener.key, self.step.step_id)
+            if known and hello.node_index < count:
                 link.hello = hello
+                link.part, link.rank = part, first + hello.node_index
                 self._connected += 1
                 return
         self.links.remove(link)
@@ -234,11 +254,11 @@ class StepRun:
     def _tell_binding(self, link: Link, payload: bytes) -> None:
         """--cpu-bind=verbose: what each task is bound to, as Slurm's task plugin words it."""
         assert link.hello is not None, "HELLO comes first"
-        masks = self.step.nodes[link.hello.node_index].cpus_by_task
+        masks = self.step.nodes[link.rank].cpus_by_task
         pids = protocol.decode_started(payload).pids
         for local, (task, pid, mask) in enumerate(zip(link.hello.task_ids, pids, masks, strict=False)):
             line = f"cpu-bind=MASK - {link.node}, task {task:2d} {local:2d} [{pid}]: mask 0x{mask} set\n"
-            self._sinks[1].write(line.encode())
+            self._sinks[link.part][1].write(line.encode())
 
     def _credited(self) -> None:
         """Some standard input was used up."""
@@ -247,7 +267,7 @@ class StepRun:
         only = self.filters[kind - protocol.STDOUT]
         if only is not None and only != task:
             return
-        sink = self._sinks[kind - protocol.STDOUT]
+        sink = self._sinks[link.part][kind - protocol.STDOUT]
         sink.write(self._labels.apply(task, kind, payload) if self._labels is not None else payload)
         if sink.full:
             for one in self.links:
@@ -255,7 +275,7 @@ class StepRun:
             self.reactor.after(0.01, self._resume)
 
     def _resume(self) -> None:
-        if any(sink.full for sink in self._sinks):
+        if any(sink.full for sink in self._by_descriptor.values()):
             self.reactor.after(0.01, self._resume)
             return
         for link in self.links:
@@ -265,9 +285,9 @@ class StepRun:
         one = self.settings.one_node_tells
         assert link.hello is not None, "HELLO comes first"
         ending = b"*** STEP" in payload or b"*** JOB" in payload
-        if not ending or one == str(link.hello.node_index):
+        if not ending or one == str(link.rank):
             self.context.stdout.flush()
-            self._sinks[1].write(payload)
+            self._sinks[link.part][1].write(payload)
         if ending and not self._terminated:
             self.expect_end()
 
@@ -311,7 +331,7 @@ class StepRun:
 
     def _node_finished(self, link: Link) -> None:
         assert link.hello is not None, "HELLO comes first"
-        self._nodes_left.discard(link.hello.node_index)
+        self._nodes_left.discard(link.rank)
         link.close()
         if not self._nodes_left:
             self.reactor.stop()
@@ -325,7 +345,7 @@ class StepRun:
             return
         self.endings.flush()
         if not self.aborting:
-            self.context.error(f"Aborting, io error and missing step on node {link.hello.node_index}")
+            self.context.error(f"Aborting, io error and missing step on node {link.rank}")
         for task in link.hello.task_ids:
             self.endings.note(link.node, task, 9, 0)
         if not self.settings.no_kill and len(self._nodes_left) > 1:
@@ -333,22 +353,34 @@ class StepRun:
         self._node_finished(link)
 
     def _check_connected(self) -> None:
-        """Not all supervisors are here yet: is the step?"""
+        """Not all supervisors are here yet: is the step still there, on every node that they would come from?"""
         if self._connected >= self._expected or not self._nodes_left:
             return
-        if self._alive():
-            self.reactor.after(_CONNECT_SECONDS, self._check_connected)
+        here = {link.rank for link in self.links if link.hello is not None}
+        running = self._alive()
+        missing = [
+            rank
+            for rank in sorted(self._nodes_left - here)
+            if running is not None and (self.owners[rank], self.step.node_names[rank]) not in running
+        ]
+        if not missing:
+            self._patience = min(2 * self._patience, _CONNECT_SECONDS)
+            self.reactor.after(self._patience, self._check_connected)
             return
-        missing = self._nodes_left - {link.hello.node_index for link in self.links if link.hello is not None}
-        for index in sorted(missing):
-            node = self.step.nodes[index]
+        for rank in missing:
+            node = self.step.nodes[rank]
             self.context.error(f"Task launch for {self.name} failed on node {node.allocation.node}")
             for task in node.task_ids:
                 self.endings.note(node.allocation.node, task, 1 << 8, 0)
-            self._nodes_left.discard(index)
+            self._nodes_left.discard(rank)
+        self._expected -= len(missing)
         self.context.error("Application launch failed: Job step not running")
         if not self._nodes_left:
             self.reactor.stop()
+            return
+        if not self.settings.no_kill:
+            self.abort()
+        self.reactor.after(self._patience, self._check_connected)
 
     def _timed_out(self) -> None:
         if self._nodes_left:

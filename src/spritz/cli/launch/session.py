@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from spritz.cli.launch.streams import Streams
     from spritz.cli.launch.terminal import Terminal
     from spritz.cli.submit.values import Values
-    from spritz.model.commands.job import SubmitJob
+    from spritz.model.commands.job import SubmitHetJob, SubmitJob
+    from spritz.model.commands.step import CreateHetStep, CreateStep
+    from spritz.model.queries import AllocationGranted
     from spritz.model.step import Step, StepSpec
 
 _REHOLD_SECONDS = 1.0
@@ -38,6 +40,14 @@ class Session:
     """Holds what must be put back whatever happens: the terminal, the files."""
 
     def __init__(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
+        self.prepare(given, command, argv, context, inside=inside)
+        self.reactor = Reactor()
+        self.controller = Controller(self.reactor)
+        self.interrupts = Interrupts(self.reactor, lambda number: None)
+        self._job_id = 0
+
+    def prepare(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
+        """What is asked for; nothing of this is put back."""
         self.given = given
         self.command = command
         self.argv = argv
@@ -52,11 +62,7 @@ class Session:
         self.multi_prog: MultiProg = ()
         if "multi-prog" in given:
             self._read_multi_prog()
-        self.reactor = Reactor()
-        self.controller = Controller(self.reactor)
-        self.interrupts = Interrupts(self.reactor, lambda number: None)
         self.terminal: Terminal | None = None
-        self._job_id = 0
 
     def __enter__(self) -> Session:
         return self
@@ -92,9 +98,7 @@ class Session:
 
     def run(self) -> int:
         """srun's exit status. Raises SpritzError."""
-        warning = spec.fewer_nodes(self.fields)
-        if warning:
-            self.inform(warning)
+        self.fit_nodes()
         if self.settings.pty:
             self._find_terminal()
         if self.inside:
@@ -106,6 +110,12 @@ class Session:
         if "relative" in self.given:
             raise Fatal("--relative option invalid for job allocation request")
         return self._run_job()
+
+    def fit_nodes(self) -> None:
+        """No more nodes than tasks."""
+        warning = spec.fewer_nodes(self.fields)
+        if warning:
+            self.inform(warning)
 
     def _check_nodes(self, job_id: int) -> None:
         """More nodes than the job around has: Slurm says how many those are."""
@@ -121,8 +131,8 @@ class Session:
     def _run_job(self) -> int:
         from spritz.cli.launch import allocation
 
-        submit = self._submission()
-        if submit.test_only:
+        submit = self.submission()
+        if "test-only" in self.given:
             from spritz.cli.submit.announce import test_only
 
             return test_only(self.controller, submit, self.context)
@@ -130,9 +140,7 @@ class Session:
             self.controller, self.interrupts, submit, self.context, allocation.SRUN, quiet=self.settings.quiet
         )
         job_id = granted.job.id
-        assert granted.job.allocation is not None, "a job that runs has nodes"
-        nodes = len(granted.job.allocation.nodes)
-        self.fields["nodes_min"] = self.fields["nodes_max"] = nodes
+        self.granted(granted)
         self._job_id = job_id
         status = 1
         try:
@@ -141,7 +149,17 @@ class Session:
             allocation.give_back(self.controller, job_id, status << 8 if status < 128 else status - 128)
         return status
 
-    def _submission(self) -> SubmitJob:
+    def granted(self, granted: AllocationGranted) -> None:
+        """The step has all nodes of the job that was made for it."""
+        assert granted.job.allocation is not None, "a job that runs has nodes"
+        self.fields["nodes_min"] = self.fields["nodes_max"] = len(granted.job.allocation.nodes)
+
+    def submission(self) -> SubmitJob | SubmitHetJob:
+        """The job that is made for the step."""
+        return self.own_submission()
+
+    def own_submission(self) -> SubmitJob:
+        """The request of this part."""
         from spritz.cli.submit import surroundings
         from spritz.model.commands.job import SubmitJob
 
@@ -169,7 +187,7 @@ class Session:
     # -- the step
 
     def _run_step(self, job_id: int) -> int:
-        from spritz.cli.launch.create import create_step
+        from spritz.cli.launch.create import create
         from spritz.cli.launch.interrupts import StepSignals
         from spritz.cli.launch.listener import Listener
         from spritz.cli.launch.run import StepRun
@@ -178,17 +196,11 @@ class Session:
         if "bcast" in self.given:
             self._broadcast(job_id)
         listener = Listener()
-        step_spec = self._step_spec(listener)
+        asked = self.step_request(job_id, listener)
         self.interrupts.handler = self._interrupt_wait
         self._run_site_program("prolog", self.settings.prolog, job_id)
-        step = create_step(
-            self.controller,
-            job_id,
-            step_spec,
-            self.settings,
-            context,
-            immediate="immediate" in self.given,
-        )
+        created = create(self.controller, asked, self.settings, context, immediate="immediate" in self.given)
+        step = created.step
         run = StepRun(
             self.reactor,
             listener,
@@ -196,10 +208,11 @@ class Session:
             self.settings,
             context,
             end_step=lambda number: self._end_step(run, step, number),
-            alive=lambda: self._alive(step),
+            alive=lambda: self._alive((step, *created.others)),
+            others=created.others,
         )
         self.interrupts.handler = StepSignals(run, on_resize=lambda: self._resized(run))
-        self._open_streams(run, step)
+        self.open_streams(run, step)
         run.report_binding = self._reports_binding
         if self._job_id:
             self.controller.watch_loss(self._hold_again)
@@ -236,7 +249,14 @@ class Session:
             raise Silent
         self.command[0] = destination
 
-    def _step_spec(self, listener: Listener) -> StepSpec:
+    def step_request(self, job_id: int, listener: Listener) -> CreateStep | CreateHetStep:
+        """What is asked of the controller."""
+        from spritz.model.commands.step import CreateStep
+
+        return CreateStep(job_id=job_id, spec=self.step_spec(listener), wait=True)
+
+    def step_spec(self, listener: Listener) -> StepSpec:
+        """The request for the step (of this part)."""
         from spritz.cli.launch import request
         from spritz.cli.launch.streams import Streams
 
@@ -253,9 +273,20 @@ class Session:
         environment = request.step_environment(self.given, self.context, listener)
         return request.step_spec(fields, self.streams, self.settings, listener, environment, self.argv)
 
-    def _open_streams(self, run: StepRun, step: Step) -> None:
+    def open_streams(self, run: StepRun, step: Step) -> None:
         """Own files are opened when the step's number is known."""
-        from spritz.cli.launch.streams import open_input, open_output
+        from spritz.cli.launch.streams import open_input
+
+        values = self.open_output_files(run, step)
+        streams = self.streams
+        if streams.stdin_file:
+            run.use_input(open_input(streams.stdin_file, values, cwd=self.context.cwd), None)
+        elif streams.reads_own:
+            run.use_input(0, 0 if self.settings.pty else streams.stdin_task)
+
+    def open_output_files(self, run: StepRun, step: Step) -> dict[str, str | int]:
+        """Where output of this part goes. What its file names may hold."""
+        from spritz.cli.launch.streams import open_output
 
         streams, cwd = self.streams, self.context.cwd
         values: dict[str, str | int] = {
@@ -274,10 +305,7 @@ class Session:
         if streams.stderr_file:
             stderr = open_output(streams.stderr_file, values, stream="stderr", append=streams.append, cwd=cwd)
         run.use_output(stdout, stderr)
-        if streams.stdin_file:
-            run.use_input(open_input(streams.stdin_file, values, cwd=cwd), None)
-        elif streams.reads_own:
-            run.use_input(0, 0 if self.settings.pty else streams.stdin_task)
+        return values
 
     def _find_terminal(self) -> None:
         from spritz.cli.launch.terminal import Terminal
@@ -317,18 +345,21 @@ class Session:
         except ClientError:
             run.kill_tasks(0 if number else self.settings.kill_wait_seconds)
 
-    def _alive(self, step: Step) -> bool:
+    def _alive(self, parts: tuple[Step, ...]) -> set[tuple[int, str]] | None:
+        """Where the step is: (job, node)."""
         from spritz.model.commands.job import JobFilter, JobTarget
         from spritz.model.queries import ListSteps, Steps
 
-        target = JobTarget(step.job_id, step_id=step.step_id)
+        targets = tuple(JobTarget(step.job_id, step_id=step.step_id) for step in parts)
         try:
-            found = self.controller.call(ListSteps(filter=JobFilter(targets=(target,))), Steps)
+            found = self.controller.call(ListSteps(filter=JobFilter(targets=targets)), Steps)
         except RemoteError:
-            return False
+            return set()
         except ClientError:
-            return True  # nobody says that it is gone
-        return any(view.step.step_id == step.step_id for view in found.steps)
+            return None  # nobody says that it is gone
+        number = parts[0].step_id
+        steps = [view.step for view in found.steps if view.step.step_id == number]
+        return {(step.job_id, node) for step in steps for node in step.running_nodes}
 
     def _hold_again(self) -> None:
         """The controller was started again: it must hear that this job's client lives."""

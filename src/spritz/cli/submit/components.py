@@ -12,7 +12,7 @@ from spritz.cli.submit import values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from spritz.cli.context import Context
     from spritz.cli.options import Row
@@ -29,6 +29,9 @@ _SIZES = (
     "relative segment sockets-per-node spread-job switches threads-per-core tmp tres-per-task use-min-nodes"
 )
 _OWN = frozenset(_SIZES.split())
+#: options of the whole command
+_COMMAND = "bell help ignore-pbs immediate kill-command no-bell no-shell parsable quiet test-only usage verbose version"
+_OF_COMMAND = frozenset((*_COMMAND.split(), "wait", "wrap"))
 
 
 def parse(rows: Sequence[Row], argv: list[str], context: Context) -> tuple[list[Values], list[str]] | int:
@@ -68,12 +71,18 @@ def going_on(given: Values) -> Values:
     return {key: value for key, value in given.items() if key not in _OWN}
 
 
-def laid_over(environment: Values, *sources: Sequence[Values]) -> list[Values]:
+def repeated(environment: Values, *sources: Sequence[Values]) -> list[Values]:
+    """The environment as a source: what would go on from the first component is said there alone."""
+    own = {key: value for key, value in environment.items() if key in _OWN}
+    return [environment, *([own] * (max(map(len, sources)) - 1))]
+
+
+def laid_over(*sources: Sequence[Values]) -> list[Values]:
     """Options in force for each component: what goes on from the one before, then each source's, weakest first."""
     count = max(map(len, sources))
     found: list[Values] = []
     for index in range(count):
-        before = values.merge(environment, going_on(found[-1]) if found else {})
+        before = going_on(found[-1]) if found else {}
         for source in sources:
             if index < len(source):
                 before = values.merge(before, source[index])
@@ -81,9 +90,10 @@ def laid_over(environment: Values, *sources: Sequence[Values]) -> list[Values]:
     return found
 
 
-def of_all(given: Iterable[Values]) -> Values:
-    """Options of the command itself (--parsable, --wrap …), whichever component they stand with."""
-    merged: Values = {}
-    for one in given:
-        merged = values.merge(one, merged)
+def of_all(parts: Sequence[Values]) -> Values:
+    """The first component's options, with those of the command itself (--parsable, --wrap …) wherever they stand."""
+    merged = dict(parts[0])
+    for one in parts[1:]:
+        for key in _OF_COMMAND & one.keys():
+            merged.setdefault(key, one[key])
     return merged

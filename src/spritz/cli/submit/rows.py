@@ -6,14 +6,12 @@ Source: sbatch(1), salloc(1), srun(1) of 22.05; newer ones from the inventory of
 from __future__ import annotations
 
 from spritz.cli.options import Row
-from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 #: refusals that several rows share
-_HET = "heterogeneous jobs are not built yet"
 _SEGMENTS = "segments lie as near to each other as they can, and no other way is built"
 _CONTAINER = "containers are not built yet"
 _BURST = "there are no burst buffers"
@@ -173,7 +171,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("send-libs", "", "[=yes|no]", refused="shared libraries are not copied")),
     ("s", Row("compress", "", "[=type]", refused="files are copied as they are")),
     ("s", Row("no-allocate", "Z", "", refused="every step belongs to a job")),
-    ("s", Row("het-group", "", "expr", refused=_HET)),
+    ("s", Row("het-group", "", "expr", "components that the step runs in: 0,2 or 0-2")),
     ("s", Row("accel-bind", "", "options", refused="use --gpu-bind")),
     ("s", Row("external-launcher", "", "", refused="other launchers start their tasks by srun")),
     ("s", Row("async", "", "", refused="put srun into the background instead")),
@@ -195,12 +193,6 @@ _ABOUT = (
     Row("usage", "", "", "a short usage"),
     Row("version", "V", "", "the version"),
 )
-
-
-def refuse_components(words: Sequence[str]) -> None:
-    """A lone `:` divides the components of a heterogeneous job. Raises SpritzError."""
-    if ":" in words:
-        raise SpritzError(f"`:` is not supported by Spritz: {_HET}", code="ESLURM_NOT_SUPPORTED")
 
 
 def rows_of(letter: str) -> tuple[Row, ...]:
