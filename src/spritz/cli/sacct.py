@@ -73,7 +73,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("verbose", "v", "", "say which window of time is looked at"),
     Option("version", "V", "", "the version"),
     Option("wckeys", "W", "NAMES", "only jobs of these wckeys"),
-    Option("whole-hetjob", "", "[=yes|no]", refused="heterogeneous jobs are not built yet"),
+    Option("whole-hetjob", "", "[=yes|no]", "with -j: all components of a heterogeneous job, or only those named"),
     Option("yaml", "", "[=list|VERSION]", "full records as YAML"),
 )
 
@@ -144,6 +144,10 @@ def _run(given: dict[str, str], context: Context) -> int:
         _say_window(question, context)
     connection, _ = connected(context)
     with connection:
+        if "whole-hetjob" in given:
+            from spritz.cli.acct.components import picked
+
+            question.query = picked(connection, question.query, given["whole-hetjob"])
         if "batch-script" in given or "env-vars" in given:
             _show_documents(connection, question, context, environment="env-vars" in given)
         elif "json" in given:

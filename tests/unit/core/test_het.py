@@ -154,7 +154,7 @@ def test_limits_count_what_the_other_components_get(make_world: Callable[..., Wo
             Association(id=1, cluster="cluster", account="root"),
             Association(id=2, cluster="cluster", account="lab", parent="root", grp_tres="cpu=2"),
             Association(id=3, cluster="cluster", account="lab", user="alice", is_default=True),
-        )
+        ),
     )
     world.ok(SetPolicy(policy=policy))
     first = queued(world, account="lab")

@@ -38,7 +38,7 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
     steps: dict[int, set[int]] = {}
     for pick in picks:
         if pick.step_id is not None:
-            steps.setdefault(pick.job_id, set()).add(pick.step_id)
+            steps.setdefault(pick.job_id + (pick.het_offset or 0), set()).add(pick.step_id)
     for pick in picks:  # `-j 12,12.0`: the whole job is wanted too
         if pick.step_id is None:
             steps.pop(pick.job_id, None)

@@ -48,7 +48,9 @@ def ahead(view: View, record: JobRecord) -> Ahead:
                 continue
             for key in shape.keys[:place]:
                 other = shape.jobs[key]
-                if other is record or (view.starts.get(other.id) and not other.tasks):
+                if other is record or (record.het_job_id and other.het_job_id == record.het_job_id):
+                    continue
+                if view.starts.get(other.id) and not other.tasks:
                     continue
                 if other.id not in found or key < found[other.id][0]:
                     found[other.id] = key, other, shape, own

@@ -18,7 +18,8 @@ from spritz.scheduling.explain.blockers import Room, blockers, victims
 from spritz.scheduling.explain.expected import NEVER_REASONS, expected
 from spritz.scheduling.explain.limits import limits
 from spritz.scheduling.explain.nodes import partition_view
-from spritz.scheduling.explain.words import asks, count, job_label, listed, resource
+from spritz.scheduling.explain.words import asks, count, job_label, listed, record_label, resource
+from spritz.scheduling.placement.place import place
 from spritz.scheduling.request import resolve
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def explain(view: View, job: Job) -> Explanation:
         user=job.spec.user,
         state=job.state.value,
         verdict=verdict,
-        summary=_summary(reason, detail, when, rules, views, who, kept),
+        summary=_with_components(view, record, _summary(reason, detail, when, rules, views, who, kept), kept),
         reason="" if when.sure == "now" else reason.value,
         reason_detail="" if when.sure == "now" else detail,
         partition=",".join(request.partition for request in requests),
@@ -123,6 +124,26 @@ def _verdict(reason: Reason, when: Expected, *, over: bool) -> str:
     if when.sure == "now":
         return "starts"
     return "never" if over or reason in NEVER_REASONS else "waits"
+
+
+def _with_components(view: View, record: JobRecord, summary: str, kept: bool) -> str:
+    """A component starts when there is room for all of them at once."""
+    if not record.het_job_id or record.id in view.starts:
+        return summary
+    snapshot = view.snapshot
+    gang = snapshot.queue.gangs.get(record.het_job_id, {})
+    others = [other for number, other in sorted(gang.items()) if number != record.id]
+    if len(others) < record.het_size - 1:
+        return f"It starts together with the other components of {record.het_job_id}, and not all of these may start."
+    lacking = [
+        record_label(other)
+        for other in others
+        if all(place(view.table, request, snapshot.eligibility) is None for request in requests_of(view, other))
+    ]
+    if kept and lacking:
+        return f"There is room for it, but not for {listed(lacking)}, with which it starts."
+    told = listed([record_label(other) for other in others])
+    return f"{summary} It starts together with {told}." if others else summary
 
 
 def _summary(

@@ -78,11 +78,15 @@ def label(job_id: int, array_job_id: int, task_id: int | None, tasks: int | None
 
 def record_label(record: JobRecord) -> str:
     """The same of a record of the scheduler."""
+    if record.het_job_id:
+        return f"{record.het_job_id}+{record.id - record.het_job_id}"
     return label(record.id, record.array_job_id, record.array_task_id, record.tasks)
 
 
 def job_label(job: Job) -> str:
     """The same of a record of the core."""
+    if job.het_job_id:
+        return f"{job.het_job_id}+{job.het_offset}"
     return label(job.id, job.array_job_id, job.array_task_id, int(job.array.pending, 16) if job.array else None)
 
 
