@@ -105,7 +105,8 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         promise_age_seconds=float(number("bf_min_age_reserve") or 0),
         promise_priority_min=number("bf_min_prio_reserve") or 0,
         promise_once="bf_one_resv_per_job" in given,
-        gang_priority=given.get("bf_hetjob_prio", "").lower() or "min",
+        # A heterogeneous job starts in its turn anyway; what else bf_hetjob_immediate says is this.
+        gang_priority="min" if "bf_hetjob_immediate" in given else given.get("bf_hetjob_prio", "").lower() or "min",
         by_fragment="gpu_fragmentation" in given,
         switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
         full_interval_seconds=float(number("bf_interval") or 30),
