@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from spritz.model.resources import Allocation, GresRequest
+from spritz.model.states import JobState
 from spritz.scheduling.feasible import check_request
 from tests.unit.scheduling.site import Site, gpus, node, spec
 
@@ -68,3 +69,13 @@ def test_cpus_come_with_the_gpus_of_each_node() -> None:
     assert sum(part.cpu_count for part in allocation.nodes) == 8
     for part in allocation.nodes:
         assert part.cpu_count >= 2 * sum(gres.count for gres in part.gres)
+
+
+def test_no_node_is_taken_for_its_feature_without_a_task_for_it() -> None:
+    nodes = [node("n1", 4, features=("x",), gres=[gpus(2, "a")]), node("n2", 4, features=("y",), gres=[gpus(1, "b")])]
+    site = Site(nodes)
+    both = (GresRequest("gpu", "a", 2), GresRequest("gpu", "b", 1))
+    one = site.submit(spec(1, gpus=both, features="[x*1&y*1]"))
+    two = site.submit(spec(2, gpus=both, features="[x*1&y*1]"))
+    assert list(site.cycle()) == [two]
+    assert site.jobs[one].state is JobState.PENDING

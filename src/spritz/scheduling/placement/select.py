@@ -237,7 +237,7 @@ def _shortest_stretch(run: list[Candidate], required: frozenset[int], target: Ta
 def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None:
     """Fill node after node, but leave one task (and GPU) for each that follows.
 
-    None if the tasks do not come out even.
+    None if the tasks do not come out even, or are fewer than the nodes.
     """
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
     left = len(chosen)
@@ -252,5 +252,7 @@ def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None
             most = devices * target.tasks_per_gpu if devices and target.tasks_per_gpu else candidate.tasks
             here = min(candidate.tasks, most, tasks - left)
             tasks -= here
+            if here < 1:
+                return None
         portions.append(Portion(candidate.index, here, devices))
     return None if tasks else portions
