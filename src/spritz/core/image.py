@@ -37,6 +37,8 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reservations: list[Reservation] = []
     next_reservation_id: int = 1
     policy: Policy = Policy()
+    #: when the last event happened
+    at: float = 0.0
     usage: list[UsageRow] = []
     usage_reset_at: float = 0.0
     run_times: list[HistoryRow] = []
@@ -59,6 +61,7 @@ def encoded(state: State) -> bytes:
             reservations=list(state.reservations.values()),
             next_reservation_id=state.next_reservation_id,
             policy=state.rules.policy,
+            at=state.at,
             usage=state.usage.rows(),
             usage_reset_at=state.usage_reset_at,
             run_times=state.run_times.rows(),
@@ -95,6 +98,8 @@ def decoded(data: bytes) -> State:
             # When a task or component may be forgotten depends on the whole, which is only known now.
             state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
     state.refresh_node_deadlines()
+    state.at = image.at
+    state.refresh_minutes()
     return state
 
 

@@ -62,6 +62,7 @@ class State:
         "deadlines",
         "dependents",
         "ended_steps",
+        "enforced",
         "features",
         "job_count",
         "jobs",
@@ -124,6 +125,8 @@ class State:
         #: what every association and QOS has used, with decay, and what running jobs may still use
         self.minutes = Minutes()
         self.usage = self.minutes.usage
+        #: AccountingStorageEnforce when limits were last looked at
+        self.enforced: tuple[str, ...] = ()
         #: keys with a limit on what was used, and when that will be reached
         self.minute_places: dict[Key, Place] = {}
         self.minute_deadlines: Deadlines[str] = Deadlines()
@@ -285,7 +288,8 @@ class State:
         self.ledger = Ledger()
         self.minutes.committed.sums.clear()
         self.charges.clear()
-        self.minute_places = self.rules.minute_places() if "limits" in self.settings.enforce else {}
+        self.enforced = self.settings.enforce
+        self.minute_places = self.rules.minute_places() if "limits" in self.enforced else {}
         self.minute_deadlines = Deadlines()
         for job_id, job in self.jobs.items():
             self._charge(job_id, job)
@@ -306,7 +310,7 @@ class State:
         """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
         priority = self.settings.priority_policy
         same = self.rules.fits(self.partitions, priority)
-        if not same or self.rules.decay(priority) != self.usage.decay:
+        if not same or self.rules.decay(priority) != self.usage.decay or self.enforced != self.settings.enforce:
             self.put_policy(self.rules.policy)
 
     def _charge(self, job_id: int, job: Job | None) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.commands.cluster import ApplyPlan, Configure
 from spritz.model.commands.job import Done, JobTarget, ResumeJob, SuspendJob
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.plan import Plan, PlannedStart
@@ -204,3 +205,29 @@ def test_limit_factor_scales_limits_of_associations_alone(site: Make) -> None:
     made = site(chem={"grp_tres": "cpu=2"}, qos={"limit_factor": 1.5})
     assert refusal(made, made.submit(), cpus=3) == ""
     assert refusal(made, made.submit(), cpus=1) == "AssocGrpCpuLimit"
+
+
+def test_a_controller_that_comes_back_ends_them_in_time(site: Make) -> None:
+    made = site(chem={"grp_tres_mins": "cpu=10"}, half_life=100 * HOUR)
+    job = made.submit()
+    made.start(job)
+    made.advance(200)
+    made.start(made.submit())
+    due = made.machine.next_deadline()
+    assert due is not None
+    again = Machine.from_image(made.machine.image())
+    assert again.next_deadline() == pytest.approx(due)
+    made.advance(300)
+    assert made.job(job).state is JobState.TIMEOUT
+
+
+def test_limits_that_are_enforced_from_now_on_end_what_runs(site: Make) -> None:
+    made = site(chem={"grp_tres_mins": "cpu=1"})
+    off = replace(made.settings, enforce=("associations",))
+    made.ok(Configure(settings=off, nodes=made.nodes, partitions=made.partitions))
+    job = made.submit()
+    made.start(job)
+    assert end_of(made, job, 600)[0] is JobState.RUNNING
+    made.ok(Configure(settings=made.settings, nodes=made.nodes, partitions=made.partitions))
+    made.tick()
+    assert made.job(job).state is JobState.TIMEOUT

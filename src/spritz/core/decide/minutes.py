@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide.ending import end_job
 from spritz.core.state import key_text
-from spritz.model.limits.minutes import reached
+from spritz.model.limits.minutes import NEVER, reached, reached_at
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.core.turn import Turn
+
+#: A limit that was not quite reached is looked at again after so long at the earliest.
+LOOK_AGAIN_SECONDS = 0.5
 
 
 def end_spent(turn: Turn) -> None:
@@ -33,6 +36,9 @@ def end_spent(turn: Turn) -> None:
         party = state.rules.party(spec.account, spec.user, job.partition, spec.qos)
         if any(reached(state.usage, place, turn.now) for place in party.places if key_text(place.key) in due):
             end_job(turn, job, JobState.TIMEOUT, Reason.TIME_LIMIT)
-    for key in [key for key in state.minute_places if key_text(key) in due]:
-        # Whose QOS sets a limit of its own goes on: it is not looked at again before something starts or ends.
-        state.minute_deadlines.set(key_text(key), float("inf"))
+    for key, place in state.minute_places.items():
+        if key_text(key) in due:
+            # Whose QOS sets a limit of its own goes on: nobody looks again before something starts or ends.
+            spent = reached(state.usage, place, turn.now)
+            later = NEVER if spent else max(reached_at(state.usage, place, turn.now), turn.now + LOOK_AGAIN_SECONDS)
+            state.minute_deadlines.set(key_text(key), later)
