@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -61,3 +62,17 @@ def test_a_job_ends_when_its_account_has_used_up_its_minutes(shared: Limited) ->
     until(lambda: shared.command(*states).stdout.strip() == "TIMEOUT", lambda: shared.command(*states).stdout)
     after = shared.submit("-A", "few").stdout.strip()
     until(lambda: shared.reason(after) == "PD AssocGrpCPUMinutesLimit", lambda: shared.reason(after))
+
+
+def test_usage_comes_back_from_the_records_when_the_controller_has_lost_its_state(shared: Limited) -> None:
+    job = shared.submit("-A", "many", "-n", "3").stdout.strip()
+    until(lambda: int(shares(shared)["many"][0]) >= 3, lambda: f"usage grows: {shares(shared)}")
+    shared.command("scancel", job)
+    until(lambda: "CANCELLED" in shared.command("sacct", "-nXPj", job, "-o", "state").stdout, "it has ended")
+    compared = shared.command("spritz", "usage").stdout
+    assert "All figures are the same (1 job in the records)." in compared, compared
+    before = shares(shared)
+    assert shared.cluster.stop_controller() == 0
+    shutil.rmtree(shared.cluster.root / "state")
+    shared.cluster.start_controller()
+    until(lambda: shares(shared) == before, lambda: f"{shares(shared)}, was {before}")

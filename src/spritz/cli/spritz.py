@@ -21,6 +21,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "config": ("spritz.cli.local.config", "check FILE: every mistake in a slurm.conf, with file, line and hint"),
     # By name alone: the simulator stands above the commands (docs/decisions/0020).
     "simulate": ("spritz.sim.command", "replay a trace of jobs under a policy or a slurm.conf, on virtual time"),
+    "usage": ("spritz.cli.local.usage", "usage as the controller keeps it, and as accounting's records have it"),
     "shares": ("spritz.cli.local.shares", "what accounts are guaranteed, use, borrow and lend; who goes first"),
     "env": ("spritz.cli.local.env", "print the lines that point a shell at the cluster in --dir"),
     "completion": ("spritz.cli.local.completion", "print tab completion for bash or zsh"),

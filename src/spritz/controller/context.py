@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spritz.controller.loop import SingleWriter
     from spritz.controller.nodes import NodeLinks
     from spritz.controller.outlook import Outlook
+    from spritz.controller.recorded import RecordedUsage
     from spritz.controller.shares import Shares
     from spritz.core.machine import Machine
     from spritz.model.job import JobSpec
@@ -36,6 +37,8 @@ class Context:
     outlook: Outlook
     #: Fair share of every association.
     shares: Shares
+    #: Usage by accounting's records.
+    recorded: RecordedUsage
     clock: Clock
     log: Logger
     tasks: Supervisor

@@ -34,6 +34,7 @@ from spritz.controller.main import log_level
 from spritz.controller.nodes import NodeLinks
 from spritz.controller.outbox import begin_outbox
 from spritz.controller.power_programs import PowerPrograms
+from spritz.controller.recorded import RecordedUsage
 from spritz.controller.recovery import Recovered
 from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.shares import Shares
@@ -155,6 +156,7 @@ class _Daemon:
         writer.listeners.append(context.counting.listen)
         # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
         self._scheduler = SchedulerDriver(context)
+        context.recorded = RecordedUsage(context)
         self._shares = context.shares = Shares(context, self._scheduler.take_fairshare)
         self._timer = DeadlineTimer(context)
         self._images = ImageKeeper(context, recovered.image_sequence)

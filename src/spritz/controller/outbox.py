@@ -78,6 +78,7 @@ class Outbox:
         self._keep = settings.words("AccountingStoreFlags")
         self._limit = settings.integer("MaxDBDMsgs") or EVENTS_MAX
         self.acknowledged = 0
+        self._unaware = False
         self._moved = asyncio.Event()
         self._hurry = asyncio.Event()
         context.events_needed.append(self.needed_after)
@@ -157,6 +158,9 @@ class Outbox:
         reply = await channel.call(request, ClusterRegistered)
         self.acknowledged = reply.sequence
         await self._ask_policy(channel)
+        context.recorded.channel = channel
+        # A state directory that is new to the database: what its cluster had used before is in the records alone.
+        self._unaware = reply.sequence == 0 and not context.machine.state.usage.entries
         context.log.info(
             "outbox.connected", acknowledged=reply.sequence, behind_events=request.last_sequence - reply.sequence
         )
@@ -180,6 +184,9 @@ class Outbox:
             await self._send_state(channel)
         while True:
             await context.writer.durable()
+            if self._unaware and context.writer.durable_sequence <= self.acknowledged:
+                self._unaware = False
+                context.tasks.spawn(context.recorded.take_over(), name="usage")
             while context.writer.durable_sequence <= self.acknowledged:
                 await self._wait(channel)
             message = await self._next_message()

@@ -40,6 +40,14 @@ def parse(text: str) -> tuple[tuple[str, int], ...]:
 
 def _parse_value(name: str, value: str, item: str) -> int:
     if _is_memory(name):
+        whole, point, part = value[:-1].partition(".")
+        if point and whole.isdecimal() and part.isdecimal() and value[-1:].upper() in _SCALES:
+            # As `format` writes what is a whole number of MiB: 1.50G.
+            from fractions import Fraction
+
+            fine = Fraction(f"{whole}.{part}") * (1 << _SCALES[value[-1].upper()]) / (1 << _SCALES["M"])
+            if fine.denominator == 1 and fine.numerator <= _COUNT_MAX:
+                return fine.numerator
         try:
             return parse_mib(value)
         except NotationError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spritz.accounting.associations.book import Edit, edit_book, ensure, policy_of, read_book
+from spritz.accounting.associations.reckon import reckon
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
@@ -22,6 +23,8 @@ from spritz.model.limits.records import (
     EditBook,
     GetBook,
     PolicyChange,
+    Reckoned,
+    ReckonUsage,
     SetPolicy,
 )
 
@@ -51,13 +54,23 @@ class BookRequests:
 
     def handlers(self) -> dict[type[Struct], Handler]:
         """For the table of requests."""
-        return {GetBook: self.get_book, EditBook: self.edit, AskPolicy: self.ask_policy}
+        return {GetBook: self.get_book, EditBook: self.edit, AskPolicy: self.ask_policy, ReckonUsage: self.reckon}
 
     async def get_book(self, request: GetBook, call: Call) -> Book:
         """All of it, to whoever asks."""
         self._api.uid(call)
         found: Book = await self._read(lambda: read_book(self._api.engine, transactions=request.transactions))
         return found
+
+    async def reckon(self, request: ReckonUsage, call: Call) -> Reckoned:
+        """What the records say of usage, the newest events included."""
+        self._api.need_admin(call)
+        await self._api.links.catch_up((request.cluster,))
+        found: Reckoned = await self._read(self._reckoned, request)
+        return found
+
+    def _reckoned(self, request: ReckonUsage) -> Reckoned:
+        return reckon(self._api.engine, request, policy_of(read_book(self._api.engine), request.cluster))
 
     async def edit(self, request: EditBook, call: Call) -> BookEdited:
         """Change it, tell every connected controller, and then answer."""

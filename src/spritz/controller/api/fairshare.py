@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.client.errors import ClientError
+from spritz.model.errors import Rejection
 from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.ids import INFINITE
+from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.usage import RAW, WALL
 from spritz.notation.tres import parse
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
@@ -27,6 +32,15 @@ class FairShareQueries:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+
+    async def compare_usage(self, request: CompareUsage, call: Call) -> Struct:
+        """Administrators: usage as it is kept, and by the records."""
+        if not self._context.identity.caller(call).admin:
+            return Rejection(code="ESLURM_ACCESS_DENIED")
+        try:
+            return await self._context.recorded.compare(request)
+        except ClientError as error:
+            return Rejection(code=error.code, message=error.message)
 
     async def list_shares(self, request: ListFairShares, call: Call) -> FairShares:
         """Everybody may see them."""

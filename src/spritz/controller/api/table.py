@@ -26,6 +26,7 @@ from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.fairshare import ListFairShares
+from spritz.model.limits.records import CompareUsage
 from spritz.model.reservations import ListReservations
 from spritz.model.shares import ListShares
 
@@ -61,6 +62,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.ListPriorities: PriorityQueries(context).list_priorities,
         ListShares: ShareQueries(context).list_shares,
         ListFairShares: FairShareQueries(context).list_shares,
+        CompareUsage: FairShareQueries(context).compare_usage,
         queries.ListSteps: StepQueries(context).list_steps,
         queries.MeasureSteps: StepQueries(context).measure,
         queries.ListNodes: NodeQueries(context).list_nodes,

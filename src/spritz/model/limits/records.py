@@ -270,3 +270,51 @@ class AdoptUsage(Struct, frozen=True, kw_only=True):
 
     since: float
     rows: tuple[UsageRow, ...]
+
+
+class ReckonUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A controller asks slurmdbd what its records say of usage at `at`, of everything that ran after `since`.
+
+    The rest is what usage depends on: `half_life_seconds` (0: none), TRESBillingWeights and QOS of partitions, and
+    `largest` (model.limits.usage.billable). Reply: `Reckoned`.
+    """
+
+    cluster: str
+    at: float
+    since: float = 0.0
+    half_life_seconds: float = 0.0
+    weights: dict[str, tuple[tuple[str, float], ...]] = {}
+    partition_qos: dict[str, str] = {}
+    largest: str = ""
+
+
+class Reckoned(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage of associations and QOS by so many records of jobs."""
+
+    rows: tuple[UsageRow, ...] = ()
+    jobs: int = 0
+
+
+class CompareUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage as the controller keeps it beside what accounting's records say; with `adopt` the latter holds from now on.
+
+    Administrators only. Reply: `UsageCompared`.
+    """
+
+    adopt: bool = False
+
+
+class ComparedUsage(Struct, frozen=True, kw_only=True):
+    """One association (by its name) or QOS: billed seconds as they are kept, and as they are recorded."""
+
+    name: str
+    kept: float
+    recorded: float
+
+
+class UsageCompared(Struct, frozen=True, kw_only=True):
+    """Reply to CompareUsage."""
+
+    rows: list[ComparedUsage]
+    jobs: int
+    adopted: bool = False

@@ -1,0 +1,144 @@
+"""Usage reckoned again from the records of jobs: the same arithmetic as the controllers', over what they recorded.
+
+One pass over the cluster's jobs that ran late enough to matter, streamed.
+
+Source: model.limits.usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from spritz.accounting import schema
+from spritz.accounting.engine import told
+from spritz.model.limits.records import Reckoned, ReckonUsage, UsageRow
+from spritz.model.limits.rules import Rules
+from spritz.model.limits.usage import decay_constant, factors, rates_of
+from spritz.notation.tres import parse
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.records import Policy
+
+#: After so many half-lives nothing is left that a float would show.
+HALF_LIVES = 64
+_PIECE = 2_000
+_JOBS = schema.jobs.c
+_COLUMNS = (
+    *(_JOBS.number, _JOBS.account, _JOBS.user, _JOBS.partition, _JOBS.qos, _JOBS.started_at, _JOBS.ended_at),
+    *(_JOBS.suspended_at, _JOBS.suspended_seconds, _JOBS.tres_allocated, _JOBS.licenses),
+)
+
+
+def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
+    """Raises DatabaseError."""
+    rules = Rules(policy, request.partition_qos, request.weights, request.largest)
+    lasting = frozenset(one.name for one in rules.qos.values() if "NoDecay" in one.flags)
+    sums: dict[Key, dict[str, float]] = {}
+    count = 0
+    with told(engine.url), engine.connect() as connection:
+        cluster = connection.execute(
+            select(schema.clusters.c.id).where(schema.clusters.c.name == request.cluster)
+        ).scalar()
+        if cluster is None:
+            return Reckoned()
+        for row, stops in _rows(connection, cluster, request, lasting=bool(lasting)):
+            count += _add(sums, row, stops, rules, request, lasting)
+    return Reckoned(
+        rows=tuple(UsageRow(key=key, at=request.at, amounts=amounts) for key, amounts in sums.items()), jobs=count
+    )
+
+
+def _rows(
+    connection: Connection, cluster: int, request: ReckonUsage, *, lasting: bool
+) -> Iterator[tuple[Any, list[tuple[float, float]]]]:
+    """Jobs with the times at which they were stopped."""
+    oldest = request.since
+    if request.half_life_seconds and not lasting:
+        oldest = max(oldest, request.at - HALF_LIVES * request.half_life_seconds)
+    query = (
+        select(*_COLUMNS)
+        .where(
+            _JOBS.cluster_id == cluster,
+            _JOBS.started_at > 0.0,
+            _JOBS.started_at < request.at,
+            (_JOBS.ended_at == 0.0) | (_JOBS.ended_at > oldest),
+        )
+        .order_by(_JOBS.number)
+    )
+    found = connection.execution_options(yield_per=_PIECE).execute(query)
+    for piece in found.partitions():
+        stopped = [row.number for row in piece if row.suspended_at or row.suspended_seconds]
+        stops = _stops(connection, cluster, stopped) if stopped else {}
+        for row in piece:
+            yield row, stops.get(row.number, [])
+
+
+def _stops(connection: Connection, cluster: int, numbers: list[int]) -> dict[int, list[tuple[float, float]]]:
+    table = schema.suspensions.c
+    found: dict[int, list[tuple[float, float]]] = {}
+    for start in range(0, len(numbers), 500):
+        query = select(table.number, table.started_at, table.ended_at).where(
+            table.cluster_id == cluster, table.number.in_(numbers[start : start + 500])
+        )
+        for row in connection.execute(query.order_by(table.number, table.started_at)):
+            found.setdefault(row.number, []).append((row.started_at, row.ended_at))
+    return found
+
+
+def _add(
+    sums: dict[Key, dict[str, float]],
+    row: Any,
+    stops: Iterable[tuple[float, float]],
+    rules: Rules,
+    request: ReckonUsage,
+    lasting: frozenset[str],
+) -> int:
+    """What one job used; 1 if it counts anywhere."""
+    keys = [key for key in rules.party(row.account, row.user, row.partition, row.qos).keys if key[0] in ("a", "q")]
+    if not keys:
+        return 0
+    pairs = (*parse(row.tres_allocated), *_licenses(row.licenses))
+    recorded = dict(pairs).get("billing", 0)
+    # The record has whole numbers; where they agree, the weights say what was cut off.
+    exact = rules.billing(row.partition, pairs)
+    billing = exact if exact is not None and int(exact) == recorded else float(recorded)
+    rates = rates_of(pairs, billing, rules.usage_factor(row.qos))
+    spans = list(_spans(row, stops, request))
+    for key in keys:
+        lasts = key[0] == "q" and key[1] in lasting
+        constant = 0.0 if lasts else decay_constant(request.half_life_seconds)
+        weight = 0.0
+        for begin, end in spans:
+            begin = begin if lasts else max(begin, request.since)
+            if end > begin:
+                weight += factors(constant, request.at - end)[0] * factors(constant, end - begin)[1]
+        if weight:
+            mine = sums.setdefault(key, {})
+            for name, rate in rates:
+                mine[name] = mine.get(name, 0.0) + rate * weight
+    return 1
+
+
+def _licenses(text: str) -> Iterator[tuple[str, int]]:
+    """`matlab:2,ansys` as it was held."""
+    for item in text.split(",") if text else ():
+        name, _, count = item.partition(":")
+        if name and (not count or count.isdigit()):
+            yield f"license/{name}", int(count or 1)
+
+
+def _spans(row: Any, stops: Iterable[tuple[float, float]], request: ReckonUsage) -> Iterator[tuple[float, float]]:
+    """When it ran: from its start to its end or to now, without the times at which it was stopped."""
+    at, end = row.started_at, min(row.ended_at or request.at, request.at)
+    for began, ended in stops:
+        if began < at:
+            continue
+        yield at, min(began, end)
+        at = ended or end
+    yield at, end

@@ -1,0 +1,83 @@
+"""Usage by accounting's records: compared with what is kept here, and taken over where nothing is kept (a new state
+directory in front of an old database) or where an administrator says so.
+
+Source: model.limits.records.ReckonUsage; `spritz usage`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.client.errors import ClientError
+from spritz.model.limits.records import AdoptUsage, ComparedUsage, CompareUsage, Reckoned, ReckonUsage, UsageCompared
+from spritz.model.limits.usage import RAW
+
+if TYPE_CHECKING:
+    from spritz.client.channel import Channel
+    from spritz.controller.context import Context
+    from spritz.model.limits.ledger import Key
+
+#: A database with many years in it takes its time.
+RECKON_SECONDS = 600.0
+
+
+class RecordedUsage:
+    """Asks slurmdbd over the connection that `outbox` has made (`channel`; None: there is none)."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.channel: Channel | None = None
+
+    async def compare(self, request: CompareUsage) -> UsageCompared:
+        """Both figures of everything that has one. Raises ClientError."""
+        at, found = await self._reckon()
+        state, now = self._context.machine.state, self._context.clock.now()
+        recorded = {tuple(row.key): row.amounts.get(RAW, 0.0) for row in found.rows}
+        rows = [
+            ComparedUsage(name=name, kept=state.usage.amount(key, RAW, at), recorded=recorded.get(key, 0.0))
+            for key, name in self._names().items()
+        ]
+        if request.adopt:
+            self._context.writer.handle_own(AdoptUsage(since=at, rows=found.rows))
+            self._context.log.info("usage.adopted", jobs=found.jobs, seconds=now - at)
+        rows = [row for row in rows if row.kept or row.recorded]
+        return UsageCompared(rows=rows, jobs=found.jobs, adopted=request.adopt)
+
+    async def take_over(self) -> None:
+        """Nothing is kept: what the records say holds."""
+        try:
+            at, found = await self._reckon()
+        except ClientError as error:
+            self._context.log.error("usage.not_reckoned", error=error.message)
+            return
+        if found.rows:
+            self._context.writer.handle_own(AdoptUsage(since=at, rows=found.rows))
+            self._context.log.info("usage.adopted", jobs=found.jobs)
+
+    async def _reckon(self) -> tuple[float, Reckoned]:
+        context = self._context
+        if self.channel is None or not self.channel.is_open:
+            raise ClientError.of("ESLURM_DB_CONNECTION")
+        state, at = context.machine.state, context.clock.now()
+        policy = state.settings.priority_policy
+        request = ReckonUsage(
+            cluster=state.settings.cluster_name,
+            at=at,
+            since=state.usage_reset_at,
+            half_life_seconds=policy.half_life_seconds,
+            weights=dict(state.rules.weights),
+            partition_qos=dict(state.rules.partition_qos),
+            largest=policy.largest,
+        )
+        return at, await self.channel.call(request, Reckoned, timeout=RECKON_SECONDS)
+
+    def _names(self) -> dict[Key, str]:
+        policy = self._context.machine.state.rules.policy
+        found: dict[Key, str] = {}
+        for one in policy.associations:
+            user = f" user {one.user}" if one.user else ""
+            home = f" partition {one.partition}" if one.partition else ""
+            found["a", one.id] = f"account {one.account}{user}{home}"
+        for qos in policy.qos:
+            found["q", qos.name] = f"qos {qos.name}"
+        return found
