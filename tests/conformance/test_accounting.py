@@ -16,7 +16,7 @@ from sqlalchemy import MetaData, inspect, select, text
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from spritz.accounting.purge import Upkeep, purge
-from spritz.accounting.select import read_jobs
+from spritz.accounting.select import histories, read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
 from spritz.model.events import Event
@@ -399,3 +399,17 @@ def test_what_is_older_than_it_shall_be_goes_and_nothing_else(store: Store) -> N
     assert tables(store)["steps"] == []
     assert [row for row in tables(store)["node_events"] if row[5]] == []
     assert {one.job.number for one in asked(store, duplicates=True)} == kept
+
+
+def test_all_that_happened_to_a_job_can_be_asked_for(store: Store) -> None:
+    """Each reason to wait and each suspension, of each of its lives."""
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(History(21).events(300), 21))
+    numbers = tuple(JobPick(job) for job in sorted({one.job.job_id for one in asked(store)}))
+    found = histories(store.engine, SelectJobs(clusters=("c1",), picks=numbers, duplicates=True, not_eligible=True))
+    assert len({one.job.number for one in found}) == len(found) > 200
+    every = tables(store)
+    assert sum(len(one.reasons) for one in found) == len(every["pending_reasons"]) > 0
+    assert sum(len(one.suspensions) for one in found) == len(every["suspensions"]) > 0
+    assert all(reason.number == one.job.number for one in found for reason in one.reasons)
+    assert all(sorted(one.reasons, key=lambda each: each.place) == one.reasons for one in found)

@@ -21,7 +21,7 @@ from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.links import Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
 from spritz.accounting.rollup.requests import UsageRequests
-from spritz.accounting.select import document_of, read_jobs
+from spritz.accounting.select import document_of, histories, read_jobs
 from spritz.client.statistics import CallStatistics
 from spritz.model import accounting as model
 from spritz.model.accounting_admin import RollupCount
@@ -77,6 +77,7 @@ class Api:
             model.StoreState: self.store_state,
             model.SelectJobs: self.select_jobs,
             model.GetDocuments: self.get_documents,
+            model.AskHistory: self.ask_history,
             **BookRequests(self, self._store_by, self._read_by).handlers(),
             **self.admin.handlers(),
             **self.usage.handlers(),
@@ -233,6 +234,18 @@ class Api:
 
     async def _read_by(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, lambda: work(*arguments))
+
+    async def ask_history(self, request: model.AskHistory, call: Call) -> model.Histories:
+        """What happened to jobs. With PrivateData=jobs, of others only administrators'."""
+        uid = self._uid(call)
+        users = (uid,) if "jobs" in self.private and not self.is_admin(call) else ()
+        await self.links.catch_up(request.clusters)
+        query = model.SelectJobs(
+            clusters=request.clusters, picks=request.picks, users=users, duplicates=True, not_eligible=True
+        )
+        async with self.reading:
+            lives = await self._read_by(histories, self._store.engine, query)
+        return model.Histories(now=self._clock.now(), lives=lives)
 
     async def get_documents(self, request: model.GetDocuments, call: Call) -> model.Documents:
         """Scripts and environments: their owners' and administrators' only."""

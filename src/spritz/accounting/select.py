@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, and_, or_, select, union
+from sqlalchemy import Engine, Table, and_, or_, select, union
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
 from spritz.accounting.store import job_of, step_of
-from spritz.model.accounting import JobRecord, JobWithSteps, SelectJobs, StepRecord
+from spritz.model.accounting import (
+    HISTORIES_MAX,
+    JobHistory,
+    JobRecord,
+    JobWithSteps,
+    ReasonRecord,
+    SelectJobs,
+    StepRecord,
+    SuspensionRecord,
+)
 from spritz.model.ids import STEP_MAX
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag
@@ -252,6 +261,47 @@ def _ended_within(start: float | None, end: float | None) -> list[ColumnElement[
     if end:
         parts.append(_jobs.ended_at <= end)
     return parts
+
+
+def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
+    """Lives of jobs with everything that is kept of them. Raises DatabaseError."""
+    found: list[JobHistory] = []
+    for piece in read_jobs(engine, query):
+        numbers = [one.job.number for one in piece]
+        with told(engine.url), engine.connect() as connection:
+            cluster = connection.execute(
+                select(schema.clusters.c.id).where(schema.clusters.c.name == piece[0].job.cluster)
+            ).scalar()
+            reasons = _by_number(connection, schema.pending_reasons, ReasonRecord, cluster, numbers)
+            pauses = _by_number(connection, schema.suspensions, SuspensionRecord, cluster, numbers)
+        found += [
+            JobHistory(
+                job=one.job,
+                steps=one.steps,
+                reasons=reasons.get(one.job.number, []),
+                suspensions=pauses.get(one.job.number, []),
+            )
+            for one in piece
+        ]
+        if len(found) >= HISTORIES_MAX:
+            break
+    return found[:HISTORIES_MAX]
+
+
+def _by_number(
+    connection: Connection, table: Table, kind: Any, cluster: Any, numbers: list[int]
+) -> dict[int, list[Any]]:
+    rows = connection.execute(
+        select(table)
+        .where(table.c.cluster_id == cluster, table.c.number.in_(numbers))
+        .order_by(table.c.number, *list(table.primary_key)[2:])
+    )
+    found: dict[int, list[Any]] = {}
+    for row in rows:
+        values = row._mapping
+        record = kind(**{name: values[name] for name in kind.__struct_fields__})
+        found.setdefault(record.number, []).append(record)
+    return found
 
 
 def document_of(connection: Connection, key: str) -> bytes | None:

@@ -18,6 +18,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("spritz.cli.local.doctor", "say what is wrong and what to do"),
     "why": ("spritz.cli.local.why", "say why a job waits, and when it starts (scontrol explain)"),
     "eff": ("spritz.cli.local.eff", "what jobs used of what they asked for, and what to ask for next time"),
+    "history": ("spritz.cli.local.history", "what happened to a job, from its submission on, and when"),
     "config": ("spritz.cli.local.config", "check FILE: every mistake in a slurm.conf, with file, line and hint"),
     # By name alone: the simulator stands above the commands (docs/decisions/0020).
     "simulate": ("spritz.sim.command", "replay a trace of jobs under a policy or a slurm.conf, on virtual time"),

@@ -345,6 +345,32 @@ class JobRecords(Struct, frozen=True, kw_only=True, omit_defaults=True):
     behind: tuple[str, ...] = ()
 
 
+class AskHistory(Struct, frozen=True, kw_only=True):
+    """What happened to jobs, all their lives: reasons to wait and suspensions too. Reply: `Histories`."""
+
+    clusters: tuple[str, ...] = ()
+    picks: tuple[JobPick, ...] = ()
+
+
+class JobHistory(Struct, frozen=True, kw_only=True):
+    """One life of a job. Reasons in the order of their times: each holds until the next, or the start."""
+
+    job: JobRecord
+    steps: list[StepRecord]
+    reasons: list[ReasonRecord]
+    suspensions: list[SuspensionRecord]
+
+
+class Histories(Struct, frozen=True, kw_only=True):
+    """Reply to AskHistory: at most `HISTORIES_MAX` lives."""
+
+    now: float
+    lives: list[JobHistory]
+
+
+HISTORIES_MAX = 1_000
+
+
 class GetDocuments(Struct, frozen=True, kw_only=True):
     """Scripts (`script`) or environments of the newest lives of jobs. Reply: `Documents`."""
 

@@ -1,0 +1,109 @@
+"""Say what happened to jobs, from their submission on: what they waited for, where they ran, how they ended."""
+
+from __future__ import annotations
+
+from spritz.cli.acct.row import Row
+from spritz.cli.context import Context
+from spritz.model.ids import STEP_BATCH, step_name
+from spritz.notation.duration import format_duration
+from spritz.notation.times import format_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
+
+    from spritz.model.accounting import Histories, JobHistory
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """`spritz history [--json] JOB…`."""
+    parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue and sacct print them: 7, 12_3")
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """0; 1 where there is no such job, or nobody to ask."""
+    from spritz.cli.silent import Silent
+
+    text = ",".join(arguments.jobs)
+    try:
+        found = _asked(text, context)
+    except Silent as silent:
+        return silent.exit_code
+    if not found.lives:
+        context.error(f"accounting knows no job {text}")
+        return 1
+    if arguments.json:
+        import json
+
+        import msgspec
+
+        context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
+        return 0
+    blocks = ["".join(line + "\n" for line in told(life, found.now)) for life in found.lives]
+    context.out("\n".join(blocks))
+    return 0
+
+
+def _asked(text: str, context: Context) -> Histories:
+    from spritz.cli.acct.ask import picks_of
+    from spritz.cli.acct.connect import connected
+    from spritz.model.accounting import AskHistory, Histories
+
+    picks = picks_of(text)
+    connection, cluster = connected(context)
+    with connection:
+        return connection.call(AskHistory(clusters=(cluster,), picks=picks), Histories, timeout=60.0)
+
+
+def told(life: JobHistory, now: float) -> list[str]:
+    """The lines of one life, in the order of their times."""
+    job = life.job
+    again = f", restarted for the {job.restart_count}. time" if job.restart_count else ""
+    title = f"Job {Row(job, None, [], now, (0.0, 0.0)).job_name()} ({job.name}) of {job.user}{again}"
+    moments = sorted(_moments(life, now), key=lambda moment: moment[:2])
+    return [title, *(f"  {format_time(at)}  {words}" for at, _, words in moments)]
+
+
+def _moments(life: JobHistory, now: float) -> Iterator[tuple[float, int, str]]:
+    """(when, which of those at the same time comes first, what)."""
+    job = life.job
+    line = " ".join(job.submit_line.split())
+    how = "requeued" if job.restart_count else f"submitted: {line}" if line else "submitted"
+    yield job.submitted_at, 0, how
+    if job.eligible_at > job.submitted_at:
+        yield job.eligible_at, 1, "may start from now on"
+    ends = [reason.at for reason in life.reasons[1:]] + [job.started_at or job.ended_at or now]
+    for reason, end in zip(life.reasons, ends, strict=False):  # without any, an end is left over
+        if reason.reason != "None":
+            detail = f" ({reason.detail})" if reason.detail else ""
+            yield reason.at, 2, f"waits: {reason.reason}{detail}, for {_span(end - reason.at)}"
+    if job.nodes:
+        yield job.started_at, 3, f"started on {job.nodes} with {job.tres_allocated}"
+    for step in life.steps:
+        name = step_name(step.step_id) + (f" ({step.name})" if step.name not in ("", "batch", "extern") else "")
+        if step.step_id != STEP_BATCH:
+            yield step.started_at, 4, f"step {name} started: {step.tasks} task{'s' * (step.tasks > 1)} on {step.nodes}"
+        if step.ended_at and step.step_id != STEP_BATCH:
+            memory = " out of memory" if step.oom else ""
+            yield step.ended_at, 6, f"step {name} ended: {step.state}{memory} {_exit(step.exit_status)}"
+    for pause in life.suspensions:
+        yield pause.started_at, 5, "suspended"
+        if pause.ended_at:
+            yield pause.ended_at, 5, f"resumed after {_span(pause.ended_at - pause.started_at)}"
+    if job.ended_at:
+        failed = f", {job.failed_node} failed" if job.failed_node else ""
+        ran = f" after {_span(job.ended_at - job.started_at)}" if job.nodes else ""
+        state = Row(job, None, [], now, (0.0, 0.0)).state
+        yield job.ended_at, 7, f"ended{ran}: {state} {_exit(job.exit_status)}{failed}"
+    elif job.started_at:
+        yield now, 8, f"runs since {_span(now - job.started_at)}"
+
+
+def _exit(status: int) -> str:
+    return f"{status >> 8}:{status & 0x7F}"
+
+
+def _span(seconds: float) -> str:
+    return format_duration(max(0, int(seconds)))
