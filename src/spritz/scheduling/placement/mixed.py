@@ -60,7 +60,7 @@ def _covering(
     target = target_of(request)
     chosen = [candidate for candidate in able if candidate.index in required]
     others = [candidate for candidate in able if candidate.index not in required]
-    if len(chosen) < len(required):
+    if not len(required) <= len(chosen) <= target.nodes_max:
         return None
     left = wanted
     for candidate in chosen:
