@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
+from spritz.model.resources import GresRequest
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.commands import run
 
@@ -72,3 +74,30 @@ def test_users_without_access_are_refused_in_slurms_words(make_cluster: MakeClus
     busy = run(cluster, "scontrol", "create", "reservation", "Accounts=a", "StartTime=now", "Duration=1", "Nodes=n1")
     words = "Error creating the reservation: Requested reservation overlaps with another reservation\n"
     assert (busy.returncode, busy.stderr.decode()) == (1, words)
+
+
+def test_gpus_and_licenses_are_kept_for_the_reservations_own_jobs(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        nodes=1,
+        extra="GresTypes=gpu\nLicenses=matlab:2\n",
+        node_lines="NodeName=n1 NodeAddr=127.0.0.1 CPUs=4 RealMemory=8000 Gres=gpu:2 State=UNKNOWN",
+    )
+    (cluster.conf.parent / "gres.conf").write_text("NodeName=n1 Name=gpu Count=2\n")
+    cluster.start()
+    reserve(cluster, "ReservationName=lab", "StartTime=now", "Duration=60", "TRES=gres/gpu=1", "Licenses=matlab:1")
+    [shown] = json.loads(say(cluster, "scontrol", "--json", "show", "reservation"))["reservations"]
+    assert (shown["tres"], shown["licenses"], shown["node_list"]) == ("cpu=2,gres/gpu=1", "matlab:1", "n1")
+    gpu = (GresRequest("gpu", "", 1),)
+    hold = "exec sleep 1000"
+    inside = cluster.submit(hold, reservation="lab", account="physics", gpus_per_node=gpu, licenses="matlab")
+    outside = cluster.submit(hold, gpus_per_node=gpu, licenses="matlab")
+    late = cluster.submit(hold, gpus_per_node=gpu)
+    for job, device in ((inside, "1"), (outside, "2")):
+        allocation = cluster.wait_state(job, "RUNNING").allocation
+        assert allocation is not None
+        assert [gres.indexes for gres in allocation.nodes[0].gres] == [device]
+    assert cluster.job(late).state.value == "PENDING"
+    say(cluster, "scancel", str(inside))
+    cluster.wait_state(inside, "CANCELLED")
+    say(cluster, "scontrol", "delete", "ReservationName=lab")
+    cluster.wait_state(late, "RUNNING")

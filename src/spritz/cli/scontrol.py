@@ -19,7 +19,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("future", "F", "", "show nodes in state FUTURE too"),
     Row("help", "h", "", "this text"),
     Row("hide", "", "", "do not show what is hidden (the default)"),
-    Row("json", "", "[=list|VERSION]", "as JSON: show job, show node, show partition, ping, explain"),
+    Row("json", "", "[=list|VERSION]", "as JSON: show job, node, partition, reservation; ping, explain"),
     Row("local", "", "", "this cluster only (there is no other)"),
     Row("oneliner", "o", "", "one line for each record"),
     Row("quiet", "Q", "", "only errors"),

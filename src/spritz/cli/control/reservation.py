@@ -372,6 +372,11 @@ def show(session: Session, words: list[str]) -> int:
     asked = tuple(words[0].split(",")) if words else ()
     answer = session.call(ListReservations(names=asked), Reservations)
     found: list[Reservation] = answer.reservations
+    if session.json is not None and (found or not words):
+        from spritz.cli.jsonview.reservations import show_records
+
+        show_records(session.context, session.json, answer.now, found)
+        return 0
     if not found:
         session.out(f"Reservation {words[0]} not found\n" if words else "No reservations in the system\n")
         return 1 if words else 0

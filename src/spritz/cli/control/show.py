@@ -44,7 +44,7 @@ ENTITIES: dict[str, Entity] = {
     "licenses": Entity("show_config:licenses", 1),
     "nodes": Entity("show_node:run", 1, json=True),
     "partitions": Entity("show_partition:run", 1, json=True),
-    "reservations": Entity("reservation:show", 3),
+    "reservations": Entity("reservation:show", 3, json=True),
     "slurmd": Entity(refused="a node daemon answers its controller only; see `scontrol show node`"),
     "steps": Entity("show_step:run", 2),
     "topology": Entity("show_config:topology"),
