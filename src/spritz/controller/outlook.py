@@ -48,6 +48,11 @@ class Outlook:
         return self._projection.pricing.weights
 
     @property
+    def prices(self) -> bool:
+        """Whether priorities differ from what the records say."""
+        return self._projection.pricing.weights.multifactor
+
+    @property
     def projection(self) -> Projection:
         """The scheduler's own: for a forked child, which may spoil its copy."""
         return self._projection

@@ -73,7 +73,7 @@ class JobQueries:
         kept = None
         if len(jobs) >= _MANY_JOBS and row is not None and not asked & EXPECTED:
             kept = self._kept.of(request.fields)
-        price = (lambda job: context.outlook.priority_of(job, now)) if asked else None
+        price = (lambda job: context.outlook.priority_of(job, now)) if asked and context.outlook.prices else None
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
             if kept is not None:
