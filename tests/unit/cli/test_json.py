@@ -11,6 +11,9 @@ import pytest
 from spritz.cli import scontrol, sinfo, squeue
 from spritz.cli.jsonview import jobs, pretty
 from spritz.cli.jsonview.pretty import Printer
+from spritz.model.job import Job, JobSpec
+from spritz.model.resources import GresRequest
+from spritz.model.states import JobState
 from spritz.notation.octets import plain
 from tests.unit.cli.site import Site
 
@@ -129,5 +132,38 @@ def test_records_made_in_one_pass_are_what_the_whole_answer_would_be(site: Site)
 def test_a_printer_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretty, "_KEPT_MAX", 2)
     printer = Printer(("n",))
-    texts = [printer.record((number,)) for number in (1, 2, 3, 1)]
+    texts = [pretty.record_of(printer.lines((number,))) for number in (1, 2, 3, 1)]
     assert texts == [f'    {{\n      "n": {number}\n    }}' for number in (1, 2, 3, 1)]
+
+
+class _Watched:
+    """A record that notes which of its fields are looked at."""
+
+    def __init__(self, record: object, seen: set[str]) -> None:
+        self._record = record
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> object:
+        self._seen.add(name)
+        return getattr(self._record, name)
+
+
+def test_what_is_worked_out_once_for_a_kind_of_request_depends_on_nothing_else() -> None:
+    requests = (
+        JobSpec(),
+        JobSpec(gpus=(GresRequest(name="gpu", count=2),), cpus_per_gpu=2, memory_mib_per_gpu=5),
+        JobSpec(overcommit=True, memory_mib_per_cpu=3, tasks_per_node=2),
+        JobSpec(gpus_per_task=(GresRequest(name="gpu", count=1),), tasks=3),
+        JobSpec(gpus_per_node=(GresRequest(name="gpu", count=1),)),
+        JobSpec(gpus_per_socket=(GresRequest(name="gpu", count=1),)),
+    )
+    for spec in requests:
+        for state in JobState:
+            of_spec: set[str] = set()
+            of_job: set[str] = set()
+            job = _Watched(Job(id=1, spec=spec, state=state), of_job)
+            job.spec = _Watched(spec, of_spec)  # type: ignore[attr-defined]  # in place of the record's own
+            jobs._size(job)  # type: ignore[arg-type]  # it stands for one
+            jobs._request(job)  # type: ignore[arg-type]
+            assert not of_spec & jobs.DIFFERENT
+            assert of_job <= {"allocation", "state", "billing", "expected_nodes", "reservation"}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+from msgspec.structs import astuple
+
 from spritz.cli.format import job_paths, job_tres
 from spritz.cli.format.job_record import standard_paths
 from spritz.cli.jsonview.envelope import cluster_name, version_of
 from spritz.cli.jsonview.envelope import show_records as print_records
-from spritz.cli.jsonview.pretty import Printer, Shared
+from spritz.cli.jsonview.pretty import Printer, Shared, record_of
 from spritz.cli.jsonview.values import exit_code, moment, number
 from spritz.model.job import Hold, Job, JobSpec
 from spritz.model.states import JobFlag
@@ -45,18 +47,17 @@ class JobsJson:
 
         now = 0.0
         records: list[str] = []
-        printer, cluster = Printer(_KEYS), cluster_name()
+        writer = _Writer()
         request = ListJobs(filter=self._wanted, all=self._all)
         for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
             now = piece.now
-            records += [printer.record(job_values(job, cluster)) for job in piece.jobs]
+            records += map(writer.record, piece.jobs)
         _show(self._context, self._asked, now, records)
 
 
 def show_records(context: Context, asked: str, now: float, jobs: list[Job]) -> None:
     """Print them."""
-    printer, cluster = Printer(_KEYS), cluster_name()
-    _show(context, asked, now, [printer.record(job_values(job, cluster)) for job in jobs])
+    _show(context, asked, now, list(map(_Writer().record, jobs)))
 
 
 def _show(context: Context, asked: str, now: float, records: list[str]) -> None:
@@ -84,10 +85,30 @@ def job_json(job: Job, cluster: str = "") -> Json:
     }
 
 
-def job_values(job: Job, cluster: str = "") -> tuple[Any, ...]:
-    """One record, values in the order of `_KEYS`."""
-    values: tuple[Any, ...] = _in_order(job_json(job, cluster))
-    return values
+class _Writer:
+    """Makes records into text. What follows from a request alone is worked out once for each kind of request."""
+
+    def __init__(self) -> None:
+        self._cluster = cluster_name()
+        self._own, self._kind = Printer(_OWN_KEYS), Printer(_KIND_KEYS)
+        self._kinds: dict[object, list[str]] = {}
+
+    def record(self, job: Job) -> str:
+        """One record of the answer."""
+        cluster = self._cluster
+        if job.allocation is not None:
+            whole = job_json(job, cluster)
+            lines = self._own.lines(_own_values(whole)) + self._kind.lines(_kind_values(whole))
+        else:
+            kind = (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_nodes)
+            found = self._kinds.get(kind)
+            if found is None:
+                if len(self._kinds) >= _KINDS_MAX:
+                    self._kinds.clear()
+                found = self._kinds[kind] = self._kind.lines(_kind_values(job_json(job, cluster)))
+            own = {"cluster": cluster, **_identity(job), **_state(job), **_times(job), **_files(job)}
+            lines = self._own.lines(_own_values(own)) + found
+        return record_of([lines[place] for place in _PLACES])
 
 
 def _requests(requests: tuple[GresRequest, ...]) -> str:
@@ -389,6 +410,21 @@ _ABSENT: Json = {
     "tres_freq": "",
 }
 
-#: keys of a record, the same for all, in the order of the alphabet
-_KEYS = tuple(sorted(job_json(Job(id=0, spec=JobSpec()))))
-_in_order = itemgetter(*_KEYS)
+_ANY = Job(id=0, spec=JobSpec())
+#: keys of a record, the same for all: those that a kind of request shares, and the others
+_KIND_KEYS = tuple(sorted({**_size(_ANY), **_request(_ANY), **_ABSENT}))
+_OWN_KEYS = tuple(sorted(job_json(_ANY).keys() - set(_KIND_KEYS)))
+_kind_values, _own_values = itemgetter(*_KIND_KEYS), itemgetter(*_OWN_KEYS)
+#: where the lines of `_OWN_KEYS` and then `_KIND_KEYS` stand in the order of the alphabet
+_PLACES = tuple(sorted(range(len(_OWN_KEYS + _KIND_KEYS)), key=(_OWN_KEYS + _KIND_KEYS).__getitem__))
+
+#: Fields of a request that each has for itself. `_size` and `_request` look at none of them (a test sees to it).
+DIFFERENT = frozenset(
+    (
+        "admin_comment", "arguments", "array", "begin_at", "command", "comment", "deadline_at", "dependencies",
+        "environment_key", "extra", "groups", "limits", "name", "nice", "priority", "script_key", "stderr", "stdin",
+        "stdout", "submit_line", "submit_session", "system_comment", "work_dir",
+    )
+)  # fmt: skip
+_kind_of = itemgetter(*(place for place, name in enumerate(JobSpec.__struct_fields__) if name not in DIFFERENT))
+_KINDS_MAX = 1000

@@ -60,10 +60,14 @@ class Printer:
     def __init__(self, keys: Iterable[str]) -> None:
         self._columns = [_Column(key) for key in keys]
 
-    def record(self, values: Iterable[Any]) -> str:
-        """One record, indented as an item of a list of the answer, without the comma that follows."""
-        lines = [column[value] for column, value in zip(self._columns, values, strict=True)]
-        return "    {\n" + ",\n".join(lines) + "\n    }"
+    def lines(self, values: Iterable[Any]) -> list[str]:
+        """Lines of one record, one or more a key."""
+        return [column[value] for column, value in zip(self._columns, values, strict=True)]
+
+
+def record_of(lines: Iterable[str]) -> str:
+    """One record, indented as an item of a list of the answer, without the comma that follows."""
+    return "    {\n" + ",\n".join(lines) + "\n    }"
 
 
 def around(name: str, rest: Json) -> tuple[str, str]:
