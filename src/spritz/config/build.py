@@ -86,6 +86,8 @@ def cluster_settings(
         one_task_per_core="CR_ONE_TASK_PER_CORE" in select,
         least_loaded="CR_LLN" in select,
         block_cores="CR_CORE_DEFAULT_DIST_BLOCK" in select,
+        enforce_gres_binding="ENFORCE_BINDING_GRES" in select,
+        least_loaded_shares="LL_SHARED_GRES" in select,
         select_linear=text("SelectType") == "select/linear",
         scheduler_parameters=_pairs(words("SchedulerParameters")),
         scheduler_builtin=text("SchedulerType") == "sched/builtin",

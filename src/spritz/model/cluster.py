@@ -94,6 +94,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     #: CR_CORE_DEFAULT_DIST_BLOCK: cores of one socket after the other, unless --distribution says otherwise
     block_cores: bool = False
     select_linear: bool = False
+    #: ENFORCE_BINDING_GRES: as if every job said --gres-flags=enforce-binding; LL_SHARED_GRES: shares of the GPU that
+    #: has given out least, not most
+    enforce_gres_binding: bool = False
+    least_loaded_shares: bool = False
     scheduler_parameters: tuple[tuple[str, str], ...] = ()
     #: sched/builtin: strict order within a partition
     scheduler_builtin: bool = False

@@ -125,6 +125,8 @@ class Cycle:
         self.visited = 0
         #: heads that had been found when hopeless shapes were last left out
         self._skipped_at = 0
+        #: partitions in which nobody else starts
+        self._closed: set[tuple[str, str]] = set()
         #: and when those behind were put in order; by shape, its jobs in that order
         self._ordered_at = 0
         self._shortest: dict[int, list[SortKey]] = {}
@@ -158,7 +160,10 @@ class Cycle:
     @property
     def exhausted(self) -> bool:
         """No budget is left."""
-        return self.budget is not None and self.examined >= self.budget
+        if self.budget is None:
+            return False
+        most = self.policy.quick_starts_max
+        return self.examined >= self.budget or (most is not None and len(self.starts) >= most)
 
     # -- many shapes at once
 
@@ -273,6 +278,9 @@ class Cycle:
         if record.id in self.started:
             return True
         request = shape.request
+        if request.line in self._closed:
+            self.notes.shape(shape, PRIORITY)
+            return False
         verdict = self.gate(shape)
         if verdict is not None:
             self.notes.shape(shape, verdict)
@@ -284,6 +292,7 @@ class Cycle:
             limited = self.limits.verdict(record, request)
             if limited is not None:
                 self.notes.shape(shape, limited)
+                self._limited(request)
                 return False
             found = self._find(record, key, shape) if self._licensed(request) else None
             limited = self.limits.verdict(record, request, found[0]) if found is not None else None
@@ -306,6 +315,11 @@ class Cycle:
                 self.notes.shape(shape, Verdict(Reason.LICENSES))
                 return False
         return False
+
+    def _limited(self, request: Request) -> None:
+        """With assoc_limit_stop nobody behind a job that a limit holds back starts in its partition."""
+        if self.policy.stop_at_limits:
+            self._closed.add(request.line)
 
     def _licensed(self, request: Request) -> bool:
         return not request.licenses or self.licenses.choose(request.licenses, self.kept(request)) is not None

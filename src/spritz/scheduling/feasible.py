@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from spritz.scheduling.gangs import fits_empty
 from spritz.scheduling.placement.place import place
+from spritz.scheduling.policy import policy_of
 from spritz.scheduling.request import resolve
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     homes = [snapshot.partitions[name] for name in names if name in snapshot.partitions]
     # However few switches a job asks for: it waits for them only so long.
     found = [replace(resolve(spec, home, snapshot.settings), switches=0) for home in homes]
+    if policy_of(snapshot.settings).any_constraint:
+        found = [replace(one, features="") for one in found]
     return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]
 
 

@@ -50,6 +50,12 @@ class Policy(Struct, frozen=True, kw_only=True):
     #: how priorities of the components of a heterogeneous job make one: min, avg or max (bf_hetjob_prio)
     gang_priority: str = "min"
 
+    #: jobs of one CPU go to the last nodes (pack_serial_at_end)
+    serial_at_end: bool = False
+    #: behind a job that a limit of its association holds back, nobody in its partition starts (assoc_limit_stop)
+    stop_at_limits: bool = False
+    #: a job may ask for features that no node has yet (ignore_constraint_validation)
+    any_constraint: bool = False
     #: nodes are taken by how little their GPUs are fragmented (gpu_fragmentation)
     by_fragment: bool = False
 
@@ -63,6 +69,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     quick_interval_seconds: float = 60.0
     #: and no oftener (sched_min_interval)
     quick_pause_seconds: float = 0.0
+    #: starts of one quick cycle (sched_max_job_start)
+    quick_starts_max: int | None = None
     #: placements tried in a quick cycle (default_queue_depth)
     quick_depth: int | None = None
     #: no cycle because of a submission alone (defer), or of a batch submission (defer_batch)
@@ -97,7 +105,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         resolution_seconds=float(number("bf_resolution") or 60),
         promises_max=_or(number("bf_max_job_test"), 500),
         promises_per_user=limit("bf_max_job_user"),
-        promises_per_partition=limit("bf_max_job_part"),
+        promises_per_partition=_least(limit("bf_max_job_part"), limit("bf_job_part_count_reserve")),
         promises_per_user_partition=limit("bf_max_job_user_part"),
         promises_per_account=limit("bf_max_job_assoc"),
         promises_per_array=_or(number("bf_max_job_array_resv"), 20),
@@ -107,16 +115,24 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         promise_once="bf_one_resv_per_job" in given,
         # A heterogeneous job starts in its turn anyway; what else bf_hetjob_immediate says is this.
         gang_priority="min" if "bf_hetjob_immediate" in given else given.get("bf_hetjob_prio", "").lower() or "min",
+        serial_at_end="pack_serial_at_end" in given,
+        stop_at_limits="assoc_limit_stop" in given,
+        any_constraint="ignore_constraint_validation" in given,
         by_fragment="gpu_fragmentation" in given,
         switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
         full_interval_seconds=float(number("bf_interval") or 30),
         quick_interval_seconds=float(number("sched_interval") or 60),
         quick_pause_seconds=(number("sched_min_interval") or 0) / 1e6,
+        quick_starts_max=limit("sched_max_job_start"),
         quick_depth=limit("default_queue_depth"),
         defer="defer" in given,
         defer_batch="defer_batch" in given,
         batch_delay_seconds=float(number("batch_sched_delay") or 0),
     )
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
 
 
 def _or(value: int | None, default: int) -> int:

@@ -18,6 +18,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.sharing import jobs_per_cpu, oversubscription
 from spritz.scheduling.licenses import LicenseError, license_choices
+from spritz.scheduling.policy import policy_of
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
@@ -89,6 +90,8 @@ class Request(Struct, frozen=True, kw_only=True):
     cpus_per_gpu: int
     enforce_binding: bool
     disable_binding: bool
+    #: shares are taken of the device that has most left
+    least_loaded_shares: bool
     licenses: str
     features: str
     prefer: str
@@ -114,6 +117,8 @@ class Request(Struct, frozen=True, kw_only=True):
     grain: Grain
     block_cores: bool
     least_loaded: bool
+    #: one CPU on one node, which is taken from the end (pack_serial_at_end)
+    at_end: bool
     max_cpus_per_node: int
     max_cpus_per_socket: int
     #: minutes, INFINITE: none
@@ -208,8 +213,10 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         gres_total=gres_total,
         gpu_types=_needs(spec.gpus, "gpu") if gres_total and len(spec.gpus) > 1 else (),
         cpus_per_gpu=cpus_per_gpu,
-        enforce_binding="enforce-binding" in flags,
+        enforce_binding="enforce-binding" in flags
+        or (settings.enforce_gres_binding and has_gpus and "disable-binding" not in flags),
         disable_binding="disable-binding" in flags,
+        least_loaded_shares=settings.least_loaded_shares,
         licenses=licenses,
         features=spec.features,
         prefer=spec.prefer,
@@ -228,12 +235,17 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         grain=Grain(settings.consumable) if settings.consumable in _GRAINS else Grain.CORE,
         block_cores=_block_cores(spec.distribution, settings),
         least_loaded=settings.least_loaded or partition.lln,
+        at_end=_is_serial(spec, nodes_max, tasks) and policy_of(settings).serial_at_end,
         max_cpus_per_node=partition.max_cpus_per_node,
         max_cpus_per_socket=partition.max_cpus_per_socket,
         time_limit_minutes=limit,
         time_min_minutes=spec.time_min_minutes or 0,
         refusal=refusal or _refusal(spec, flags),
     )
+
+
+def _is_serial(spec: JobSpec, nodes_max: int | None, tasks: int | None) -> bool:
+    return nodes_max == 1 and (tasks or 1) == 1 and (spec.cpus_per_task or 1) == 1
 
 
 def _licenses(text: str) -> tuple[str, str]:

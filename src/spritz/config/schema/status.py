@@ -49,7 +49,10 @@ SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerPar
 SchedulerParameters.bf_max_job_array_resv SchedulerParameters.bf_max_job_assoc
 SchedulerParameters.bf_max_job_part SchedulerParameters.bf_max_job_start SchedulerParameters.bf_max_job_user
 SchedulerParameters.bf_max_job_user_part SchedulerParameters.bf_min_age_reserve SchedulerParameters.bf_min_prio_reserve
-SchedulerParameters.gpu_fragmentation SchedulerParameters.bf_predict
+SchedulerParameters.gpu_fragmentation SchedulerParameters.bf_predict SchedulerParameters.bf_job_part_count_reserve
+SchedulerParameters.pack_serial_at_end SchedulerParameters.sched_max_job_start SchedulerParameters.assoc_limit_stop
+SchedulerParameters.ignore_prefer_validation SchedulerParameters.ignore_constraint_validation
+SchedulerParameters.allow_zero_lic
 SchedulerParameters.bf_one_resv_per_job SchedulerParameters.bf_policy SchedulerParameters.bf_resolution
 SchedulerParameters.bf_window SchedulerParameters.batch_sched_delay SchedulerParameters.defer
 SchedulerParameters.defer_batch SchedulerParameters.sched_interval SchedulerParameters.sched_min_interval
@@ -73,7 +76,7 @@ SlurmdParameters.config_overrides SlurmdParameters.private_hosts
 
 _SELECT = """
 CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_ONE_TASK_PER_CORE CR_LLN
-CR_CORE_DEFAULT_DIST_BLOCK
+CR_CORE_DEFAULT_DIST_BLOCK ENFORCE_BINDING_GRES LL_SHARED_GRES
 """
 
 
@@ -156,6 +159,18 @@ HONOURED: dict[str, frozenset[str]] = {
 
 #: key -> what Spritz does instead. A value given is warned of once.
 MOOT: dict[str, str] = {
+    "SchedulerParameters.bb_array_stage_cnt": "there are no burst buffers",
+    "SchedulerParameters.bf_busy_nodes": "promised starts are of nodes that are busy until then anyway",
+    "SchedulerParameters.bf_running_job_reserve": "running jobs hold what they have until their limits in every plan",
+    "SchedulerParameters.Ignore_NUMA": "sockets are what the system says",
+    "SchedulerParameters.enable_job_state_cache": "answers come from memory and hold nobody up",
+    "SchedulerParameters.no_env_cache": "environments come with the job",
+    "SchedulerParameters.requeue_setup_env_fail": "environments come with the job",
+    "SchedulerParameters.step_retry_count": "steps wait in the controller, and begin as soon as there is room",
+    "SchedulerParameters.step_retry_time": "steps wait in the controller, and begin as soon as there is room",
+    "SelectTypeParameters.CR_Pack_Nodes": "tasks fill one node after the other anyway",
+    "SelectTypeParameters.OTHER_CONS_RES": "it was for machines that are no longer in Slurm",
+    "SelectTypeParameters.OTHER_CONS_TRES": "it was for machines that are no longer in Slurm",
     "SchedulerParameters.bf_continue": "a full cycle works on a copy of its own and is never cut short",
     "SchedulerParameters.bf_max_time": "a full cycle runs in a process of its own; bf_max_job_test bounds its work",
     "SchedulerParameters.bf_node_space_size": "the profile of free resources grows as it must",

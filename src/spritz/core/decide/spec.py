@@ -137,20 +137,23 @@ def _check_names(state: State, spec: JobSpec) -> None:
         raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {unknown[0]}")
     if spec.exclude and set(spec.node_list) & set(spec.exclude):
         raise Refused("ESLURM_INVALID_NODE_NAME", hint="a node is both required and excluded")
-    check_features(state, spec.features, "ESLURM_INVALID_FEATURE")
-    check_features(state, spec.prefer, "ESLURM_INVALID_PREFER")
+    given = {name for name, _value in state.settings.scheduler_parameters}
+    check_features(state, spec.features, "ESLURM_INVALID_FEATURE", names="ignore_constraint_validation" not in given)
+    check_features(state, spec.prefer, "ESLURM_INVALID_PREFER", names="ignore_prefer_validation" not in given)
     if spec.reservation:
         check_reservation(state, spec)
 
 
-def check_features(state: State, text: str, code: str) -> None:
-    """Refuse constraints that cannot be read, or name a feature that no node has."""
+def check_features(state: State, text: str, code: str, *, names: bool = True) -> None:
+    """Refuse constraints that cannot be read, or (`names`) that name a feature that no node has."""
     if not text:
         return
     try:
         tree = features.parse(text)
     except NotationError as error:
         raise Refused(code, hint=str(error)) from error
+    if not names:
+        return
     known = state.features
     if known is None:
         known = state.features = frozenset(name for node in state.nodes.values() for name in node.config.features)
@@ -191,7 +194,9 @@ def _check_licenses(settings: ClusterSettings, spec: JobSpec) -> None:
         wanted = licenses.choices(spec.licenses)
     except ValueError as error:
         raise Refused("ESLURM_INVALID_LICENSES") from error
-    if not any(all(count <= known.get(name, 0) for name, count in needs) for needs in wanted):
+    # With allow_zero_lic a job may wait for more than there are at present.
+    more = any(name == "allow_zero_lic" for name, _value in settings.scheduler_parameters)
+    if not any(all(name in known and (more or count <= known[name]) for name, count in needs) for needs in wanted):
         raise Refused("ESLURM_INVALID_LICENSES")
 
 

@@ -93,7 +93,10 @@ def _place_on(
     if prefer is not None:
         # Among equals those that are busy, so that others may use the free ones meanwhile.
         weights = 2 * weights + (prefer.cpus[choice.nodes] >= max(1, request.cpus_floor))
-    if workload is not None and not request.least_loaded:
+    if request.at_end:
+        # Every node has a weight of its own, the last the least.
+        weights = (weights + 1) * len(table.up) - choice.nodes
+    elif workload is not None and not request.least_loaded:
         weights = ranks(table, request, choice.nodes, weights, workload)
     if exact and not choice.groups and plain(request):
         portions, final = select_columns(choice.nodes, tasks, gpus, weights, request)

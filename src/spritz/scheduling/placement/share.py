@@ -145,7 +145,7 @@ def _choose_gres(
         if pool is None:
             return None, 0
         if not pool.indexed:
-            gres = _countable(row, pool, kind, count)
+            gres = _countable(row, pool, kind, count, least_loaded=request.least_loaded_shares)
             if gres is None:
                 return None, 0
             chosen.append(gres)
@@ -172,8 +172,10 @@ def _by_type(pool: GresPool, kind: str, mask: int) -> list[GresAllocation]:
     return found
 
 
-def _countable(row: NodeRow, pool: GresPool, kind: str, count: int) -> GresAllocation | None:
-    """Shares lie all on one device, the fullest that has room; other countable resources have no indexes."""
+def _countable(row: NodeRow, pool: GresPool, kind: str, count: int, *, least_loaded: bool) -> GresAllocation | None:
+    """Shares lie all on one device, the fullest that has room (`least_loaded`: the emptiest); other countable
+    resources have no indexes.
+    """
     if not pool.shares:
         if row.counts_free.get((pool.name, kind), 0) < count:
             return None
@@ -181,7 +183,7 @@ def _countable(row: NodeRow, pool: GresPool, kind: str, count: int) -> GresAlloc
     room = [(left, device) for device, left in row.shares_on_devices(pool.name).items() if left >= count]
     if not room:
         return None
-    _left, device = min(room)
+    _left, device = min(room, key=lambda one: (-one[0], one[1])) if least_loaded else min(room)
     return GresAllocation(name=pool.name, type=kind, count=count, indexes=mask_text(1 << device))
 
 
