@@ -159,4 +159,6 @@ def test_the_reference_has_every_key_and_says_whether_it_works() -> None:
     assert "none: Spritz loads none of Slurm's C plugins" in text
     keys, options = text.split("## Options in lists")
     assert sum(counts().values()) == keys.count("\n| `")
-    assert "| `SchedulerParameters` | allow_zero_lic, assoc_limit_stop, batch_sched_delay, bf_interval" in options
+    assert (
+        "| `SchedulerParameters` | allow_zero_lic, assoc_limit_stop, batch_sched_delay, bf_hetjob_immediate" in options
+    )
