@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.reports import Metric
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spritz.model.accounting import StepRecord
-    from spritz.model.reports import Metric, Usage
+    from spritz.model.reports import Usage
 
 _MIB = 1024 * 1024
 
@@ -35,11 +37,13 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
         told = f"{node}:{write(totals(used))}"
         step.usage_nodes = f"{step.usage_nodes};{told}" if step.usage_nodes else told
     if used.metrics:
+        measured = used.metrics
+        if used.energy_joules:
+            joules = used.energy_joules
+            measured = (*measured, Metric("energy", joules, joules, 0, joules, 0))
         for way, prefix in (("in", ""), ("out", "out/")):
             metrics = {
-                one.name.removeprefix("out/"): one
-                for one in used.metrics
-                if one.name.startswith("out/") == bool(prefix)
+                one.name.removeprefix("out/"): one for one in measured if one.name.startswith("out/") == bool(prefix)
             }
             _add_metrics(step, way, node, metrics)
         return
@@ -51,6 +55,8 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
         "pages": used.pages,
         "vmem": round(used.vm_peak_mib * _MIB),
     }
+    if used.energy_joules:
+        incoming["energy"] = used.energy_joules
     _add(step, "in", node, incoming)
     _add(step, "out", node, {"fs/disk": round(used.written_mib * _MIB)})
 

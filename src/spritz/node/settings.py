@@ -174,6 +174,7 @@ def daemon_settings(
                 memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
                 sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
                 memory_counted=_memory_counted(have.words("JobAcctGatherParams")),
+                energy_accounting=have.text("AcctGatherEnergyType") == "acct_gather_energy/rapl",
                 gpu_accounting="DisableGPUAcct" not in have.words("JobAcctGatherParams"),
                 hosts_file=f"{spool}/{hosts.FILE}" if private_hosts else "",
                 limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from spritz.model.reports import Metric, Usage
 from spritz.stepd import processes
+from spritz.stepd.energy import Rapl
 from spritz.stepd.gpu import Gpus
 
 _MIB = 1024 * 1024
@@ -36,8 +37,9 @@ class _TaskUse:
 class Account:
     """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`), task by task."""
 
-    def __init__(self, *, gpus: bool = False, memory: str = "rss") -> None:
+    def __init__(self, *, gpus: bool = False, memory: str = "rss", energy: Rapl | None = None) -> None:
         """`memory`: as `SupervisorSpec.memory_counted`."""
+        self._energy = energy
         self._gpus = Gpus() if gpus else None
         self._memory = memory
         self._tasks: dict[int, _TaskUse] = {}
@@ -63,6 +65,8 @@ class Account:
         """
         total = 0
         seen: set[int] = set()
+        if self._energy is not None:
+            self._energy.read()
         on_gpus = {} if self._gpus is None else self._gpus.read()
         for task_id, pid in tasks:
             tree = [pid, *processes.descendants(pid)]
@@ -112,6 +116,7 @@ class Account:
             read_mib=sum(use.read for use in every) / _MIB,
             written_mib=sum(use.written for use in every) / _MIB,
             pages=sum(use.pages for use in every),
+            energy_joules=0 if self._energy is None else self._energy.read(),
             metrics=self._metrics() if self._need_metrics() else (),
         )
 

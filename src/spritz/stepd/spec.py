@@ -109,6 +109,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     memory_counted: str = "rss"
     #: sample what tasks use of GPUs
     gpu_accounting: bool = True
+    #: count energy by the processors' counters
+    energy_accounting: bool = False
     #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
     hosts_file: str = ""
     #: the Job, msgpack, for the daemon's Epilog after a restart; the supervisor does not look at it

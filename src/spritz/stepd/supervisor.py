@@ -26,6 +26,7 @@ from spritz.stepd.audience import Audience
 from spritz.stepd.clients import ClientUnreachable
 from spritz.stepd.confine import Confinement
 from spritz.stepd.daemonlink import DaemonLink
+from spritz.stepd.energy import Rapl
 from spritz.stepd.files import StreamError
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
 from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
@@ -68,7 +69,11 @@ class Supervisor:
         self._record = record_file
         self._reactor = Reactor()
         self._reactor.on_child = self._reap
-        self._account = Account(gpus=spec.gpu_accounting and _has_gpus(spec), memory=spec.memory_counted)
+        self._account = Account(
+            gpus=spec.gpu_accounting and _has_gpus(spec),
+            memory=spec.memory_counted,
+            energy=Rapl() if spec.energy_accounting else None,
+        )
         self._group = TaskGroup(spec)
         self._audience = Audience(
             spec, self._reactor, self._group, on_terminate=self._terminate, on_gone=self._client_gone

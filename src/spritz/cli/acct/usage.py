@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.acct.fields import Style
     from spritz.cli.acct.row import Row
+    from spritz.model.accounting import StepRecord
 
     Render = Callable[[Row, Style], str]
 
@@ -83,6 +84,19 @@ def names(column: str) -> Render:
         return str(getattr(row.step, column)) if row.step is not None else ""
 
     return render
+
+
+def energy(row: Row) -> int:
+    """Joules: of the step; of a job what its script or its steps saw, whichever is more. Each saw its whole nodes."""
+    from spritz.model.ids import STEP_MAX
+
+    def of(step: StepRecord) -> int:
+        return int(value_of(step.usage_in_tot, "energy") or 0)
+
+    if row.step is not None:
+        return of(row.step)
+    proper = sum(of(step) for step in row.steps if step.step_id <= STEP_MAX)
+    return max([proper, *(of(step) for step in row.steps if step.step_id > STEP_MAX)])
 
 
 def count_text(number: float, *, convert: bool) -> str:

@@ -109,6 +109,7 @@ DONE: frozenset[str] = (
 
 #: key -> values that have their effect; any other is warned of.
 HONOURED: dict[str, frozenset[str]] = {
+    "AcctGatherEnergyType": frozenset({"acct_gather_energy/none", "acct_gather_energy/rapl"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset({"none", "0", "associations", "limits", "qos", "safe", "wckeys"}),
     "JobCompType": frozenset({"jobcomp/none", "jobcomp/elasticsearch", "jobcomp/filetxt", "jobcomp/script"}),

@@ -70,6 +70,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     #: JobAcctGatherParams, as the supervisor's spec has them
     memory_counted: str = "rss"
     gpu_accounting: bool = True
+    energy_accounting: bool = False
     #: names of limits that are taken over from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
@@ -137,6 +138,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         sample_seconds=setup.sample_seconds if spec.sample_seconds is None else spec.sample_seconds,
         memory_counted=setup.memory_counted,
         gpu_accounting=setup.gpu_accounting,
+        energy_accounting=setup.energy_accounting,
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
@@ -195,6 +197,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         sample_seconds=_sample_seconds(job, step, setup),
         memory_counted=setup.memory_counted,
         gpu_accounting=setup.gpu_accounting,
+        energy_accounting=setup.energy_accounting,
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
