@@ -52,11 +52,15 @@ class Changes:
         self.since = math.inf
 
 
+#: Events that nojobs leaves out.
+_OF_JOBS = frozenset({job_events.__name__, step_events.__name__})
+
+
 class Ledger:
     """The records of one cluster that recent events were about.
 
     `jobs` has the newest life of each job by its number of the controller's; None: it is known that there is none.
-    `keep_comments` and `keep_extra`: AccountingStoreFlags.
+    `keep`: AccountingStoreFlags, and of AccountingStorageEnforce what is not to be kept: nojobs, nosteps.
     """
 
     def __init__(self) -> None:
@@ -99,6 +103,8 @@ class Ledger:
         """Take one event. One about a job that was never heard of changes nothing."""
         applier = _APPLIERS.get(type(event))
         if applier is not None:
+            if "nojobs" in self.keep and type(event).__module__ in _OF_JOBS:
+                return
             if event.at < self.changes.since:
                 self.changes.since = event.at
             applier(self, place, event)
@@ -120,6 +126,8 @@ class Ledger:
 
     def begin_step(self, record: StepRecord) -> None:
         """A step began."""
+        if "nosteps" in self.keep:
+            return
         self.steps[record.number][record.step_id] = record
         self.changes.steps[record.number, record.step_id] = record
 

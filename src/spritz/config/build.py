@@ -122,6 +122,8 @@ def enforced(words: Iterable[str]) -> tuple[str, ...]:
         given.add("limits")
     if given & {"limits", "qos", "wckeys"}:
         given.add("associations")
+    if "nojobs" in given:
+        given.add("nosteps")
     return tuple(sorted(given - {"all", "1"}))
 
 
@@ -363,6 +365,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         lln=line["LLN"] is True,
         over_time_minutes=_optional(line["OverTimeLimit"]),
         billing_weights=tuple(tres_weights(_words(line["TRESBillingWeights"]))),
+        billing_weights_text=",".join(_words(line["TRESBillingWeights"])),
         suspend_seconds=_optional(line["SuspendTime"]),
         suspend_timeout_seconds=_optional(line["SuspendTimeout"]),
         resume_timeout_seconds=_optional(line["ResumeTimeout"]),

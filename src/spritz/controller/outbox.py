@@ -153,7 +153,7 @@ class Outbox:
             host=context.configuration.addresses[0] if context.configuration.addresses else "",
             port=context.configuration.ports[0],
             version=SLURM_VERSION,
-            store=self._keep,
+            store=(*self._keep, *sorted({"nojobs", "nosteps"}.intersection(context.machine.state.settings.enforce))),
         )
         reply = await channel.call(request, ClusterRegistered)
         self.acknowledged = reply.sequence

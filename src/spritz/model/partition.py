@@ -57,6 +57,8 @@ class Partition(Struct, frozen=True, kw_only=True):
     topology: str = ""
     #: TRESBillingWeights: (TRES, weight of one; memory's of a MiB)
     billing_weights: tuple[tuple[str, float], ...] = ()
+    #: the same as written
+    billing_weights_text: str = ""
     #: power saving, seconds (INFINITE: never suspended); None: the cluster's
     suspend_seconds: int | None = None
     suspend_timeout_seconds: int | None = None

@@ -14,6 +14,7 @@ from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
 from spritz.model.states import JobState, NodeFlag, NodeState
+from spritz.testing.history import History
 
 SHARE = NodeAllocation(
     node="n1", cpus="ff", memory_mib=2048, gres=(GresAllocation(name="gpu", type="h100", count=2, indexes="3"),)
@@ -167,3 +168,18 @@ def test_a_node_is_out_of_service_from_one_event_to_the_next() -> None:
 def test_every_kind_of_event_is_recorded_or_known_to_say_nothing_for_the_records() -> None:
     assert recorded() | NOT_RECORDED == set(ALL_EVENTS)
     assert not recorded() & NOT_RECORDED
+
+
+def test_what_is_not_to_be_kept_is_not() -> None:
+    """AccountingStorageEnforce=nojobs and nosteps."""
+    for keep, of_jobs, of_steps in (
+        ((), True, True),
+        (("nosteps",), True, False),
+        (("nojobs", "nosteps"), False, False),
+    ):
+        ledger = Ledger()
+        ledger.keep = frozenset(keep)
+        for place, event in enumerate(History(3).events(20), 1):
+            ledger.apply(place, event)
+        changes = ledger.take_changes()
+        assert (bool(changes.jobs), bool(changes.steps)) == (of_jobs, of_steps)

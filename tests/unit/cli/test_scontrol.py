@@ -323,11 +323,14 @@ def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
         assert site.run(main, "update", "PartitionName=long", f"PreemptMode={given}", "GraceTime=5").err == ""
         long = site.world.state.partitions["long"]
         assert (long.preempt_mode, long.grace_seconds) == (mode, 5)
+    assert site.run(main, "update", "PartitionName=long", "TRESBillingWeights=CPU=1.5,Mem=0.25G").err == ""
+    assert site.world.state.partitions["long"].billing_weights == (("cpu", 1.5), ("mem", 0.25 / 1024))
+    assert "TRESBillingWeights=CPU=1.5,Mem=0.25G" in site.run(main, "show", "partition", "long").out
     for words, error in (
         (("State=nosuch",), "scontrol: error: Invalid input: State=nosuch\n"),
         (("MaxTime=abc",), "scontrol: error: Invalid input MaxTime=abc\n"),
         (("nosuch=1",), "Update of this parameter is not supported: nosuch=1\n"),
-        (("TRESBillingWeights=cpu=1",), "scontrol: error: update of a partition's TRESBillingWeights is not supported"),
+        (("CpuBind=cores",), "scontrol: error: update of a partition's CpuBind is not supported"),
         ((), "No changes specified\n"),
     ):
         ran = site.run(main, "update", "partitionname=long", *words)

@@ -30,6 +30,7 @@ _TELLING = ("config/schema/", "config/show.py", "config/reference.py", "config/r
 #: Fields that only show what was configured, with the reason.
 _SHOWN = {
     "Partition.nodes_text": "scontrol show partition",
+    "Partition.billing_weights_text": "scontrol show partition; what counts is billing_weights",
     "Partition.alternate": "later: warned of",
     "NodeConfig.gres_text": "scontrol show node",
     "NodeCapacity.boards": "scontrol show node; CPUs follow from it in config.geometry",

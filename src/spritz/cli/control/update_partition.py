@@ -54,6 +54,7 @@ FIELDS = {
     "SuspendTime": "suspend_seconds",
     "SuspendTimeout": "suspend_timeout_seconds",
     "Topology": "topology",
+    "TRESBillingWeights": "billing_weights",
 }
 
 #: other keys that Slurm takes
@@ -64,7 +65,6 @@ REFUSED = {
     "ExclusiveTopo": "a job never has a segment of the network to itself",
     "JobDefaults": "use DefCpuPerGPU and DefMemPerGPU",
     "SelectTypeParameters": "resources are counted alike in all partitions",
-    "TRESBillingWeights": "billing is not built",
 }
 _OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}
 
@@ -114,6 +114,11 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
         from spritz.notation.hostlist import expand
 
         value = () if text.upper() == "ALL" else tuple(expand(text))
+    if key == "TRESBillingWeights" and isinstance(value, tuple):
+        from spritz.config.build import tres_weights
+
+        words = [str(word) for word in value]
+        return {field: [list(pair) for pair in tres_weights(words)], "billing_weights_text": ",".join(words)}
     return {field: list(value) if isinstance(value, tuple) else value}
 
 

@@ -31,6 +31,10 @@ def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[st
         sums["node"] += 1
         for key, count in configured_tres(view):
             sums[key] = sums.get(key, 0) + count
+    if partition.billing_weights:
+        from spritz.model.limits.usage import billable
+
+        sums["billing"] = int(billable(partition.billing_weights, sums.items()))
     return [(key, count) for key, count in sums.items() if count]
 
 
@@ -94,4 +98,6 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
         memory_limits(p),
         f"TRES={format(sums.items()) or '(null)'}",
     ]
+    if p.billing_weights_text:
+        lines.append(f"TRESBillingWeights={p.billing_weights_text}")
     return join(lines, oneliner)

@@ -43,7 +43,7 @@ def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
         "groups": {"allowed": ",".join(p.allow_groups)},
         "qos": {"allowed": ",".join(p.allow_qos), "deny": ",".join(p.deny_qos), "assigned": p.qos},
         "alternate": p.alternate,
-        "tres": {"billing_weights": "", "configured": format(sums)},
+        "tres": {"billing_weights": p.billing_weights_text, "configured": format(sums)},
         "cluster": "",
         "select_type": [],
         "cpus": {"task_binding": 0, "total": dict(sums).get("cpu", 0)},

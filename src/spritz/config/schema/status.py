@@ -27,7 +27,7 @@ SuspendExcNodes SuspendExcParts
 AccountingStorageHost AccountingStoragePort AccountingStoreFlags MaxDBDMsgs JobCompLoc
 PriorityWeightAge PriorityMaxAge PriorityWeightJobSize PriorityWeightPartition PriorityWeightTRES PriorityFavorSmall
 PriorityCalcPeriod TrackWCKey PriorityDecayHalfLife PriorityWeightFairshare PriorityWeightAssoc PriorityWeightQOS
-FairShareDampeningFactor
+FairShareDampeningFactor PriorityUsageResetPeriod
 """
 
 _NODE = """
@@ -111,7 +111,9 @@ DONE: frozenset[str] = (
 HONOURED: dict[str, frozenset[str]] = {
     "AcctGatherEnergyType": frozenset({"acct_gather_energy/none", "acct_gather_energy/rapl"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
-    "AccountingStorageEnforce": frozenset({"none", "0", "associations", "limits", "qos", "safe", "wckeys"}),
+    "AccountingStorageEnforce": frozenset(
+        {"none", "0", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}
+    ),
     "JobCompType": frozenset({"jobcomp/none", "jobcomp/elasticsearch", "jobcomp/filetxt", "jobcomp/script"}),
     "JobAcctGatherParams": frozenset({"DisableGPUAcct", "NoShared", "OverMemoryKill", "UsePss"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
