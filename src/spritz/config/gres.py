@@ -74,7 +74,8 @@ def parse_spec(text: str) -> GresSpec:
     parts = text.split(":")
     name = parts.pop(0)
     count = 1
-    if parts and parts[-1][:1].isdigit():
+    # MIG types begin with a digit too: `gpu:1g.10gb` is one of these.
+    if parts and parts[-1][:1].isdigit() and "." not in parts[-1]:
         count = amount(parts.pop())
     no_consume = "no_consume" in (part.lower() for part in parts)
     types = [part for part in parts if part.lower() != "no_consume"]

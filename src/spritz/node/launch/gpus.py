@@ -68,7 +68,10 @@ def gpu_variables(gres: tuple[GresAllocation, ...], kinds: frozenset[str], *, lo
 def device_files(
     capacity: tuple[GresCapacity, ...], gres: tuple[GresAllocation, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(files of devices that are not in an allocation, those that are), of all that gres.conf names on the node."""
+    """(files of devices that are not in an allocation, those that are), of all that gres.conf names on the node.
+
+    A file that several devices need, as parts of a GPU (MIG) do, is open to whoever has one of them.
+    """
     denied: list[str] = []
     given: list[str] = []
     for line in capacity:
@@ -78,7 +81,7 @@ def device_files(
             mask = sum({1 << bit for one in gres if one.name == line.name for bit in mask_ids(mask_of(one.indexes))})
         for place, files in enumerate(line.files, line.first_index):
             (given if mask >> place & 1 else denied).extend(files.split(","))
-    return tuple(denied), tuple(given)
+    return tuple(file for file in denied if file not in given), tuple(given)
 
 
 def listed_gpus(gres: tuple[GresAllocation, ...]) -> str:
