@@ -115,6 +115,43 @@ def test_a_job_is_seen_as_soon_as_it_is_submitted_and_as_it_ended(accounted: Acc
     assert "PATH=/usr/bin:/bin" in accounted.run("-j", str(number), "--env-vars").stdout
 
 
+def test_usage_can_be_asked_for(accounted: Accounted) -> None:
+    """What it comes to is tested with records of the past; here that the daemon answers each kind of question."""
+    accounted.start()
+    cluster = accounted.cluster.start()
+    job = cluster.submit("true")
+    cluster.wait_state(job, "COMPLETED")
+    until(lambda: accounted.sacct("-X", "-j", str(job), "-o", "state") == [["COMPLETED"]], "slurmdbd has the job")
+    for report in ("cluster util", "cluster account", "user top", "job sizesbyaccount", "reservation util"):
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from spritz.cli.sreport import entry; entry()",
+                *report.split(),
+                "start=now-2hours",
+            ],
+            env={"PATH": os.environ["PATH"], "SLURM_CONF": str(accounted.cluster.conf)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert " reported in " in done.stdout
+    for command in ("eff", "history"):
+        done = subprocess.run(
+            [sys.executable, "-c", "from spritz.cli.spritz import entry; entry()", command, str(job)],
+            env={"PATH": os.environ["PATH"], "SLURM_CONF": str(accounted.cluster.conf)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"Job {job} ")
+
+
 def test_arrays_cancellations_and_requeues_are_told_apart(accounted: Accounted) -> None:
     accounted.start()
     cluster = accounted.cluster.start()

@@ -105,7 +105,7 @@ class Ledger:
         if applier is not None:
             if "nojobs" in self.keep and type(event).__module__ in _OF_JOBS:
                 return
-            if event.at < self.changes.since:
+            if 0.0 < event.at < self.changes.since:
                 self.changes.since = event.at
             applier(self, place, event)
 
