@@ -23,7 +23,16 @@ from msgspec import Struct
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.guarantees import Standing, Tenant, lender
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.preempting import Party, exempt_seconds, exempt_until, may_preempt, preempt_mode, reclaim_mode, spared
+from spritz.model.preempting import (
+    Party,
+    exempt_seconds,
+    exempt_until,
+    may_preempt,
+    preempt_mode,
+    reclaim_mode,
+    spared,
+    words_of,
+)
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
 from spritz.scheduling.victims import TRIALS, Cleared, Cost, Search, Victim, remove
@@ -54,6 +63,10 @@ NEVER = float("inf")
 #: partition and QOS
 Kind = tuple[str, str]
 
+#: what decides about a preemptor's victims, but for priorities: its kind, the guarantees of its account, and of these
+#: those with room for it
+Line = tuple[Kind, tuple["Guarantee", ...], tuple["Guarantee", ...]]
+
 
 class Verdict(Struct, frozen=True):
     """The job will have `allocation`: now, if `at_once`, else when others have left. `planned`: what must be done."""
@@ -78,14 +91,17 @@ class Preemptor:
         self._exempt_seconds: dict[Kind, int] = {}
         #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
         self._base: NodeTable | None = None
-        self._cleared: dict[Kind, Cleared] = {}
+        self._cleared: dict[Line, Cleared] = {}
         #: by preemptor's kind: kinds that it may preempt, and whether that depends on the jobs' priorities
         self._preys: dict[Kind, tuple[list[Kind], bool]] = {}
         #: when the first that somebody waits for may be preempted, which must not be yet (0.0: nobody)
         self.look_again_at = 0.0
         #: by preemptor's kind, where priorities do not matter: `_candidates`
-        self._listed: dict[Kind, tuple[list[Victim], float]] = {}
+        self._listed: dict[Line, tuple[list[Victim], float]] = {}
         self._standing: Standing | None = None
+        modes = [self.policy.mode, *(words_of(item.preempt_mode) for item in snapshot.partitions.values())]
+        modes += [words_of(one.record.preempt_mode) for one in snapshot.rules.qos.values()]
+        self._by_priority = any(word in ("PRIORITY", "WITHIN") for words in modes for word in words)
         self._parties: dict[tuple[Kind, int], Party] = {}
         self._made: dict[int, Victim] = {}
         self.placements = 0
@@ -133,7 +149,7 @@ class Preemptor:
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
         if allocation is None and candidates:
-            found = self._victims(search, record, request, candidates, reclaims=bool(roomy))
+            found = self._victims(search, record, request, candidates, roomy)
             allocation = search.result if found is not None else None
         self.placements += search.placements
         self._trials_left = search.trials_left
@@ -180,14 +196,20 @@ class Preemptor:
     ) -> tuple[list[Victim], float]:
         """All that the job may preempt, and when the first is exempt no more of those that it must not yet (0.0)."""
         kind = self._kind_of(record, request)
-        if roomy:
-            return self._with_borrowers(record, kind, roomy)
-        known = self._listed.get(kind)
+        line = (kind, self._own(record, kind), roomy)
+        known = self._listed.get(line)
         if known is None:
-            known = self._find_candidates(self._party(kind, record.priority), self._preys_of(kind)[0])
-            if self._preys_of(kind)[1]:
-                self._listed[kind] = known
+            who = self._party(kind, record.priority)
+            known = self._find_candidates(who, self._preys_of(kind)[0])
+            if roomy:
+                known = self._with_borrowers(line, who, *known)
+            if self._is_steady(line):
+                self._listed[line] = known
         return known
+
+    def _is_steady(self, line: Line) -> bool:
+        """The same for all jobs of the line, whatever their priorities."""
+        return self._preys_of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _find_candidates(self, who: Party, kinds: list[Kind]) -> tuple[list[Victim], float]:
         assert self._running is not None
@@ -206,27 +228,24 @@ class Preemptor:
                     found.append(self._victim(other, mode))
         return found, first
 
-    def _with_borrowers(
-        self, record: JobRecord, kind: Kind, roomy: tuple[Guarantee, ...]
-    ) -> tuple[list[Victim], float]:
+    def _with_borrowers(self, line: Line, who: Party, found: list[Victim], first: float) -> tuple[list[Victim], float]:
         """The same, with all that must give back what the job's account is guaranteed."""
         assert self._running is not None
-        rules, own = self.snapshot.rules, self._tenant(record, kind).guarantees
+        _kind, own, roomy = line
+        found, known = list(found), {victim.record.id for victim in found}
         if self._standing is None:
             self._standing = Standing(
-                self._tenant(one, where) for where, records in self._running.items() for one in records
+                Tenant(one.id, self._own(one, where), tuple(allocated_pairs(one.allocation)), one.started_at)
+                for where, records in self._running.items()
+                for one in records
+                if one.allocation is not None
             )
-        who = self._party(kind, record.priority)
-        found, first = self._find_candidates(who, self._preys_of(kind)[0])
-        known = {victim.record.id for victim in found}
         for where, records in self._running.items():
             seconds = self._exempt(where)
             for other in records:
                 if other.id in known or spared(self.policy, other.priority):
                     continue
-                spec = other.spec
-                theirs = rules.party(spec.account, spec.user, where[0], spec.qos).guarantees
-                one = lender(roomy, own, theirs, self._standing.within(other.id))
+                one = lender(roomy, own, self._own(other, where), self._standing.within(other.id))
                 mode = reclaim_mode(self.policy, who, self._party(where, other.priority)) if one else PreemptMode.OFF
                 if one is None or mode is PreemptMode.OFF:
                     continue
@@ -244,23 +263,29 @@ class Preemptor:
                     found.append(Victim(other, mode, self._indexes(other), cost))
         return found, first
 
-    def _tenant(self, record: JobRecord, kind: Kind) -> Tenant:
+    def _own(self, record: JobRecord, kind: Kind) -> tuple[Guarantee, ...]:
+        """Guarantees of the job's account and those above it, nearest first."""
+        if not self.snapshot.rules.guarantees:
+            return ()
         spec = record.spec
-        own = self.snapshot.rules.party(spec.account, spec.user, kind[0], spec.qos).guarantees
-        held = allocated_pairs(record.allocation) if own and record.allocation is not None else ()
-        return Tenant(record.id, own, tuple(held), record.started_at)
+        return self.snapshot.rules.party(spec.account, spec.user, kind[0], spec.qos).guarantees
 
     def _victims(
-        self, search: Search, record: JobRecord, request: Request, candidates: list[Victim], *, reclaims: bool
+        self,
+        search: Search,
+        record: JobRecord,
+        request: Request,
+        candidates: list[Victim],
+        roomy: tuple[Guarantee, ...],
     ) -> list[Victim] | None:
         assert self._base is not None
         kind = self._kind_of(record, request)
-        kept = self._preys_of(kind)[1] and not reclaims
-        cleared = self._cleared.get(kind) if kept else None
+        line = (kind, self._own(record, kind), roomy)
+        cleared = self._cleared.get(line) if self._is_steady(line) else None
         if cleared is None:
             cleared = Cleared(self._base, candidates)
-            if kept:
-                self._cleared[kind] = cleared
+            if self._is_steady(line):
+                self._cleared[line] = cleared
         return search.fewest(
             cleared, lambda victim: victim.record.id not in self._taken, strict=self.policy.strict_order
         )
