@@ -103,6 +103,7 @@ def cluster_settings(
         max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),
         licenses=_licenses(words("Licenses")),
         enforce=enforced(words("AccountingStorageEnforce")),
+        private_data=tuple(word for word in words("PrivateData") if word in ("jobs", "reservations")),
         track_wckey=flag("TrackWCKey") or "wckeys" in enforced(words("AccountingStorageEnforce")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
         prolog_flags=_prolog_flags(words("PrologFlags")),

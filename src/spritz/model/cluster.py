@@ -116,6 +116,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     enforce: tuple[str, ...] = ()
     #: TrackWCKey: a job without a wckey gets its user's default one, marked "*"
     track_wckey: bool = False
+    #: what others are not shown: jobs, reservations
+    private_data: tuple[str, ...] = ()
     #: there is a PrologSlurmctld: a job is CONFIGURING until that has run
     prolog_slurmctld: bool = False
     #: PrologFlags, with what they imply (Contain and DeferBatch: Alloc)

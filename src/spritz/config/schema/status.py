@@ -154,7 +154,7 @@ HONOURED: dict[str, frozenset[str]] = {
         {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE"}
         | {"NOT_RESPONDING", "PLANNED", "RESERVED"}
     ),
-    "PrivateData": frozenset({"cloud"}),
+    "PrivateData": frozenset({"cloud", "jobs", "reservations"}),
     "slurmdbd.conf.PrivateData": frozenset({"events", "jobs"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
     "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),

@@ -15,6 +15,8 @@ from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.filters import matching_jobs
+from spritz.controller.api.jobs import visible_jobs
+from spritz.controller.api.private import hides_jobs
 from spritz.controller.forked import Child
 from spritz.model.commands.job import JobFilter, SubmitJob
 from spritz.model.errors import Rejection
@@ -55,8 +57,10 @@ class ExplainQueries:
     def explain(self, request: ExplainJob, call: Call) -> Struct | Deferred:
         """At once for jobs that do not wait; else by a child."""
         context = self._context
-        context.identity.caller(call)
+        caller = context.identity.caller(call)
         found = matching_jobs(context.machine.state, JobFilter(targets=(request.target,)))
+        if not isinstance(found, Rejection) and not caller.admin:
+            found = visible_jobs(context.machine.state, found, caller) or Rejection(code="ESLURM_INVALID_JOB_ID")
         if isinstance(found, Rejection):
             return found
         jobs = found[:RECORDS_MAX]
@@ -68,9 +72,10 @@ class ExplainQueries:
             return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many explanations at once; ask again")
         # Looked up here: the child must not.
         owner = context.identity.caller_of(jobs[0].spec.uid)
+        viewer = caller.user if hides_jobs(context.machine.state, caller) else None
 
         def work() -> bytes:
-            return _encode(explanations(context, jobs, now, owner if request.others else None))
+            return _encode(explanations(context, jobs, now, owner if request.others else None, viewer))
 
         def done(result: bytes | None) -> None:
             self._running.discard(child)
@@ -86,11 +91,15 @@ class ExplainQueries:
         self._context.writer.when_durable(lambda: call.reply(answer))
 
 
-def explanations(context: Context, jobs: list[Job], now: float, owner: Caller | None) -> Explanations:
-    """In the child. `owner`: who would ask for another request (None: do not try any)."""
+def explanations(
+    context: Context, jobs: list[Job], now: float, owner: Caller | None, viewer: str | None = None
+) -> Explanations:
+    """In the child. `owner`: who would ask for another request (None: do not try any). `viewer`: the only user whose
+    jobs may be named (None: all).
+    """
     state, projection = context.machine.state, context.outlook.projection
     snapshot = projection.snapshot(now)
-    view = View(snapshot, cycle.run(snapshot), state.jobs, state.nodes)
+    view = View(snapshot, cycle.run(snapshot), state.jobs, state.nodes, viewer)
     found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
     if owner is not None:
         # From here on the projection is spoilt.

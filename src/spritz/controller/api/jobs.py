@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.kept_rows import KeptListings
+from spritz.controller.api.private import hides_jobs
 from spritz.controller.api.rows import row_of
 from spritz.controller.outlook import EXPECTED, FIELDS
 from spritz.model.errors import Rejection, SpritzError
@@ -65,7 +66,7 @@ class JobQueries:
             jobs = matching_jobs(state, request.filter)
         if isinstance(jobs, Rejection):
             raise SpritzError(jobs.text, code=jobs.code)
-        if not request.all and not caller.admin:
+        if not caller.admin and (not request.all or hides_jobs(state, caller)):
             jobs = visible_jobs(state, jobs, caller)
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
@@ -108,7 +109,9 @@ def _refusal(code: str) -> SpritzError:
 
 
 def visible_jobs(state: State, jobs: list[Job], caller: Caller) -> list[Job]:
-    """Without the jobs of hidden partitions, unless they are the caller's own."""
+    """Without the jobs of hidden partitions, and with PrivateData=jobs of others, unless they are the caller's own."""
+    if hides_jobs(state, caller):
+        return [job for job in jobs if job.spec.uid == caller.uid]
     hidden = {partition.name for partition in state.partitions.values() if partition.hidden}
     if not hidden:
         return jobs

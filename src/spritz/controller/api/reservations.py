@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.private import usable
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
 from spritz.model.errors import Rejection
 from spritz.model.reservations import ListReservations, Reservations
@@ -71,9 +72,10 @@ class ReservationApi:
     async def list_reservations(self, request: ListReservations, call: Call) -> Reservations:
         """All, in the order in which they were made; or those of these names that there are."""
         context = self._context
-        context.identity.caller(call)
+        caller = context.identity.caller(call)
         known = context.machine.state.reservations
         found = [item for name, item in known.items() if not request.names or name in request.names]
+        found = usable(context.machine.state, found, caller)
         now = context.clock.now()
         await context.writer.durable()
         return Reservations(now=now, reservations=sorted(found, key=lambda item: item.id))

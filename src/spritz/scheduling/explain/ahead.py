@@ -56,7 +56,8 @@ def ahead(view: View, record: JobRecord) -> Ahead:
                     found[other.id] = key, other, shape, own
     users: dict[str, int] = {}
     for _key, other, _shape, _own in found.values():
-        users[other.spec.user] = users.get(other.spec.user, 0) + 1
+        user = view.named(other, "")[1]
+        users[user] = users.get(user, 0) + 1
     foremost = sorted(found.values(), key=lambda item: item[0])[:SHOWN_MAX]
     best = max((snapshot.pricing.priority(record, shape.request.partition, view.now) for _key, shape in record.entries))
     return Ahead(
@@ -80,9 +81,10 @@ def _could_start(view: View, shape: Shape) -> bool:
 def _told(view: View, record: JobRecord, other: JobRecord, shape: Shape, own: Shape) -> AheadJob:
     partition = shape.request.partition
     pricing = view.snapshot.pricing
+    job, user = view.named(other, record_label(other))
     return AheadJob(
-        job=record_label(other),
-        user=other.spec.user,
+        job=job,
+        user=user,
         partition=partition,
         priority=pricing.priority(other, partition, view.now),
         because=_because(view, record, other, partition, own.request.partition),

@@ -183,7 +183,8 @@ def _license_users(view: View, name: str) -> tuple[tuple[str, int], ...]:
     for _end, job_id in view.snapshot.ends:
         record = view.snapshot.records[job_id]
         if record.licenses.get(name):
-            sums[record.spec.user] = sums.get(record.spec.user, 0) + record.licenses[name]
+            user = view.named(record, "")[1]
+            sums[user] = sums.get(user, 0) + record.licenses[name]
     return largest(sums)
 
 

@@ -47,13 +47,26 @@ class Kept:
         self.parts = parts
 
 
+#: stands for jobs and people of whom the caller is not to know
+PRIVATE = "(private)"
+
+
 class View:
     """`table` and `licenses` are as after the plan's starts; `jobs` and `nodes` are the core's records.
 
     `plan` must be that of a full cycle over `snapshot`, which must not have changed since.
     """
 
-    def __init__(self, snapshot: Snapshot, plan: Plan, jobs: Mapping[int, Job], nodes: Mapping[str, Node]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        jobs: Mapping[int, Job],
+        nodes: Mapping[str, Node],
+        viewer: str | None = None,
+    ) -> None:
+        #: the only user whose jobs are named (None: all are)
+        self.viewer = viewer
         self.snapshot = snapshot
         self.plan = plan
         self.jobs = jobs
@@ -82,7 +95,8 @@ class View:
             if request is None:
                 continue
             alias = STARTING - number
-            self.starting[alias] = label(record.id, record.array_job_id, start.task_id), record.spec.user
+            shown = label(record.id, record.array_job_id, start.task_id)
+            self.starting[alias] = self.named(record, shown)
             minutes = start.time_limit_minutes
             ends_at = self.now + (request.seconds if minutes is None else minutes * 60.0)
             for index, holder in holders_of(start.allocation, request, alias, record.spec.uid, self.table, ends_at):
@@ -127,7 +141,11 @@ class View:
         if number in self.starting:
             return self.starting[number]
         record = self.snapshot.records[number]
-        return record_label(record), record.spec.user
+        return self.named(record, record_label(record))
+
+    def named(self, record: JobRecord, shown: str) -> tuple[str, str]:
+        """Id and user of a job, if they may be told."""
+        return (shown, record.spec.user) if self.viewer in (None, record.spec.user) else (PRIVATE, PRIVATE)
 
     def reason(self, record: JobRecord) -> tuple[Reason, str]:
         """Why it waits, by this plan: what it notes of the job, or what was said before and still holds."""
