@@ -16,6 +16,7 @@ from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.scheduling.explain.accounts import account_limits
+from spritz.scheduling.explain.minutes import minute_limits
 from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed
 from spritz.scheduling.licenses import LicenseError, license_choices
 
@@ -213,4 +214,14 @@ def _array(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
 
 
 #: Every kind of rule. A source yields nothing where its rule says nothing about the job.
-SOURCES: list[Source] = [_hold, _begin, _dependencies, _reservation, _partition, account_limits, _licenses, _array]
+SOURCES: list[Source] = [
+    _hold,
+    _begin,
+    _dependencies,
+    _reservation,
+    _partition,
+    account_limits,
+    minute_limits,
+    _licenses,
+    _array,
+]
