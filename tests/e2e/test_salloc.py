@@ -56,6 +56,17 @@ def test_a_revoked_allocation_ends_the_command_only_if_told(
     assert "has been revoked." in lines(said)[-1]
 
 
+def test_the_command_sees_what_the_login_shell_sets(cluster: Cluster) -> None:
+    """salloc(1) --get-user-env: the least that any login has stands in place of salloc's own."""
+    show = "echo $SHELL $SLURM_NTASKS $KEPT"
+    done = run(cluster, "salloc", "-Q", "-n2", "--get-user-env", "sh", "-c", show, SHELL="/nosuch", KEPT="kept")
+    shell, tasks, kept = lines(done.stdout)[0].split()
+    assert (shell != "/nosuch", tasks, kept) == (True, "2", "kept")
+    wrong = run(cluster, "salloc", "--get-user-env=many", "true")
+    assert wrong.returncode == 255
+    assert "Invalid --get-user-env specification" in lines(wrong.stderr)[-1]
+
+
 def test_an_allocation_without_a_shell_stays(cluster: Cluster) -> None:
     assert run(cluster, "salloc", "--no-shell", "-J", "kept").returncode == 0
     (job,) = [job for job in cluster.jobs().values() if job.spec.name == "kept"]

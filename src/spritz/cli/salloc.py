@@ -52,7 +52,7 @@ def _main(argv: list[str], context: Context) -> int:
         holding = Holding(given, command, argv, context)
         if len(parts) > 1:
             parts[0] = given
-            holding.components = components.laid_over(components.repeated(outside, parts), parts)
+            holding.components = components.laid_over(outside, parts)
         return holding.run()
     except Refusal as error:
         from spritz.cli.launch.allocation import SALLOC, refused

@@ -91,7 +91,7 @@ def in_force(parts: list[Values], given: Values, script: scripts.BatchScript, co
     from spritz.cli.submit import components
 
     parts[0] = given
-    return components.laid_over(in_script, components.repeated(from_environment, in_script, parts), parts)
+    return components.laid_over(from_environment, in_script, parts)
 
 
 def _script_values(script: scripts.BatchScript, outside: Values, context: Context) -> list[Values] | int:

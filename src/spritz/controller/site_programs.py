@@ -168,6 +168,9 @@ def variables_of(job: Job, script_context: str, cluster_name: str) -> dict[str, 
     if job.array_task_id is not None:
         variables["SLURM_ARRAY_JOB_ID"] = str(job.array_job_id)
         variables["SLURM_ARRAY_TASK_ID"] = str(job.array_task_id)
+    if job.het_job_id:
+        variables["SLURM_HET_JOB_ID"] = str(job.het_job_id)
+        variables["SLURM_HET_JOB_OFFSET"] = str(job.het_offset)
     if job.state is not JobState.RUNNING:
         status = job.exit_status
         variables["SLURM_JOB_EXIT_CODE"] = str(status)

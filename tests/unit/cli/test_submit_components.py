@@ -61,6 +61,11 @@ def test_the_command_line_is_stronger_than_the_script_component_by_component() -
     assert (second["ntasks"], second["partition"]) == ("5", "env")
 
 
+def test_what_goes_on_from_the_command_line_beats_the_script_in_all_components() -> None:
+    first, second = merged(["-J", "x"], "#!/bin/sh\n#SBATCH -J a\n#SBATCH hetjob\n#SBATCH -J b\n")
+    assert first["job-name"] == second["job-name"] == "x"
+
+
 def test_what_goes_on_from_the_command_line_beats_the_environment() -> None:
     first, second = merged(["-t5", ":", "-n2"], SBATCH_TIMELIMIT="3", SBATCH_PARTITION="p")
     assert first["time"] == second["time"] == "5"

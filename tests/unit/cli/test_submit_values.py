@@ -15,7 +15,7 @@ COMMANDS = {"sbatch": sbatch.OPTIONS, "salloc": salloc.OPTIONS, "srun": srun.OPT
 OWN = {
     "sbatch": "export export-file get-user-env help ignore-pbs parsable propagate quiet test-only usage verbose "
     "version wait wrap",
-    "salloc": "bell help immediate kill-command no-bell no-shell quiet usage verbose version",
+    "salloc": "bell get-user-env help immediate kill-command no-bell no-shell quiet usage verbose version",
     "srun": "bcast disable-status epilog exact export het-group help immediate interactive jobid kill-on-bad-exit "
     "label mpi multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt relative task-epilog "
     "task-prolog test-only unbuffered usage verbose version wait",

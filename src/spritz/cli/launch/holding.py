@@ -50,6 +50,7 @@ class Holding:
         self.interrupts = Interrupts(self.reactor, lambda number: None)
         #: options of each component of a heterogeneous job (empty: it is none)
         self.components: list[Values] = []
+        self._login: dict[str, str] = {}
         self._status = 1
         self._finished = False
         self._revoked = False
@@ -63,6 +64,7 @@ class Holding:
 
     def run(self) -> int:
         """salloc's exit status. Raises SpritzError."""
+        self._login = self._login_environment()
         request = self._request()
         began = time.monotonic()
         try:
@@ -137,7 +139,8 @@ class Holding:
         from spritz.cli.launch.foreground import Command
         from spritz.cli.launch.variables import allocation_variables
 
-        environment = {**self.context.environ, **allocation_variables(granted, find_slurm_conf())}
+        environment = {**self.context.environ, **self._login}
+        environment |= allocation_variables(granted, find_slurm_conf())
         if granted.components:
             from spritz.model import het
 
@@ -149,6 +152,13 @@ class Holding:
             self.context.error(f'_fork_command: Unable to find command "{argv[0]}"')
         except (OSError, ValueError) as error:
             self.context.error(f'Unable to run "{argv[0]}": {error}')
+
+    def _login_environment(self) -> dict[str, str]:
+        """--get-user-env: what the user's login shell sets, in place of what salloc has."""
+        if "get-user-env" not in self.given:
+            return {}
+        timeout, mode = surroundings.user_env_option(self.given["get-user-env"])
+        return surroundings.login_environment(self.given.get("uid"), mode=mode, seconds=timeout)
 
     def _command_ended(self, status: int) -> None:
         self._status = status

@@ -71,22 +71,27 @@ def going_on(given: Values) -> Values:
     return {key: value for key, value in given.items() if key not in _OWN}
 
 
-def repeated(environment: Values, *sources: Sequence[Values]) -> list[Values]:
-    """The environment as a source: what would go on from the first component is said there alone."""
-    own = {key: value for key, value in environment.items() if key in _OWN}
-    return [environment, *([own] * (max(map(len, sources)) - 1))]
-
-
-def laid_over(*sources: Sequence[Values]) -> list[Values]:
-    """Options in force for each component: what goes on from the one before, then each source's, weakest first."""
+def laid_over(environment: Values, *sources: Sequence[Values]) -> list[Values]:
+    """Options in force for each component. Of each source, weakest first, with what goes on from the component before;
+    the environment is stronger than the first of several sources (a script), and says the same of all components.
+    """
     count = max(map(len, sources))
+    chains = [_chain(source, count) for source in sources]
+    weaker = chains[:-1]
+    found: list[Values] = []
+    for index in range(count):
+        in_force: Values = {}
+        for values_of_one in (*(chain[index] for chain in weaker), environment, chains[-1][index]):
+            in_force = values.merge(in_force, values_of_one)
+        found.append(in_force)
+    return found
+
+
+def _chain(source: Sequence[Values], count: int) -> list[Values]:
     found: list[Values] = []
     for index in range(count):
         before = going_on(found[-1]) if found else {}
-        for source in sources:
-            if index < len(source):
-                before = values.merge(before, source[index])
-        found.append(before)
+        found.append(values.merge(before, source[index]) if index < len(source) else before)
     return found
 
 
