@@ -37,15 +37,15 @@ OPTIONS: tuple[Option, ...] = (
 _SYNOPSIS = "[OPTIONS] [cluster|job|reservation|user REPORT [CONDITIONS]]"
 _FOOTER = """\
 Reports:
-  cluster      AccountUtilizationByUser, UserUtilizationByAccount, UserUtilizationByWckey, Utilization,
-               WCKeyUtilizationByUser
+  cluster      AccountUtilizationByUser, AccountUtilizationByQOS, UserUtilizationByAccount,
+               UserUtilizationByWckey, Utilization, WCKeyUtilizationByUser
   job          SizesByAccount, SizesByAccountAndWckey, SizesByWckey
   reservation  Utilization
   user         TopUsage
 
 Conditions, in any case and by their beginnings:
   all          All_Clusters Clusters= End= Format= Start=
-  cluster      Accounts= Tree Users= Wckeys=
+  cluster      Accounts= QOS= Tree Users= Wckeys=
   job          Accounts= AcctAsParent FlatView GID= Grouping= Jobs= Nodes= Partitions= PrintJobCount Users= Wckeys=
   reservation  Names= Nodes=
   user         Accounts= Group TopCount= Users=

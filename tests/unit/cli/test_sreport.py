@@ -140,6 +140,10 @@ def test_reservations_are_printed_as_slurm_prints_them(run: Run, line: str, outp
             "job sizesbyaccount grouping=3,2",
             "sreport: error: Invalid value for grouping (3,2): rising numbers, or individual\n",
         ),
+        (
+            "cluster account withdeleted",
+            "sreport: error: withdeleted is not supported by Spritz: usage of what was deleted is always shown\n",
+        ),
         ("bogus", "invalid keyword: bogus\n"),
         ("cluster", "too few arguments for keyword:cluster\n"),
         ("help extra", "too many arguments for keyword:help\n"),
@@ -183,6 +187,7 @@ def test_every_field_of_every_report_can_be_printed(run: Run) -> None:
 
     reports = {
         "cluster AccountUtilizationByUser": usage.ACCOUNT_FIELDS,
+        "cluster AccountUtilizationByQOS": usage.QOS_FIELDS,
         "cluster UserUtilizationByAccount": usage.ACCOUNT_FIELDS,
         "cluster UserUtilizationByWckey": usage.WCKEY_FIELDS,
         "cluster WCKeyUtilizationByUser": usage.WCKEY_FIELDS,
@@ -203,3 +208,19 @@ def test_every_field_of_every_report_can_be_printed(run: Run) -> None:
 def test_all_tres_are_those_that_every_cluster_has_and_its_own(run: Run) -> None:
     _, out, _ = run("-nP cluster util start=11/20 end=11/22 -T all format=tresname")
     assert out.split() == ["cpu", "mem", "energy", "billing", "fs/disk", "vmem", "pages", "gres/gpu"]
+
+
+def test_accounts_are_divided_by_qos(run: Run) -> None:
+    """The same sums as by user, reserved time that nobody used without a QOS."""
+    line = "-nP cluster AccountUtilizationByQOS start=11/20 end=11/22 format=account,qos,used"
+    _, out, _ = run(line)
+    assert out.splitlines() == [
+        "root||2180",
+        "chem||600",
+        "chem|normal|600",
+        "phys||1327",
+        "phys|normal|293",
+        "theory||700",
+        "theory|normal|700",
+    ]
+    assert run(line + " qos=none")[1] == ""

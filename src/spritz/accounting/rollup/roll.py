@@ -46,23 +46,35 @@ def roll(engine: Engine, now: float) -> tuple[str, int] | None:
     """
     due = spans.floor(spans.HOUR, now)
     table = schema.clusters.c
-    with told(engine.url), engine.begin() as connection:
-        behind = select(table.id, table.name, table.rolled_until).where(table.rolled_until < due).order_by(table.name)
-        for row in connection.execute(behind).all():
-            start = row.rolled_until or _first(connection, row.id, due)
-            end = min(due, start + HOURS_MAX * _HOUR)
-            if start < end:
-                _roll_hours(connection, row.id, row.name, start, end)
-            done = connection.execute(
-                update(schema.clusters)
-                .where(table.id == row.id, table.rolled_until == row.rolled_until)
-                .values(rolled_until=end)
-            )
-            if done.rowcount != 1:  # another slurmdbd was quicker
-                connection.rollback()
-            elif start < end:
-                return row.name, (end - start) // _HOUR
+    behind = select(table.id, table.name, table.rolled_until).where(table.rolled_until < due).order_by(table.name)
+    with told(engine.url):
+        with engine.connect() as connection:
+            rows = connection.execute(behind).all()
+        for row in rows:
+            hours = _roll_one(engine, row, due)
+            if hours:
+                return row.name, hours
     return None
+
+
+def _roll_one(engine: Engine, row: Any, due: int) -> int:
+    """One piece of one cluster's; the hours that were done."""
+    table = schema.clusters.c
+    with engine.connect() as connection:
+        start = row.rolled_until or _first(connection, row.id, due)
+        end = min(due, start + HOURS_MAX * _HOUR)
+        if start < end:
+            _roll_hours(connection, row.id, row.name, start, end)
+        done = connection.execute(
+            update(schema.clusters)
+            .where(table.id == row.id, table.rolled_until == row.rolled_until)
+            .values(rolled_until=end)
+        )
+        if done.rowcount != 1:  # another slurmdbd was quicker, or knows of something earlier
+            connection.rollback()
+            return 0
+        connection.commit()
+    return (end - start) // _HOUR
 
 
 def _first(connection: Connection, cluster_id: int, due: int) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CLUSTER_REPORTS = {
     "AccountUtilizationByUser": 1,
+    "AccountUtilizationByQOS": 21,
     "UserUtilizationByAccount": 18,
     "UserUtilizationByWckey": 18,
     "Utilization": 2,
@@ -172,6 +173,8 @@ class Session:
         known = usage.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else usage.ACCOUNT_FIELDS
         if report == "Utilization":
             known = usage.UTILIZATION_FIELDS
+        elif report == "AccountUtilizationByQOS":
+            known = usage.QOS_FIELDS | ({"accounts": usage.TREE_FIELDS["accounts"]} if asked.tree else {})
         elif asked.tree and report == "AccountUtilizationByUser":
             known = usage.TREE_FIELDS
         default = plain if self.tres is None else with_tres

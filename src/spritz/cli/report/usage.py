@@ -34,6 +34,10 @@ _COMMON = {
 _ENERGY = {"energy": Field("energy", "Energy")}
 ACCOUNT_FIELDS = {"accounts": Field("account", "Account", 15), **_COMMON, **_ENERGY}
 TREE_FIELDS = ACCOUNT_FIELDS | {"accounts": Field("account", "Account", -20)}
+QOS_FIELDS = {
+    **{name: field for name, field in ACCOUNT_FIELDS.items() if name not in ("login", "proper")},
+    "qos": Field("qos", "QOS", 10),
+}
 WCKEY_FIELDS = {**_COMMON, "wckey": Field("wckey", "WCKey", 15)}
 UTILIZATION_FIELDS = {
     "allocated": Field("allocated", "Allocated"),
@@ -56,6 +60,11 @@ FORMATS = {
         "Cluster/Account/User Utilization",
         "cluster,accounts,login,proper,used,energy",
         "cluster,accounts,login,proper,tresname,used",
+    ),
+    "AccountUtilizationByQOS": (
+        "Cluster/Account/QOS Utilization",
+        "cluster,accounts,qos,used,energy",
+        "cluster,accounts,qos,tresname,used",
     ),
     "UserUtilizationByAccount": (
         "Cluster/User/Account Utilization",
@@ -170,8 +179,9 @@ class Reporter:
 
     def rows(self, report: str, top: int) -> list[Row]:
         """Of one of the reports."""
-        if report == "AccountUtilizationByUser":
-            return self._by_account()
+        if report.startswith("AccountUtilization"):
+            by_qos = report == "AccountUtilizationByQOS"
+            return [row for cluster in self._answer.clusters for row in self._tree(cluster, by_qos=by_qos)]
         if report == "UserUtilizationByAccount":
             return [row for cluster in self._answer.clusters for row in self._users(cluster)]
         if report == "TopUsage":
@@ -180,7 +190,16 @@ class Reporter:
         return self._by_wckey(by_user=report == "UserUtilizationByWckey")
 
     def _lines(self, cluster: str, sums: Sums, **what: str) -> list[Row]:
-        row: Row = {"cluster": cluster, "account": "", "login": "", "proper": "", "wckey": "", "count": 0, **what}
+        row: Row = {
+            "cluster": cluster,
+            "account": "",
+            "login": "",
+            "proper": "",
+            "wckey": "",
+            "qos": "",
+            "count": 0,
+            **what,
+        }
         row["energy"] = Amount(sums.get("energy", 0), self._answer.whole(cluster, "energy"), timed=False)
         return [
             row
@@ -265,21 +284,23 @@ class Reporter:
 
     # -- the tree of accounts
 
-    def _by_account(self) -> list[Row]:
-        rows: list[Row] = []
-        for cluster in self._answer.clusters:
-            rows += self._tree(cluster)
-        return rows
-
-    def _tree(self, cluster: str) -> list[Row]:
-        used = _summed(self._of(cluster), lambda one: (one.account, one.user))
+    def _tree(self, cluster: str, *, by_qos: bool) -> list[Row]:
+        """Accounts, and below each its users or the QOS of its jobs."""
+        users, qos = set(self._asked.users), set(self._asked.qos)
+        if by_qos:
+            chosen = [
+                one for one in self._of(cluster) if (not users or one.user in users) and (not qos or one.qos in qos)
+            ]
+            used = _summed(chosen, lambda one: (one.account, one.qos))
+            users = set()
+        else:
+            used = _summed(self._of(cluster), lambda one: (one.account, one.user))
         above = parents(self._book, cluster, {key[0] for key in used})
         below: dict[str, list[str]] = {}
         for account, parent in sorted(above.items()):
             if account != "root":
                 below.setdefault(parent, []).append(account)
         wanted = {name.lower() for name in self._asked.accounts}
-        users = set(self._asked.users)
         rows: list[Row] = []
 
         def total(account: str) -> Sums:
@@ -297,7 +318,8 @@ class Reporter:
                 for key in sorted(key for key in used if key[0] == account and key[1]):
                     if not users or key[1] in users:
                         name = self._indented(account, depth + 1)
-                        rows.extend(self._lines(cluster, used[key], account=name, **self._person(key[1])))
+                        who = {"qos": key[1]} if by_qos else self._person(key[1])
+                        rows.extend(self._lines(cluster, used[key], account=name, **who))
             for one in below.get(account, ()):
                 walk(one, depth + shown, shown=shown)
 

@@ -27,10 +27,11 @@ _ANY = {
 }
 _PEOPLE = {"accounts": "accounts", "acct": "accounts", "users": "users"}
 CONDITIONS: dict[str, dict[str, str]] = {
-    "AccountUtilizationByUser": {**_ANY, **_PEOPLE, "tree": "tree", "withdeleted": "ignored"},
-    "UserUtilizationByAccount": {**_ANY, **_PEOPLE, "tree": "tree", "withdeleted": "ignored"},
-    "UserUtilizationByWckey": {**_ANY, "users": "users", "wckeys": "wckeys", "tree": "tree", "withdeleted": "ignored"},
-    "WCKeyUtilizationByUser": {**_ANY, "users": "users", "wckeys": "wckeys", "tree": "tree", "withdeleted": "ignored"},
+    "AccountUtilizationByUser": {**_ANY, **_PEOPLE, "tree": "tree"},
+    "AccountUtilizationByQOS": {**_ANY, **_PEOPLE, "qos": "qos", "tree": "tree"},
+    "UserUtilizationByAccount": {**_ANY, **_PEOPLE},
+    "UserUtilizationByWckey": {**_ANY, "users": "users", "wckeys": "wckeys"},
+    "WCKeyUtilizationByUser": {**_ANY, "users": "users", "wckeys": "wckeys"},
     "Utilization": {**_ANY, "names": "clusters"},
     "Sizes": {
         **_ANY,
@@ -48,8 +49,8 @@ CONDITIONS: dict[str, dict[str, str]] = {
     "Reservation": {**_ANY, "names": "names", "nodes": "nodes"},
     "TopUsage": {**_ANY, **_PEOPLE, "group": "group", "topcount": "top"},
 }
-_FLAGS = frozenset({"all", "tree", "ignored", "as_parent", "flat", "count", "group"})
-_LISTS = frozenset({"clusters", "accounts", "users", "wckeys", "groups", "jobs", "nodes", "partitions", "names"})
+_FLAGS = frozenset({"all", "tree", "as_parent", "flat", "count", "group"})
+_LISTS = frozenset({"clusters", "accounts", "users", "wckeys", "groups", "jobs", "nodes", "partitions", "names", "qos"})
 
 
 class Asked(Struct, kw_only=True):
@@ -64,6 +65,7 @@ class Asked(Struct, kw_only=True):
     nodes: list[str] = []
     partitions: list[str] = []
     names: list[str] = []
+    qos: list[str] = []
     start: str = ""
     end: str = ""
     format: str = ""
@@ -71,7 +73,6 @@ class Asked(Struct, kw_only=True):
     top: str = ""
     all: bool = False
     tree: bool = False
-    ignored: bool = False
     as_parent: bool = False
     flat: bool = False
     count: bool = False
@@ -88,6 +89,9 @@ def read(words: Sequence[str], table: str, context: Context) -> Asked:
         target = _named(key, known)
         if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
             value = value[1:-1]
+        if key == "withdeleted":
+            context.error("withdeleted is not supported by Spritz: usage of what was deleted is always shown")
+            raise Silent
         if not equals:
             if target in _FLAGS:
                 setattr(asked, target, True)
