@@ -101,3 +101,30 @@ def test_gpus_and_licenses_are_kept_for_the_reservations_own_jobs(make_cluster: 
     cluster.wait_state(inside, "CANCELLED")
     say(cluster, "scontrol", "delete", "ReservationName=lab")
     cluster.wait_state(late, "RUNNING")
+
+
+def test_the_sites_programs_are_told_of_beginnings_and_ends(make_cluster: MakeCluster) -> None:
+    """ResvProlog once for each beginning; ResvEpilog for each end, also of one that is deleted while it holds."""
+    cluster = make_cluster(nodes=1, cpus=2)
+    for key in ("ResvProlog", "ResvEpilog"):
+        path = cluster.root / key
+        path.write_text(f'#!/bin/sh\necho "{key} $*" >> {cluster.work}/told\n')
+        path.chmod(0o755)
+        cluster.extra += f"\n{key}={path}"
+    cluster.write_conf()
+    cluster.start()
+    told = cluster.work / "told"
+    reserve(cluster, "ReservationName=lab", "StartTime=now", "Duration=60", "Nodes=n1", "Flags=DAILY")
+    reserve(cluster, "ReservationName=later", "StartTime=now+1hour", "Duration=60", "Nodes=n1")
+    until(lambda: told.exists() and told.read_text().count("\n") == 1, "it has begun")
+    say(cluster, "scontrol", "update", "ReservationName=lab", "Skip")
+    until(lambda: told.read_text().count("\n") == 2, "it goes on to tomorrow")
+    say(cluster, "scontrol", "delete", "ReservationName=later")
+    say(cluster, "scontrol", "delete", "ReservationName=lab")
+    reserve(cluster, "ReservationName=last", "StartTime=now", "Duration=60", "Nodes=n1")
+    until(lambda: told.read_text().count("\n") == 3, "another has begun")
+    assert told.read_text().splitlines() == [
+        "ResvProlog lab",
+        "ResvEpilog lab",
+        "ResvProlog last",
+    ], "what never began has not ended"

@@ -36,6 +36,7 @@ from spritz.controller.outbox import begin_outbox
 from spritz.controller.power_programs import PowerPrograms
 from spritz.controller.recorded import RecordedUsage
 from spritz.controller.recovery import Recovered
+from spritz.controller.reservation_programs import ReservationPrograms
 from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
@@ -207,6 +208,7 @@ class _Daemon:
         for item in self._configuration.loaded.warnings:
             self._log.warning("config.questionable", detail=item.text)
         SitePrograms(context)
+        ReservationPrograms(context)
         PowerPrograms(context)
         begin_outbox(context)
         begin_job_completion(context)

@@ -25,19 +25,22 @@ def programs_of(patterns: Sequence[str]) -> list[str]:
     return found
 
 
-async def run_programs(patterns: Sequence[str], variables: Mapping[str, str], timeout_seconds: float) -> str:
+async def run_programs(
+    patterns: Sequence[str], variables: Mapping[str, str], timeout_seconds: float, arguments: Sequence[str] = ()
+) -> str:
     """Run them one after the other until one fails. What went wrong, or "" if nothing did."""
     for program in programs_of(patterns):
-        problem = await _run(program, variables, timeout_seconds)
+        problem = await _run(program, variables, timeout_seconds, arguments)
         if problem:
             return problem
     return ""
 
 
-async def _run(program: str, variables: Mapping[str, str], timeout_seconds: float) -> str:
+async def _run(program: str, variables: Mapping[str, str], timeout_seconds: float, arguments: Sequence[str]) -> str:
     try:
         process = await asyncio.create_subprocess_exec(
             program,
+            *map(restored, arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,

@@ -1,0 +1,67 @@
+"""ResvProlog and ResvEpilog: the site's programs when a reservation begins and when it ends, run here as SlurmUser.
+
+The name is their only argument. A beginning or end that is lost with the daemon is not made up for. Nothing waits for
+them.
+
+Source: slurm.conf(5) ResvProlog, ResvEpilog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spritz.model.events import reservation as reservation_events
+from spritz.runtime.programs import run_programs
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+
+_SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ReservationPrograms:
+    """Listens to events."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        #: those that have begun and not ended
+        self._begun = {name for name, item in context.machine.state.reservations.items() if item.began}
+        context.writer.listeners.append(self._listen)
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, reservation_events.ReservationBegan):
+                self._begun.add(event.name)
+                self._run_later("ResvProlog", event.name)
+            elif isinstance(event, reservation_events.ReservationDeleted):
+                self._over(event.name)
+            elif isinstance(event, reservation_events.ReservationUpdated) and not event.reservation.began:
+                # It goes on to its next occurrence.
+                self._over(event.reservation.name)
+
+    def _over(self, name: str) -> None:
+        if name in self._begun:
+            self._begun.discard(name)
+            self._run_later("ResvEpilog", name)
+
+    def _run_later(self, key: str, name: str) -> None:
+        program = self._context.configuration.loaded.settings.text(key)
+        if program:
+            self._context.writer.when_durable(lambda: self._start(key, program, name))
+
+    def _start(self, key: str, program: str, name: str) -> None:
+        self._context.tasks.spawn_contained(self._run(key, program, name), name=key.lower())
+
+    async def _run(self, key: str, program: str, name: str) -> None:
+        configuration = self._context.configuration
+        variables = {
+            "PATH": _SEARCH_PATH,
+            "SLURM_CONF": configuration.path,
+            "SLURM_CLUSTER_NAME": configuration.settings.cluster_name,
+        }
+        seconds = float(configuration.loaded.settings.integer("PrologEpilogTimeout"))
+        problem = await run_programs((program,), variables, seconds, arguments=(name,))
+        if problem:
+            self._context.log.error(f"{key.lower()}.failed", reservation=name, problem=problem)
