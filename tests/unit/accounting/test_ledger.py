@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from spritz.accounting.ledger import NOT_RECORDED, Changes, Ledger, recorded
 from spritz.model.accounting import JobRecord
 from spritz.model.events import ALL_EVENTS, Event
@@ -34,8 +36,6 @@ def queued(job_id: int = 5, *, at: float = 100.0, array: ArrayState | None = Non
     made = JobSpec(name="train", uid=7, user="ann", partitions=("main",), batch=True, **spec)  # type: ignore[arg-type]
     job = Job(id=job_id, spec=made, partition="main", submitted_at=at, eligible_at=at, array=array)
     if array is not None:
-        from msgspec.structs import replace
-
         job = replace(job, array_job_id=job_id)
     return jobs.JobQueued(at=at, job=job)
 
@@ -142,6 +142,16 @@ def test_tasks_of_an_array_get_records_of_their_own_the_last_one_the_arrays() ->
     newest = ledger.jobs[5]
     assert newest is not None
     assert newest.number == 1
+
+
+def test_components_are_jobs_with_a_script_in_the_first_alone() -> None:
+    components = [
+        jobs.JobQueued(at=1.0, job=replace(queued(5 + offset).job, het_job_id=5, het_offset=offset, het_size=2))
+        for offset in range(2)
+    ]
+    _, changes = told(*components, started(5), started(6))
+    assert [(job.het_job_id, job.het_offset) for job in changes.jobs.values()] == [(5, 0), (5, 1)]
+    assert [(step.job_id, step.step_id) for step in changes.steps.values()] == [(5, STEP_BATCH)]
 
 
 def test_a_job_that_was_never_heard_of_changes_nothing() -> None:

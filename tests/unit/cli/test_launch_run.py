@@ -38,7 +38,9 @@ def until(condition: Callable[[], bool]) -> None:
 class Supervisor:
     """One node's supervisor as the protocol describes it."""
 
-    def __init__(self, listener: Listener, index: int, tasks: tuple[int, ...], *, key: str = "") -> None:
+    def __init__(
+        self, listener: Listener, index: int, tasks: tuple[int, ...], *, key: str = "", job_id: int = 5
+    ) -> None:
         _, where = protocol.parse_address(listener.address)
         assert isinstance(where, str)
         self.socket = socket.socket(socket.AF_UNIX)
@@ -51,7 +53,7 @@ class Supervisor:
             key=key or listener.key,
             node=f"n{index + 1}",
             node_index=index,
-            job_id=5,
+            job_id=job_id,
             step_id=0,
             task_ids=tasks,
         )
@@ -82,7 +84,13 @@ class Supervisor:
 class Bench:
     """A step of `counts` tasks a node and everything around it; `errors` is srun's standard error."""
 
-    def __init__(self, tmp_path: Path, counts: tuple[int, ...], given: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        counts: tuple[int, ...],
+        given: dict[str, str] | None = None,
+        others: tuple[Step, ...] = (),
+    ) -> None:
         self.listener = Listener()
         self.reactor = Reactor()
         self.said = io.StringIO()
@@ -96,15 +104,24 @@ class Bench:
         step = Step(job_id=5, step_id=0, spec=StepSpec(), uid=os.getuid(), nodes=nodes, tasks=sum(counts))
         settings = Settings(given or {}, {"killwait": "0"}, {})
         self.ended: list[int] = []
+        #: where the controller says that the step is (None: nobody says)
+        self.alive: set[tuple[int, str]] | None = None
         self.run = StepRun(
-            self.reactor, self.listener, step, settings, self.context, end_step=self.ended.append, alive=lambda: None
+            self.reactor,
+            self.listener,
+            step,
+            settings,
+            self.context,
+            end_step=self.ended.append,
+            alive=lambda: self.alive,
+            others=others,
         )
         self.out = tmp_path / "out"
         self.err = tmp_path / "err"
         self.run.use_output(*(os.open(path, os.O_CREAT | os.O_WRONLY) for path in (self.out, self.err)))
 
-    def supervisor(self, index: int, **words: str) -> Supervisor:
-        return Supervisor(self.listener, index, self.ranks[index], **words)
+    def supervisor(self, index: int, key: str = "") -> Supervisor:
+        return Supervisor(self.listener, index, self.ranks[index], key=key)
 
     def play(self, script: Callable[[], None]) -> int:
         """Run the loop while `script` plays the supervisors; the exit status."""
@@ -186,6 +203,46 @@ def test_a_supervisor_that_dies_ends_the_step(bench: Callable[..., Bench]) -> No
     assert made.ended == [0]
     assert "srun: error: Aborting, io error and missing step on node 0" in made.errors
     assert "srun: Job step aborted: Waiting up to 2 seconds for job step to finish." in made.errors
+
+
+def test_a_node_that_the_step_is_not_on_is_missed_and_the_others_are_ended(bench: Callable[..., Bench]) -> None:
+    """The launch failed there: nobody will ever connect from it."""
+    made = bench(1, 2)
+    made.alive = {(5, "n1")}
+
+    def script() -> None:
+        first = made.supervisor(0)
+        until(lambda: bool(made.ended))
+        first.end(15)
+        first.done()
+
+    assert made.play(script) != 0
+    assert "srun: error: Task launch for StepId=5.0 failed on node n2" in made.errors
+    assert "srun: error: n2: tasks 1-2: Exited with exit code 1" in made.errors
+    assert made.ended == [0]
+
+
+def test_parts_of_a_step_in_other_components_are_one_step_for_srun(tmp_path: Path) -> None:
+    node = StepNode(allocation=NodeAllocation(node="n1", cpus="ff"), task_ids=(1,))
+    other = Step(job_id=6, step_id=0, spec=StepSpec(), uid=os.getuid(), nodes=(node,), tasks=1)
+    made = Bench(tmp_path, (1,), {"label": ""}, others=(other,))
+    path = tmp_path / "second"
+    second_out = os.open(path, os.O_CREAT | os.O_WRONLY)
+    made.run.use_output(second_out, second_out)
+
+    def script() -> None:
+        first = made.supervisor(0)
+        second = Supervisor(made.listener, 0, (1,), job_id=6)
+        first.output(0, b"zero\n")
+        second.output(1, b"one\n")
+        first.end(0)
+        first.done()
+        second.end(4 << 8)
+        second.done()
+
+    assert made.play(script) == 4
+    assert made.out.read_bytes() == b"0: zero\n"
+    assert path.read_bytes() == b"1: one\n"
 
 
 def test_one_node_may_fail_with_no_kill(bench: Callable[..., Bench]) -> None:

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import (
+    CancelJobs,
     CancelResult,
     HoldJob,
+    JobFilter,
     JobTarget,
     ReleaseJob,
     RequeueJob,
@@ -377,6 +379,15 @@ def test_ending_a_step_ends_all_its_parts(world: World) -> None:
     het_step(world, first, 0, 2)
     outcome = world.ok(SignalStep(job_id=first, step_id=0, terminate=True), ALICE)
     assert sorted(one.job_id for one in only(outcome.effects, TerminateStepOn)) == [first, first + 2]
+
+
+def test_scancel_of_a_step_tells_every_part_once(world: World) -> None:
+    first = running(world)
+    het_step(world, first, 1, 2)
+    targets = (JobTarget(first, step_id=0),)
+    outcome = world.ok(CancelJobs(filter=JobFilter(targets=targets)), ALICE)
+    assert [one.code for one in expect(outcome.reply, CancelResult).outcomes] == [""]
+    assert sorted(one.job_id for one in only(outcome.effects, TerminateStepOn)) == [first + 1, first + 2]
 
 
 def test_steps_of_what_is_no_heterogeneous_job_are_refused(world: World) -> None:

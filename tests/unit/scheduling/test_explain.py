@@ -405,3 +405,20 @@ def test_a_job_of_several_partitions_is_not_kept_back_by_what_it_is_promised_in_
     job = site.submit(spec(1, partitions=("whole", "part"), time_limit_minutes=20))
     assert told(site, job).verdict == "starts"
     assert site.cycle()[job].partition == "part"
+
+
+def test_a_component_says_with_whom_it_starts() -> None:
+    site = Site([node("n1"), node("n2", gres=[gpus(2)])])
+    site.submit(spec(8, gpus_per_node=2))
+    site.cycle()
+    first = site.submit_het(spec(4), spec(1, gpus_per_node=1))
+    site.cycle()
+    one, other = told(site, first), told(site, first + 1)
+    assert (one.job, other.job) == (f"{first}+0", f"{first}+1")
+    assert one.summary == f"There is room for it, but not for {first}+1, with which it starts."
+    assert other.summary.endswith(f"It starts together with {first}+0.")
+    assert not one.ahead.count
+    assert not other.ahead.count
+    assert one.expected is not None
+    assert other.expected is not None
+    assert one.expected.start_at == other.expected.start_at > site.now

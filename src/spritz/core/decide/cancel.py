@@ -66,6 +66,8 @@ def _cancel_target(turn: Turn, command: CancelJobs, target: JobTarget, outcomes:
         return
     found = [one for one in chosen if matches(turn.state, one.job, command.filter)]
     if target.step_id is not None:
+        if found and het.is_leader(found[0].job):
+            found = found[:1]  # a step goes by the leader's number, whichever components it is in
         outcomes += [_cancel_step(turn, command, one.job, target.step_id) for one in found]
         return
     live = [one for one in found if not one.job.state.ended]
