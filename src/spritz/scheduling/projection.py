@@ -170,7 +170,8 @@ class Projection:
     def settle(self, now: float, reorder_max: int | None = None) -> None:
         """Put jobs where they belong in the queue: see `waiting.settle`."""
         if self.outdated:
-            self.rebuild()
+            self._renew(now, reorder_max)
+            return
         waiting.settle(self, now, reorder_max)
 
     def _look_at_workload(self, now: float) -> None:
@@ -185,6 +186,14 @@ class Projection:
             requests = [(shape.request, len(shape.keys)) for shape in self.queue.shapes.values()]
             requests += [(record.request, 1) for record in self.records.values() if record.request is not None]
             self.eligibility.workload = Workload(self.table.rows, requests)
+
+    def _renew(self, now: float, reorder_max: int | None) -> None:
+        """A new table for the nodes that there are now; promises on those that are as they were stay."""
+        kept = [promise for promises in self.ledger.promises.values() for promise in promises]
+        before = {row.name: row.hardware for row in self.table.rows}
+        self.rebuild()
+        waiting.settle(self, now, reorder_max)
+        upkeep.keep_again(self, kept, before)
 
     def adopt(self, plan: Plan) -> None:
         """Take over the promises of a plan, once its starts have been applied."""

@@ -16,6 +16,8 @@ from spritz.scheduling.backfill import is_same
 
 if TYPE_CHECKING:
     from spritz.model.plan import Plan, PlannedPromise
+    from spritz.scheduling.backfill import Promise
+    from spritz.scheduling.hardware import Hardware
     from spritz.scheduling.nodes import Holder
     from spritz.scheduling.projection import Projection
     from spritz.scheduling.records import JobRecord
@@ -55,6 +57,20 @@ def adopt(projection: Projection, plan: Plan) -> None:
             promise = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
             promise.provisional, promise.queued, promise.freed = item.provisional, item.queued, item.freed
             projection.ledger.keep(projection.profile, promise)
+
+
+def keep_again(projection: Projection, promises: list[Promise], before: dict[str, Hardware]) -> None:
+    """Promises outlive a new table, if all their nodes are there and have the hardware that they had."""
+    table, ledger, profile = projection.table, projection.ledger, projection.profile
+    for old in promises:
+        names = old.allocation.names
+        rows = [table.rows[table.index_of[name]] for name in names if name in table.index_of]
+        if len(rows) < len(names) or any(row.hardware is not before.get(row.name) for row in rows):
+            continue
+        promise = ledger.make(profile, old.request, old.start_at, old.allocation, uid=old.parts[0][1].uid)
+        promise.provisional, promise.queued = old.provisional, projection.queue.count
+        ledger.keep(profile, promise)
+        projection.queue.shrunk.add(old.request)
 
 
 def redeem(projection: Projection, record: JobRecord, request: Request) -> None:

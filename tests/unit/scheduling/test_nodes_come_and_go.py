@@ -1,0 +1,105 @@
+"""Nodes that come and go while jobs run and wait: what is promised stays, and what it costs is what is new."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from spritz.model.events.cluster import NodesCreated, NodesDeleted, NodeUpdated
+from spritz.model.node import NodeConfig
+from tests.unit.scheduling.site import Site, gpus, node, partition, spec
+
+
+def site_of(count: int = 3) -> Site:
+    """A partition of all nodes, with a job on every one of them but the last."""
+    nodes = [node(f"n{i}", 4) for i in range(1, count + 1)]
+    site = Site(nodes, [partition("debug", nodes, nodes_text="ALL", default=True)])
+    for i in range(1, count):
+        site.submit(spec(4, 1, node_list=(f"n{i}",), time_limit_minutes=60), priority=9)
+    site.cycle()
+    return site
+
+
+def bring(site: Site, name: str, *, cpus: int = 4, **fields: object) -> NodeConfig:
+    """A dynamic node comes up."""
+    config = replace(node(name, cpus, **fields), dynamic=True)  # type: ignore[arg-type]  # by name
+    site.apply(NodesCreated(at=site.now, nodes=(config,)))
+    site.set_node(name)
+    return config
+
+
+def promised(site: Site) -> list[tuple[float, tuple[str, ...]]]:
+    """Starts that are promised, and where."""
+    site.projection.snapshot(site.now)
+    return [
+        (promise.start_at - 1000.0, promise.allocation.names)
+        for promises in site.projection.ledger.promises.values()
+        for promise in promises
+    ]
+
+
+def test_a_waiting_job_starts_on_a_node_that_comes() -> None:
+    site = site_of()
+    job = site.submit(spec(8, 2))
+    assert job not in site.cycle()
+    bring(site, "d1")
+    assert site.cycle()[job].names == ("n3", "d1")
+
+
+def test_a_promise_survives_nodes_that_come_and_others_that_go() -> None:
+    site = site_of()
+    bring(site, "d1")
+    bring(site, "d2")
+    site.submit(spec(4, 1, node_list=("d1",), time_limit_minutes=30), priority=9)
+    site.cycle()
+    head = site.submit(spec(16, 4, node_list=("n1", "n2", "n3", "d1")), priority=5)
+    site.cycle()
+    before = promised(site)
+    assert before == [(3600.0, ("n1", "n2", "n3", "d1"))]
+    bring(site, "d3")
+    assert promised(site) == before
+    site.apply(NodesDeleted(at=site.now, names=("d2",)))
+    assert promised(site) == before
+    # A long job behind it may have the new node, and not what is promised.
+    behind = site.submit(spec(4, 1, time_limit_minutes=600), priority=1)
+    assert site.cycle()[behind].names == ("d3",)
+    assert site.jobs[head].state.value == "PENDING"
+
+
+def test_a_promise_on_a_node_that_goes_or_changes_is_void() -> None:
+    for event in ("delete", "change"):
+        site = site_of()
+        config = bring(site, "d1")
+        site.submit(spec(16, 4), priority=5)
+        site.cycle()
+        assert promised(site)
+        if event == "delete":
+            site.apply(NodesDeleted(at=site.now, names=("d1",)))
+        else:
+            old = site.machine.state.nodes["d1"]
+            smaller = replace(config, capacity=replace(config.capacity, cpus=2, cores_per_socket=2))
+            site.apply(NodeUpdated(at=site.now, node=replace(old, config=smaller)))
+        assert not promised(site)
+
+
+def test_a_node_more_costs_no_new_look_at_the_others() -> None:
+    site = site_of(60)
+    site.submit(spec(8, 2), priority=5)
+    site.cycle()
+    profile = site.projection.profile
+    profile.settle()
+    worked_out = profile.worked_out
+    rows = list(site.projection.table.rows)
+    bring(site, "d1")
+    site.projection.snapshot(site.now)
+    profile.settle()
+    assert site.projection.profile is profile
+    assert all(new is old for new, old in zip(site.projection.table.rows, rows, strict=False))
+    assert profile.worked_out - worked_out <= 4
+
+
+def test_a_new_kind_of_gres_is_there_for_the_next_cycle() -> None:
+    site = site_of()
+    job = site.submit(spec(1, gpus_per_node=1))
+    assert job not in site.cycle()
+    bring(site, "d1", gres=[gpus(2)])
+    assert site.cycle()[job].names == ("d1",)
