@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.model.resources import mask_of
-from spritz.scheduling.openings import horizons, openings_of
+from spritz.scheduling.openings import searches
 from spritz.scheduling.placement.place import holders_of, place
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.profile import NEVER, Hold
@@ -70,8 +70,7 @@ def earliest(
     if len(nodes) < target.nodes_min:
         return None
     tried = 0
-    for horizon in horizons(profile, request, max(since, -NEVER)):
-        openings = openings_of(profile, request, nodes, since, horizon)
+    for horizon, openings in searches(profile, request, nodes, since):
         at = openings.first(target.nodes_min)
         while tried < MOMENTS_MAX and at <= min(horizon, until) and at < NEVER:
             within = openings.at(at)
@@ -82,8 +81,7 @@ def earliest(
                 if allocation is not None:
                     return at, allocation
             at = openings.after(at)
-        since = max(since, horizon)
-        if since > until or tried == MOMENTS_MAX:
+        if horizon > until or tried == MOMENTS_MAX:
             break
     return None
 

@@ -76,7 +76,7 @@ def reckoned(
     found = []
     while left:
         _key, number, done, group, jobs, seconds = left[0]
-        start_at, chosen = lanes.starts(group, seconds[done : done + max(1, 2 * done)])
+        start_at, chosen = lanes.starts(group, seconds[done : done + max(8, 3 * done)])
         count = len(start_at)
         job_ids = np.array([key[3] for key, _seconds in jobs[done : done + count]], np.int64)
         found.append(Starts(job_ids, start_at, chosen))

@@ -15,7 +15,7 @@ from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.profile import NEVER, Cells, cells_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from spritz.scheduling.nodes import Bools, Ints
     from spritz.scheduling.profile import Floats, Profile
@@ -31,22 +31,19 @@ except ImportError:
     compiled = False
 
 
-def openings_of(
-    profile: Profile, request: Request, nodes: Ints, since: float, horizon: float
-) -> Openings | QuickOpenings:
-    """Openings from `since` up to a horizon of `horizons`."""
-    if compiled:
-        least = _least(profile, request)
-        if least is not None:
-            return QuickOpenings(profile, request, nodes, since, least)
-    return Openings(profile, request, nodes, since, horizon)
-
-
-def horizons(profile: Profile, request: Request, since: float) -> Sequence[float]:
-    """Times up to which openings are looked for, one after the other. Ascending, the last for ever."""
-    if compiled and _least(profile, request) is not None:
-        return (NEVER,)
-    return profile.horizons(since)
+def searches(
+    profile: Profile, request: Request, nodes: Ints, since: float
+) -> Iterator[tuple[float, Openings | QuickOpenings]]:
+    """Times up to which openings are known, ascending, the last for ever; and these openings, from `since` or the time
+    before.
+    """
+    least = _least(profile, request) if compiled else None
+    if least is not None:
+        yield NEVER, QuickOpenings(profile, request, nodes, since, least)
+        return
+    for horizon in profile.horizons(max(since, -NEVER)):
+        yield horizon, Openings(profile, request, nodes, since, horizon)
+        since = max(since, horizon)
 
 
 def _least(profile: Profile, request: Request) -> dict[int, int] | None:
