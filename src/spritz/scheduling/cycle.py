@@ -176,28 +176,37 @@ class Cycle:
     def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
         """Those that may start, or of which something else must be said than before."""
         self._skipped_at = len(self.headed)
-        up_version, rooms = self.snapshot.memo.up_version, self.snapshot.partition_freed
+        up_version, rooms, headed = self.snapshot.memo.up_version, self.snapshot.partition_freed, self.headed
+        # Many shapes failed at the same time and need the same at least.
+        hopeful: dict[tuple[int, tuple[int, int]], bool] = {}
+        renewed: dict[int, Failure] = {}
         kept, left_out = [], 0
         for entry in waiting:
             shape = entry[3]
-            failure, line = shape.failure, shape.request.line
+            failure, line, verdict = shape.failure, shape.line, shape.verdict
             if (
                 entry[2]
                 or failure is None
                 or failure.version is not None
-                or shape.verdict != PRIORITY
+                or (verdict is not PRIORITY and verdict != PRIORITY)
                 or shape.stuck is None
                 or shape.stuck[0] != up_version
-                or shape.request.line not in self.headed
+                or line not in headed
             ):
                 kept.append(entry)
                 continue
             freed = rooms.get(line[0], 0)
             if failure.freed != freed:
-                if shape.could_use_any(self._rooms(failure.freed)):
+                question = (failure.freed, shape.floor)
+                may = hopeful.get(question)
+                if may is None:
+                    may = hopeful[question] = shape.could_use_any(self._rooms(failure.freed))
+                if may:
                     kept.append(entry)
                     continue
-                shape.failure = Failure(freed)
+                if freed not in renewed:
+                    renewed[freed] = Failure(freed)
+                shape.failure = renewed[freed]
             left_out += len(shape.keys)
         self.promises.pass_over(left_out)
         return kept
@@ -527,7 +536,8 @@ class Cycle:
             self.notes.shape(shape, stuck)
             return False
         self.notes.shape(shape, PRIORITY)
-        reserved = reserved_verdict(self.snapshot, self.table, request)
+        nowhere = shape.failure is not None and shape.failure.version is None
+        reserved = reserved_verdict(self.snapshot, self.table, request, nowhere=nowhere)
         if reserved is not None:
             self.notes.shape(shape, reserved)
         head = request.line not in self.headed

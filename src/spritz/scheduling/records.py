@@ -202,12 +202,12 @@ class Shape:
     """
 
     __slots__ = (
-        "_cpus_floor",
         "_fit",
-        "_gpus_floor",
         "failure",
+        "floor",
         "jobs",
         "keys",
+        "line",
         "order",
         "request",
         "stuck",
@@ -223,9 +223,10 @@ class Shape:
         self.failure: Failure | None = None
         self.verdict: Verdict | None = None
         self.stuck: tuple[int, Verdict | None] | None = None
-        # What each node of the job gives at least; where CPUs are shared, free ones do not matter.
-        self._cpus_floor = 0 if request.share_rows else request.cpus_floor
-        self._gpus_floor = request.gpus_floor
+        #: the request's
+        self.line = request.line
+        #: CPUs and GPUs that each node of the job gives at least; where CPUs are shared, free ones do not matter
+        self.floor = (0 if request.share_rows else request.cpus_floor, request.gpus_floor)
         self._fit: Request | None = None
 
     @property
@@ -237,13 +238,14 @@ class Shape:
 
     def could_use(self, row: NodeRow) -> bool:
         """Quick test, never wrongly no: has the node enough free CPUs and GPUs for the least part of the job?"""
-        if row.free_cpus.bit_count() < self._cpus_floor:
+        cpus, gpus = self.floor
+        if row.free_cpus.bit_count() < cpus:
             return False
-        return not self._gpus_floor or row.gres_free.get("gpu", 0).bit_count() >= self._gpus_floor
+        return not gpus or row.gres_free.get("gpu", 0).bit_count() >= gpus
 
     def could_use_any(self, rooms: list[tuple[int, int]]) -> bool:
         """The same for nodes with so many free CPUs and GPUs."""
-        cpus, gpus = self._cpus_floor, self._gpus_floor
+        cpus, gpus = self.floor
         return any(free_cpus >= cpus and free_gpus >= gpus for free_cpus, free_gpus in rooms)
 
     def add(self, key: SortKey, record: JobRecord) -> None:

@@ -50,7 +50,7 @@ class Memo:
     counts comings and goings of nodes.
     """
 
-    __slots__ = ("empty", "feasible", "ideal", "no_room", "planned", "up_version")
+    __slots__ = ("avoidable", "empty", "feasible", "ideal", "no_room", "planned", "up_version")
 
     def __init__(self) -> None:
         self.planned: list[tuple[int, int | None]] = []
@@ -58,6 +58,8 @@ class Memo:
         #: the table without any job: as nodes are up now, and as if all were
         self.empty: NodeTable | None = None
         self.ideal: NodeTable | None = None
+        #: by occurrences of reservations (name and start): could the request avoid them on the empty table?
+        self.avoidable: dict[tuple[tuple[str, float], ...], dict[Request, bool]] = {}
         #: could the request run on the ideal table?
         self.feasible = Answers()
         #: requests for which nobody could make room: what was freed in their partition by then, when that was,
@@ -68,6 +70,7 @@ class Memo:
     def forget_up(self) -> None:
         """A node came or went."""
         self.empty = None
+        self.avoidable.clear()
         self.up_version += 1
 
 

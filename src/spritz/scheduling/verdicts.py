@@ -17,9 +17,10 @@ from spritz.scheduling.records import Verdict
 from spritz.scheduling.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:
-    from spritz.scheduling.nodes import NodeTable
+    from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.records import Shape
     from spritz.scheduling.request import Request
+    from spritz.scheduling.reservations import Booking
     from spritz.scheduling.snapshot import Snapshot
 
 NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
@@ -48,20 +49,41 @@ def stuck_verdict(snapshot: Snapshot, shape: Shape) -> Verdict | None:
     return shape.stuck[1]
 
 
-def reserved_verdict(snapshot: Snapshot, table: NodeTable, request: Request) -> Verdict | None:
-    """Do reservations keep the request from starting on `table` now, or would they if all jobs ended? None if not."""
+def reserved_verdict(
+    snapshot: Snapshot, table: NodeTable, request: Request, *, nowhere: bool = False
+) -> Verdict | None:
+    """Do reservations keep the request from starting on `table` now, or would they if all jobs ended? None if not.
+
+    `nowhere`: there is no place for it on the table, reserved or not.
+    """
     met = snapshot.reserved.met(request, snapshot.now)
     if not met:
         return None
-    kept = {index for booking in met for index, holder in booking.parts if holder.whole}
-    left = np.array([index for index in range(len(table.rows)) if index not in kept], np.int64)
-    nodes = snapshot.eligibility
-    if place(snapshot.empty_table(), request, nodes, within=left) is not None and (
-        place(table, request, nodes) is None or place(table, request, nodes, within=left) is not None
+    if _could_avoid(snapshot, request, met) and (
+        nowhere
+        or place(table, request, snapshot.eligibility) is None
+        or place(table, request, snapshot.eligibility, within=_beside(snapshot, met)) is not None
     ):
         return None
     maintenance = any(booking.reservation.maintenance for booking in met)
     return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
+
+
+def _could_avoid(snapshot: Snapshot, request: Request, met: list[Booking]) -> bool:
+    """Is there a place beside these occurrences for the request, were the nodes empty?"""
+    which = tuple((booking.reservation.name, booking.start_at) for booking in met)
+    answers = snapshot.memo.avoidable.setdefault(which, {})
+    if request not in answers:
+        within = _beside(snapshot, met)
+        answers[request] = place(snapshot.empty_table(), request, snapshot.eligibility, within=within) is not None
+    return answers[request]
+
+
+def _beside(snapshot: Snapshot, met: list[Booking]) -> Ints:
+    """Nodes of which no occurrence has all."""
+    kept = np.ones(len(snapshot.table.rows), np.bool_)
+    kept[[index for booking in met for index, holder in booking.parts if holder.whole]] = False
+    return np.flatnonzero(kept)
 
 
 def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
