@@ -1,6 +1,6 @@
 """How long does each command take as a whole process: through the command server, without it, and Slurm's own?
 
-python -m benchmarks.commands [--ours DIR] [--real DIR] [--rounds N] [--pending 1000 10000]
+python -m benchmarks.commands [--ours DIR] [--real DIR] [--rounds N] [--pending 1000 10000] [--no-sacct]
 
 One call of each system after the other, so that a noisy minute falls on all of them; medians and ratios at the end.
 JSON lines on standard output, the table on standard error.
@@ -9,6 +9,7 @@ JSON lines on standard output, the table on standard error.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .cluster import BenchmarkError, Cluster
+from .recorded import Recorded
 
 SUBMITTERS = (1, 4, 16)
 SUBMISSIONS = 64
@@ -33,12 +35,13 @@ class System:
     def __init__(self, name: str, cluster: Cluster, **environment: str) -> None:
         self.name = name
         self.cluster = cluster
+        self.command = cluster.command
         self.environment = {**cluster.env, **environment}
         self.job = ""
 
     def call(self, *argv: str) -> float:
         """Milliseconds from before the start of the process to after its end. Raises BenchmarkError if it fails."""
-        path = self.cluster.command(argv[0])
+        path = self.command(argv[0])
         words = [argv[0], *(word.replace("{job}", self.job) for word in argv[1:])]
         nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
         began = time.perf_counter()
@@ -103,7 +106,10 @@ def main(arguments: list[str]) -> int:
         if not systems:
             print("benchmarks: nothing to measure: name --ours DIR or --real DIR", file=sys.stderr)
             return 2
-        _measure(systems, options)
+        table = _measure(systems, options)
+        if not options.no_sacct:
+            _measure_sacct(systems, options, table)
+        _print(table, [system.name for system in systems])
     except BenchmarkError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -121,6 +127,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--real", type=Path, default=Path("/usr/bin") if installed else None)
     parser.add_argument("--no-real", dest="real", action="store_const", const=None)
     parser.add_argument("--rounds", type=int, default=25, help="calls of each command and system")
+    parser.add_argument("--no-sacct", action="store_true", help="no clusters with accounting (MariaDB, root)")
     parser.add_argument("--pending", type=int, nargs="*", default=(1000, 10000), help="lengths of the queue")
     return parser.parse_args(arguments)
 
@@ -136,19 +143,47 @@ def _warm_up(system: System, runtime: Path) -> None:
     system.cluster.wait_for(lambda: list(runtime.glob("spritz/commands-*[0-9a-f]")), "a command server")
 
 
-def _measure(systems: list[System], options: argparse.Namespace) -> None:
-    table: dict[str, dict[str, float]] = {}
+Table = dict[str, dict[str, float]]
+
+
+def _in_turns(systems: list[System], title: str, measure: Callable[[System], float], rounds: int, table: Table) -> None:
+    values: dict[str, list[float]] = {system.name: [] for system in systems}
+    for number in range(rounds + 2):
+        for system in systems:
+            value = measure(system)
+            # The first two are for caches.
+            if number > 1:
+                values[system.name].append(value)
+    table[title] = {name: statistics.median(found) for name, found in values.items()}
+    _report(title, table[title], values)
+
+
+def _measure_sacct(systems: list[System], options: argparse.Namespace, table: Table) -> None:
+    """On clusters of their own: those of the other measures keep no records."""
+    made: dict[bool, Recorded] = {}
+    others: list[System] = []
+    try:
+        for system in systems:
+            real = system.name == "real"
+            if real not in made:
+                made[real] = Recorded(options.real if real else options.ours, real=real)
+                made[real].record()
+            other = copy.copy(system)
+            other.command = made[real].command
+            other.environment = {**system.environment, "SLURM_CONF": made[real].env["SLURM_CONF"]}
+            other.job = made[real].job
+            others.append(other)
+        _in_turns(others, "sacct -j N", lambda system: system.call("sacct", "-j", "{job}"), options.rounds, table)
+    finally:
+        for cluster in made.values():
+            cluster.stop()
+
+
+def _measure(systems: list[System], options: argparse.Namespace) -> Table:
+    table: Table = {}
 
     def ask(title: str, measure: Callable[[System], float], rounds: int = options.rounds) -> None:
-        values: dict[str, list[float]] = {system.name: [] for system in systems}
-        for number in range(rounds + 2):
-            for system in systems:
-                value = measure(system)
-                # The first two are for caches.
-                if number > 1:
-                    values[system.name].append(value)
-        table[title] = {name: statistics.median(found) for name, found in values.items()}
-        _report(title, table[title], values)
+        _in_turns(systems, title, measure, rounds, table)
 
     for system in _clusters(systems):
         system.held(1)
@@ -166,7 +201,8 @@ def _measure(systems: list[System], options: argparse.Namespace) -> None:
         for system in _clusters(systems):
             system.held(count)
         ask(f"squeue, {count:,} pending", lambda system: system.call("squeue"), max(3, options.rounds // 3))
-    _print(table, [system.name for system in systems])
+        ask(f"squeue --json, {count:,} pending", lambda system: system.call("squeue", "--json"), 3)
+    return table
 
 
 def _clusters(systems: list[System]) -> list[System]:
