@@ -44,7 +44,7 @@ def slurmd(*arguments: str, timeout: float = 100.0) -> subprocess.CompletedProce
 
 
 def test_what_slurmd_does_not_have_is_refused_by_name() -> None:
-    for wrong in (["-Z"], ["--conf-server=x"], ["-n", "many"], ["-f"]):
+    for wrong in (["-y"], ["--conf-server=x"], ["-n", "many"], ["-f"]):
         done = slurmd(*wrong)
         assert done.returncode == 1
         assert wrong[0].lstrip("-")[:4] in done.stderr

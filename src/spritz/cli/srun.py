@@ -57,10 +57,6 @@ def _asks_help(given: Values) -> bool:
 
 
 def _run(given: Values, command: list[str], argv: list[str], context: Context, inside: bool) -> int:
-    if "mpi" in given:
-        from spritz.cli.launch.programs import check_mpi
-
-        check_mpi(given["mpi"])
     from spritz.cli.launch.session import Session
     from spritz.cli.submit.refusals import Refusal
 

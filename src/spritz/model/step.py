@@ -91,6 +91,7 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     submit_line: str = ""
     submit_host: str = ""
     client_pid: int = 0
+    #: "pmi2": tasks are served PMI; "none"
     mpi: str = "none"
     #: kill the step if a node fails (False: --no-kill)
     kill_on_node_fail: bool = True

@@ -37,6 +37,8 @@ class Audience:
         self._on_gone = on_gone
         self._links: list[ClientLink] = []
         self._finishing = False
+        #: entries of all nodes for the step's PMI server, if it has one
+        self.on_pmi: Callable[[bytes, bool], None] = lambda payload, last: None
         #: called when the last client has had everything
         self.on_finished: Callable[[], None] = lambda: None
 
@@ -90,6 +92,12 @@ class Audience:
         """To every client."""
         for link in list(self._links):
             link.send(frame)
+
+    def tell_primary(self, frame: bytes) -> None:
+        """To the client that the step was started for."""
+        for link in list(self._links):
+            if link.primary:
+                link.send(frame)
 
     def emit_output(self, frame: bytes) -> None:
         """Output of a task, to every client; all output waits when the primary one does not read."""
@@ -174,6 +182,8 @@ class Audience:
             self._on_terminate(protocol.unpack_number(payload))
         elif kind == protocol.DETACH:
             link.detached = True
+        elif kind == protocol.PMI_KVS:
+            self.on_pmi(payload, task_id == protocol.ALL_TASKS)
         else:
             raise protocol.ProtocolError(f"frame {kind} is not for a supervisor")
 

@@ -14,6 +14,8 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       STDIN_CREDIT `!I`: so many bytes of standard input were used up; the client may send as many again
       EXIT         `!iB` (`pack_exit`): wait status of one task, flags (EXIT_OOM). Its output up to then came before.
       MESSAGE      text for the client's own standard error: whole lines, printed as they are, no label
+      PMI_FENCE    entries (msgpack) of tasks that wait for those of other nodes; see `pmi`
+      PMI_ABORT    a task has called for the end of the whole step
       DONE         nothing follows: all tasks have ended, all output was sent. The supervisor then closes.
                    End of file *without* DONE: the supervisor or its node died.
 
@@ -23,6 +25,7 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       SIGNAL       `!I`: signal number, to one task or ALL_TASKS, and to what they started
       WINDOW_SIZE  `!HH`: rows, columns of the client's terminal (pty only)
       TERMINATE    `!I`: TERM and CONT now, KILL after so many seconds
+      PMI_KVS      entries of all nodes, after the PMI_FENCE of the last
       DETACH       the client goes; the step goes on without it (sattach). A client of `io_address` that just closes
                    its connection is taken to be dead, and the step is killed as Slurm does.
 
@@ -61,6 +64,8 @@ STDIN_CREDIT = 5
 EXIT = 6
 MESSAGE = 7
 DONE = 8
+PMI_FENCE = 9
+PMI_ABORT = 10
 
 STDIN = 16
 STDIN_EOF = 17
@@ -68,9 +73,11 @@ SIGNAL = 18
 WINDOW_SIZE = 19
 TERMINATE = 20
 DETACH = 21
+PMI_KVS = 22
 
-KINDS = frozenset({HELLO, STARTED, STDOUT, STDERR, STDIN_CREDIT, EXIT, MESSAGE, DONE}) | frozenset(
-    {STDIN, STDIN_EOF, SIGNAL, WINDOW_SIZE, TERMINATE, DETACH}
+KINDS = frozenset(
+    {HELLO, STARTED, STDOUT, STDERR, STDIN_CREDIT, EXIT, MESSAGE, DONE, PMI_FENCE, PMI_ABORT}
+    | {STDIN, STDIN_EOF, SIGNAL, WINDOW_SIZE, TERMINATE, DETACH, PMI_KVS}
 )
 
 #: In EXIT's flags: the task (or something of it) was killed for memory.

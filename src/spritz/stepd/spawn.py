@@ -27,8 +27,12 @@ except ImportError:
 _PATH = b"/usr/local/bin:/usr/bin:/bin"
 
 
-def start_task(spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, bytes], streams: start.Streams) -> int:
+def start_task(
+    spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, bytes], streams: start.Streams, kept: int = -1
+) -> int:
     """The task's process id; `start.start_task` says the rest. Raises OSError if no process can be made."""
+    if kept >= 0:
+        return start.start_task(spec, task, environment, streams, kept)
     if quick is None or spec.task_prologs or spec.hosts_file or not task.argv or not start.may_become(spec.identity):
         return start.start_task(spec, task, environment, streams)
     programs = candidates(task.argv[0], environment)

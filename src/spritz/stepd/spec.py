@@ -52,6 +52,15 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
     user: str = ""
 
 
+class Pmi(msgspec.Struct, frozen=True, array_like=True):
+    """What MPI programs are told of their step (--mpi=pmi2): `size` tasks on `nodes` nodes, and which share a node."""
+
+    job_id: str
+    size: int
+    nodes: int
+    mapping: str
+
+
 class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step on one node. Times in seconds, memory in MiB; `label` is Slurm's `5.batch`, `5.0`."""
 
@@ -111,6 +120,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     gpu_accounting: bool = True
     #: count energy by the processors' counters
     energy_accounting: bool = False
+    #: serve PMI to the tasks; None: --mpi=none
+    pmi: Pmi | None = None
     #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
     hosts_file: str = ""
     #: the Job, msgpack, for the daemon's Epilog after a restart; the supervisor does not look at it

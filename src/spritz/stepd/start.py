@@ -24,8 +24,10 @@ from spritz.stepd.spec import Identity, SupervisorSpec, TaskSpec
 Streams = tuple[int, int, int]
 
 
-def start_task(spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, bytes], streams: Streams) -> int:
-    """Fork the task; its process id. The working directory is the caller's own.
+def start_task(
+    spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, bytes], streams: Streams, kept: int = -1
+) -> int:
+    """Fork the task; its process id. The working directory is the caller's own. `kept`: one more descriptor for it.
 
     Raises OSError if no process can be made.
     """
@@ -33,6 +35,8 @@ def start_task(spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, by
     if pid:
         return pid
     try:
+        if kept >= 0:
+            os.set_inheritable(kept, True)
         _become_task(spec, task, environment, streams)
     except BaseException as error:  # the child must never return into the supervisor's loop
         say(f"slurmstepd: error: task {task.task_id} could not be started: {error}")

@@ -33,6 +33,10 @@ from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
 from spritz.stepd.start import AsUser, become
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.stepd.pmi import PmiServer
+
 #: How long after the end a stream may be held open by a process that is not ours.
 _LINGER_SECONDS = 2.0
 #: Between looks at memory that no cgroup limits, far from the limit and near it.
@@ -172,7 +176,7 @@ class Supervisor:
         self._stderr_file = self._streams.keep_stderr(self._group.tasks[0])
         if self._complaint:
             self.say(f"error: {self._complaint}")
-        self._group.start(self._streams)
+        self._group.start(self._streams, self._pmi_server())
         self._started_at = time.time()
         record.append(self._record, record.pids_entry((os.getpid(), *self._group.pids)))
         self._audience.started()
@@ -181,6 +185,21 @@ class Supervisor:
             self._sample_timer = self._reactor.after(_WATCH_CLOSELY_SECONDS, self._sample)
         elif self.spec.sample_seconds > 0:
             self._sample_timer = self._reactor.after(self.spec.sample_seconds, self._sample)
+
+    def _pmi_server(self) -> PmiServer | None:
+        if self.spec.pmi is None:
+            return None
+        from spritz.stepd.pmi import PmiServer
+
+        tasks = len(self._group.tasks)
+        server = PmiServer(self.spec.pmi, tasks, self._reactor, self._audience.tell_primary, self._pmi_abort)
+        self._audience.on_pmi = lambda payload, last: server.take(payload, last=last)
+        return server
+
+    def _pmi_abort(self) -> None:
+        """A task wants the whole step ended; the client has the other nodes' tasks ended."""
+        self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
+        self._terminate(self.spec.kill_wait_seconds)
 
     def _refuse(self, text: str, kind: str) -> None:
         """Tasks cannot be started, or not all of them."""

@@ -8,6 +8,7 @@ import os
 import struct
 import termios
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from spritz.notation.octets import octets
 from spritz.stepd import protocol
@@ -17,6 +18,9 @@ from spritz.stepd.spawn import start_task
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
 from spritz.stepd.start import Streams
 from spritz.stepd.streams import Chunk, InputPump, OutputPump
+
+if TYPE_CHECKING:
+    from spritz.stepd.pmi import PmiServer
 
 
 class Task:
@@ -170,7 +174,7 @@ class TaskGroup:
         self.by_id = {task.spec.task_id: task for task in self.tasks}
         self.by_pid: dict[int, Task] = {}
 
-    def start(self, streams: TaskStreams) -> None:
+    def start(self, streams: TaskStreams, pmi: PmiServer | None = None) -> None:
         """Fork every task, in order. Raises OSError when no more can be made; those that were then run."""
         common: dict[bytes, bytes] = {}
         for variable in self._spec.environment:
@@ -183,7 +187,15 @@ class TaskGroup:
                 for text in task.spec.environment:
                     name, _, value = octets(text).partition(b"=")
                     own[name] = value
-                task.pid = start_task(self._spec, task.spec, own, descriptors)
+                kept = -1
+                if pmi is not None:
+                    kept, variables = pmi.open(task.spec.task_id)
+                    own |= variables
+                try:
+                    task.pid = start_task(self._spec, task.spec, own, descriptors, kept)
+                finally:
+                    if kept >= 0:
+                        os.close(kept)
                 self.by_pid[task.pid] = task
                 streams.close_childrens()
         finally:

@@ -155,15 +155,24 @@ def test_a_wrong_program_file_is_told_line_by_line(tmp_path: Path) -> None:
         programs.read_multi_prog("nosuch", 1, str(tmp_path))
 
 
-@pytest.mark.parametrize("value", ["", "none", "NONE"])
-def test_no_mpi_is_what_there_is(value: str) -> None:
-    programs.check_mpi(value)
+@pytest.mark.parametrize(
+    ("given", "default", "kind"),
+    [
+        ("", "", "none"),
+        ("NONE", "pmi2", "none"),
+        ("pmi2", "", "pmi2"),
+        (None, "mpi/pmi2", "pmi2"),
+        (None, "pmix", "none"),
+    ],
+)
+def test_mpi_is_as_asked_or_as_configured(given: str | None, default: str, kind: str) -> None:
+    assert programs.mpi_kind(given, default) == kind
 
 
 @pytest.mark.parametrize(("value", "text"), [("pmix", "not supported by Spritz"), ("x", "Invalid MPI type 'x'")])
 def test_other_mpi_is_refused(value: str, text: str) -> None:
     with pytest.raises(SpritzError, match=text):
-        programs.check_mpi(value)
+        programs.mpi_kind(value, "")
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-1", "9" * 30])

@@ -11,7 +11,7 @@ from spritz.model.errors import SpritzError
 from spritz.notation import multiprog
 
 #: what Slurm has and we do not, and why not
-_NOT_BUILT = ("pmi2", "pmix", "cray_shasta", "openmpi", "pmix_v2", "pmix_v3", "pmix_v4", "pmix_v5")
+_NOT_BUILT = ("pmix", "cray_shasta", "openmpi", "pmix_v2", "pmix_v3", "pmix_v4", "pmix_v5")
 
 MultiProg = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -37,15 +37,22 @@ def read_multi_prog(path: str, tasks: int | None, cwd: str) -> tuple[MultiProg, 
     return tuple(found), total
 
 
-def check_mpi(value: str) -> None:
-    """Raises SpritzError for anything but none."""
-    kind = value.lower()
+def mpi_kind(given: str | None, default: str) -> str:
+    """What serves the tasks: "pmi2" or "none". `default` is MpiDefault.
+
+    Raises SpritzError for what was asked for and is not there; of MpiDefault the daemons warn.
+    """
+    if given is None:
+        return "pmi2" if default.lower().removeprefix("mpi/") == "pmi2" else "none"
+    kind = given.lower()
     if kind in ("", "none"):
-        return
+        return "none"
+    if kind == "pmi2":
+        return kind
     if kind in _NOT_BUILT:
         raise SpritzError(
-            f"option --mpi={value} is not supported by Spritz: there is no PMI server yet; --mpi=none, and torchrun "
-            "or mpirun inside the job, work",
+            f"option --mpi={given} is not supported by Spritz: there is no PMIx server; --mpi=pmi2 (MPICH and its "
+            "kin), and torchrun or mpirun inside the job, work",
             code="ESLURM_NOT_SUPPORTED",
         )
-    raise SpritzError(f"Invalid MPI type '{value[:80]}', --mpi=list for acceptable types")
+    raise SpritzError(f"Invalid MPI type '{given[:80]}', --mpi=list for acceptable types")

@@ -139,6 +139,7 @@ def step_spec(
         unbuffered=settings.unbuffered,
         pty=settings.pty,
         kill_on_bad_exit=settings.kill_on_bad_exit,
+        mpi=settings.mpi,
         wait_seconds=settings.wait_seconds,
         io_address=listener.address,
         io_key=listener.key,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from spritz.cli.context import Context
+    from spritz.cli.launch.pmi import Hub
     from spritz.cli.launch.settings import Settings
     from spritz.model.step import Step
 
@@ -89,6 +90,7 @@ class StepRun:
         self._broken_pipe = False
         self._lost_output = False
         self._input_waits = False
+        self._hub: Hub | None = None
         self.report_binding = False
         self._expected = len(step.nodes)
         self._left: int | None = None
@@ -223,9 +225,20 @@ class StepRun:
             self._started(link, payload)
         elif kind == protocol.MESSAGE:
             self._message(link, payload)
+        elif kind == protocol.PMI_FENCE:
+            self._pmi_hub().fence(link, payload, last=task == protocol.ALL_TASKS)
+        elif kind == protocol.PMI_ABORT:
+            self.abort()
         elif kind == protocol.DONE:
             link.done = True
             self._node_finished(link)
+
+    def _pmi_hub(self) -> Hub:
+        if self._hub is None:
+            from spritz.cli.launch.pmi import Hub
+
+            self._hub = Hub(lambda: self.links, len(self.step.nodes))
+        return self._hub
 
     def _greeted(self, link: Link, kind: int, payload: bytes) -> None:
         if kind == protocol.HELLO:

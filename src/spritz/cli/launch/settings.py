@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
 
 #: keys of slurm.conf that are looked at
-KEYS = frozenset(("killonbadexit", "waittime", "killwait", "srunprolog", "srunepilog", "taskplugin"))
+KEYS = frozenset(("killonbadexit", "waittime", "killwait", "srunprolog", "srunepilog", "taskplugin", "mpidefault"))
 
 _KILL_WAIT_SECONDS = 30
 
@@ -36,6 +36,11 @@ class Settings:
         self.kill_wait_seconds = _number(configured.get("killwait", ""), _KILL_WAIT_SECONDS)
         self.prolog = _program(given.get("prolog"), configured.get("srunprolog", ""))
         self.epilog = _program(given.get("epilog"), configured.get("srunepilog", ""))
+        self.mpi = "none"
+        if "mpi" in given or configured.get("mpidefault", "none").lower() not in ("", "none", "mpi/none"):
+            from spritz.cli.launch.programs import mpi_kind
+
+            self.mpi = mpi_kind(given.get("mpi"), configured.get("mpidefault", ""))
         reduced = environ.get("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", "0")
         self.exit_messages_once = reduced.isdigit() and reduced.strip("0") != ""
         self.one_node_tells = environ.get("SLURM_STEP_KILLED_MSG_NODE_ID", "0")

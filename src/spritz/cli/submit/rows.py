@@ -156,7 +156,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("kill-on-bad-exit", "K", "[=0|1]", "end the step when a task fails")),
     ("s", Row("wait", "W", "seconds", "end the step so long after its first task has ended")),
     ("s", Row("pty", "", "", "run task 0 in a terminal")),
-    ("s", Row("mpi", "", "type", "none, or list to see what there is")),
+    ("s", Row("mpi", "", "type", "none, pmi2, or list to see what there is")),
     ("s", Row("disable-status", "X", "", "a first Ctrl-C goes to the tasks at once")),
     ("s", Row("quit-on-interrupt", "", "", "a single Ctrl-C ends the step")),
     ("s", Row("preserve-env", "E", "", "tasks see the job's SLURM_NTASKS and SLURM_NNODES, not the step's")),

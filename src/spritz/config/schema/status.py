@@ -118,7 +118,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "JobCompType": frozenset({"jobcomp/none", "jobcomp/elasticsearch", "jobcomp/filetxt", "jobcomp/script"}),
     "JobAcctGatherParams": frozenset({"DisableGPUAcct", "NoShared", "OverMemoryKill", "UsePss"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
-    "MpiDefault": frozenset({"none"}),
+    "MpiDefault": frozenset({"none", "pmi2"}),
     "PreemptType": frozenset({"preempt/none", "preempt/partition_prio", "preempt/qos"}),
     "PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY", "WITHIN"}),
     "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),

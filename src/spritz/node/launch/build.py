@@ -18,7 +18,8 @@ from spritz.node.launch import environment, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
-from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
+from spritz.stepd.pmi_wire import process_mapping
+from spritz.stepd.spec import SCRIPT, Identity, Pmi, SupervisorSpec, TaskSpec, marker
 
 _encode_job = msgspec.msgpack.Encoder().encode
 
@@ -198,9 +199,18 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         memory_counted=setup.memory_counted,
         gpu_accounting=setup.gpu_accounting,
         energy_accounting=setup.energy_accounting,
+        pmi=_pmi(step),
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
+
+
+def _pmi(step: Step) -> Pmi | None:
+    """What a PMI server of the step says. Source: srun(1) --mpi."""
+    if step.spec.mpi != "pmi2":
+        return None
+    mapping = process_mapping(tuple(node.task_ids for node in step.nodes))
+    return Pmi(job_id=f"{step.job_id}.{step.step_id}", size=step.tasks, nodes=len(step.nodes), mapping=mapping)
 
 
 def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup: NodeSetup) -> TaskSpec:

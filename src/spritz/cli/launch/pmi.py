@@ -1,0 +1,37 @@
+"""The middle of a step's PMI servers: what tasks of all nodes have put is given to all nodes at every fence.
+
+Source: srun(1) --mpi=pmi2.
+"""
+
+from __future__ import annotations
+
+from spritz.stepd import protocol
+from spritz.stepd.pmi import entry_frames, read_entries
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spritz.cli.launch.listener import Link
+
+
+class Hub:
+    """Gathers one fence after another. `links` gives the connected supervisors, of which there are `nodes`."""
+
+    def __init__(self, links: Callable[[], Iterable[Link]], nodes: int) -> None:
+        self._links = links
+        self._nodes = nodes
+        self._entries: dict[bytes, bytes] = {}
+        self._arrived: set[Link] = set()
+
+    def fence(self, link: Link, payload: bytes, *, last: bool) -> None:
+        """Entries of one node; its tasks are all waiting after the `last` of them. Raises ProtocolError."""
+        self._entries.update(read_entries(payload))
+        if last:
+            self._arrived.add(link)
+        if len(self._arrived) == self._nodes:
+            frames = entry_frames(protocol.PMI_KVS, self._entries)
+            self._entries.clear()
+            self._arrived.clear()
+            for one in self._links():
+                one.send(frames)
