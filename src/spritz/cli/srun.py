@@ -82,16 +82,13 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
         # The leader alone is a job like others.
         return _run(parts[0][1], parts[0][2], argv, context, inside)
     for _group, given, _command in parts:
-        for option in ("bcast", "pty"):
-            if option in given and len(parts) > 1:
+        for option in ("bcast", "pty", "mpi"):
+            asked = given.get(option, "none").lower() not in ("", "none") if option == "mpi" else option in given
+            if asked and len(parts) > 1:
                 raise SpritzError(
                     f"option --{option} is not supported by Spritz for a step over several components",
                     code="ESLURM_NOT_SUPPORTED",
                 )
-        if "mpi" in given:
-            from spritz.cli.launch.programs import check_mpi
-
-            check_mpi(given["mpi"])
     try:
         with together.Together(parts, argv, context, inside=inside) as session:
             return session.run()

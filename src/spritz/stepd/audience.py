@@ -161,11 +161,8 @@ class Audience:
         self._links = [link for link in self._links if not link.closed]
 
     def _received(self, link: ClientLink, kind: int, task_id: int, payload: bytes) -> None:
-        tasks = (
-            self._group.tasks
-            if task_id == protocol.ALL_TASKS
-            else [self._group.by_id[task_id]] * (task_id in self._group.by_id)
-        )
+        named = self._group.by_id.get(task_id)
+        tasks = self._group.tasks if task_id == protocol.ALL_TASKS else [named] if named is not None else []
         if kind == protocol.STDIN:
             self._feed(link, tasks, payload)
         elif kind == protocol.STDIN_EOF:

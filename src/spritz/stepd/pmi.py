@@ -15,7 +15,7 @@ import msgspec.msgpack
 
 from spritz.stepd import pmi_wire, protocol
 from spritz.stepd.pmi_wire import Fields
-from spritz.stepd.reactor import READABLE, Reactor
+from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
 from spritz.stepd.spec import Pmi
 
 TYPE_CHECKING = False
@@ -129,6 +129,7 @@ class _Client:
         self._decoder = pmi_wire.Decoder()
         self._closed = False
         self._thread = b""
+        self._queued = bytearray()
         reactor.watch(connection.fileno(), READABLE, self._ready)
 
     def close(self) -> None:
@@ -150,10 +151,18 @@ class _Client:
         self._answer(b"info-getnodeattr", {b"found": b"TRUE", b"value": value})
 
     def _ready(self, ready: int) -> None:
+        if ready & WRITABLE:
+            self._flush()
+        if ready & ~WRITABLE:
+            self._receive()
+
+    def _receive(self) -> None:
+        if self._closed:
+            return
         try:
             data = os.read(self._connection.fileno(), _RECEIVE_BYTES)
             self._decoder.feed(data)
-            while not self._closed and (message := self._decoder.next()) is not None:
+            while (message := self._next()) is not None:
                 self._handle(message)
         except BlockingIOError:
             return
@@ -161,6 +170,9 @@ class _Client:
             data = b""
         if not data:
             self.close()
+
+    def _next(self) -> Fields | None:
+        return None if self._closed else self._decoder.next()
 
     def _handle(self, message: Fields) -> None:
         name = message.get(b"cmd", b"")
@@ -276,9 +288,20 @@ class _Client:
         self._send(pmi_wire.line(fields))
 
     def _send(self, data: bytes) -> None:
-        # A task asks one thing at a time and waits: the socket holds every answer.
+        self._queued += data
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what the socket takes; the rest when the task has read."""
+        if self._closed:
+            return
+        descriptor = self._connection.fileno()
         try:
-            while data:
-                data = data[os.write(self._connection.fileno(), data) :]
+            while self._queued:
+                del self._queued[: os.write(descriptor, self._queued)]
+        except BlockingIOError:
+            pass
         except OSError:
             self.close()
+            return
+        self._reactor.watch(descriptor, READABLE | (WRITABLE if self._queued else 0), self._ready)

@@ -11,7 +11,7 @@ from __future__ import annotations
 Fields = dict[bytes, bytes]
 
 #: No message is longer; who announces one does not speak this protocol.
-MESSAGE_BYTES_MAX = 1024 * 1024
+MESSAGE_BYTES_MAX = 512 * 1024
 _LENGTH_BYTES = 6
 
 

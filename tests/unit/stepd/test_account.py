@@ -64,7 +64,9 @@ def kernel_mib(pid: int, word: str) -> float:
 def test_shared_pages_count_for_each_process_or_once_or_not_at_all(pid: int) -> None:
     resident, proportional, private = (peak_mib(pid, memory) for memory in ("rss", "pss", "private"))
     assert resident >= 2 * SHARED_MIB
-    assert proportional == pytest.approx(kernel_mib(pid, "Pss"), rel=0.05)  # how it shares large pages is its own affair
+    assert proportional == pytest.approx(
+        kernel_mib(pid, "Pss"), rel=0.05
+    )  # how it shares large pages is its own affair
     assert private < SHARED_MIB
 
 

@@ -98,6 +98,18 @@ def test_input_for_a_task_that_closed_it_is_dropped_and_credited(zygote: Zygote,
     client.read_until(protocol.DONE)
 
 
+def test_what_is_for_a_task_of_another_node_is_dropped(zygote: Zygote, client: Client) -> None:
+    running = step(zygote, client, "cat")
+    client.accept()
+    client.send(protocol.STDIN, 7, b"not here\n")
+    client.send(protocol.SIGNAL, 7, protocol.pack_number(signal.SIGKILL))
+    client.send(protocol.STDIN, 0, b"here\n")
+    client.send(protocol.STDIN_EOF)
+    client.read_until(protocol.DONE)
+    assert client.output(0) == b"here\n"
+    assert running.result().tasks[0].status == 0
+
+
 def test_a_command_that_does_not_exist_is_named_and_exits_2(zygote: Zygote, client: Client) -> None:
     specs = (TaskSpec(0, ("nosuchcmd",), (), (), spec.CLIENT, spec.CLIENT, spec.CLIENT),)
     zygote.launch(tasks=specs, io_address=client.address, io_key="k")

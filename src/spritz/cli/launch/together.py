@@ -46,6 +46,8 @@ class Together(Session):
             part.prepare(given, command, argv, _seen(context, group) if inside else context, inside=inside)
             part.settings = self.settings
             self.sessions.append(part)
+        if len(self.sessions) > 1:
+            self.settings.mpi = "none"  # MpiDefault is for steps of one component: others would be worlds of their own
 
     def fit_nodes(self) -> None:
         """In every part."""
