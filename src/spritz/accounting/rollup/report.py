@@ -135,8 +135,9 @@ def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
         for cluster_id, name, _ in _clusters(connection, query.clusters):
             wanted = and_(_ran(cluster_id, query), *matching(_selected(query), cluster_id))
             if not alone:
-                found += _together(connection, name, and_(wanted, ~_PAUSED), float(query.starts_at), last)
-                wanted = and_(wanted, _PAUSED)
+                paused = schema.jobs.c.number.in_(_paused(cluster_id, query))
+                found += _together(connection, name, and_(wanted, ~paused), float(query.starts_at), last)
+                wanted = and_(wanted, paused)
             found += _one_by_one(connection, name, wanted, query, last)
     return found
 
@@ -152,8 +153,14 @@ def _selected(query: AskJobSizes) -> SelectJobs:
     )
 
 
-#: It was suspended, or is.
-_PAUSED = or_(schema.jobs.c.suspended_seconds > 0.0, schema.jobs.c.suspended_at > 0.0)
+def _paused(cluster_id: int, query: AskJobSizes) -> Any:
+    """Numbers of jobs that were suspended at some time of the span."""
+    table = schema.suspensions.c
+    return select(table.number).where(
+        table.cluster_id == cluster_id,
+        table.started_at < query.ends_at,
+        or_(table.ended_at == 0.0, table.ended_at > query.starts_at),
+    )
 
 
 def _ran(cluster_id: int, query: AskJobSizes) -> Any:
