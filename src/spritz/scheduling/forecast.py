@@ -5,7 +5,7 @@ Source: squeue(1) --start.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
@@ -86,6 +86,20 @@ def reckoned(
         else:
             heappop(left)
     return found
+
+
+def together(starts: Sequence[Starts], wholes: Mapping[int, int]) -> None:
+    """Components start with the last of them. `wholes`: the number of the whole by that of the component."""
+    latest: dict[int, float] = {}
+    found: list[tuple[Starts, int, int]] = []
+    for each in starts:
+        for place, job_id in enumerate(each.job_ids.tolist()):
+            whole = wholes.get(job_id)
+            if whole is not None:
+                found.append((each, place, whole))
+                latest[whole] = max(latest.get(whole, 0.0), float(each.start_at[place]))
+    for each, place, whole in found:
+        each.start_at[place] = latest[whole]
 
 
 def as_arrays(starts: Sequence[Starts]) -> Forecast:

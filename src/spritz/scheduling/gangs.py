@@ -254,8 +254,8 @@ def _left(eligibility: Eligibility, request: Request, barred: Iterable[int]) -> 
 
 
 def _reach(eligibility: Eligibility, choices: Choices) -> int:
-    """How many nodes could serve it."""
-    return sum(len(eligibility.nodes(request)) for request in choices)
+    """How many nodes could serve it; those that it names, if it names some."""
+    return sum(len(eligibility.required(request) or eligibility.nodes(request)) for request in choices)
 
 
 def _size(choices: Choices) -> int:

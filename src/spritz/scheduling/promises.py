@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from spritz.model.plan import Forecast, PlannedPromise
 from spritz.model.resources import mask_of
 from spritz.scheduling.backfill import Promise, clash, earliest
-from spritz.scheduling.forecast import as_arrays, promised, reckoned
+from spritz.scheduling.forecast import as_arrays, promised, reckoned, together
 from spritz.scheduling.gangs import start_later
 from spritz.scheduling.profile import NEVER, FutureRows
 from spritz.scheduling.reservations import view_of
@@ -471,6 +471,8 @@ class Promises:
         ]
         snapshot = self._snapshot
         rest = reckoned(shapes, settled, self._profile(), snapshot.eligibility, snapshot.now)
+        if snapshot.queue.gangs:
+            together(rest, {number: whole for whole, waiting in snapshot.queue.gangs.items() for number in waiting})
         return as_arrays([*known.values(), *rest])
 
     def list(self) -> tuple[PlannedPromise, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec import structs
 
 from spritz.model.events.job import JobHeld
@@ -130,6 +131,18 @@ def test_components_that_fit_nowhere_together_wait_and_keep_nobody() -> None:
     site.submit_het(spec(8), spec(8))
     single = site.submit(spec(8))
     assert list(site.cycle()) == [single]
+
+
+def test_components_without_a_promise_are_expected_to_start_together_as_well() -> None:
+    site = four(settings=structs.replace(SETTINGS, scheduler_parameters=(("bf_max_job_test", "0"),)))
+    site.submit(spec(nodes=4, tasks=32, time_limit_minutes=30))
+    site.cycle()
+    site.submit(spec(nodes=4, tasks=32, time_limit_minutes=30))
+    first = site.submit_het(spec(1), spec(nodes=4, tasks=32))
+    forecast = site.plan().forecast
+    assert forecast is not None
+    starts = dict(zip(np.frombuffer(forecast.job_ids, np.int64), np.frombuffer(forecast.start_at), strict=True))
+    assert starts[first] == starts[first + 1] > site.now
 
 
 def test_together_on_an_empty_cluster() -> None:
