@@ -95,6 +95,11 @@ def run(
             continue
         go_on = cycle.consider(shape.jobs[key], rank, shape)
         cycle.visited += 1
+        if cycle.beyond:
+            # Further tasks of the array would borrow: they wait for their turn.
+            cycle.beyond = False
+            heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
+            continue
         position += 1
         if go_on and position < len(cycle.keys_of(shape)):
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
@@ -136,6 +141,8 @@ class Cycle:
         self.starts: list[PlannedStart] = []
         self.started: set[int] = set()
         self._guarantees = bool(snapshot.rules.guarantees)
+        #: the array that was looked at last has tasks left that are not within its account's guarantee, as others were
+        self.beyond = False
         self.promises = Promises(snapshot, self.table, self.policy, full=full, rank=self.rank)
         #: partitions whose first blocked job has been found
         self.headed: set[tuple[str, str]] = set()
@@ -297,6 +304,9 @@ class Cycle:
         while not self.exhausted:
             task_id = self._next_task(record)
             if task_id is _NO_TASK:
+                return True
+            if request.guaranteed and record.tasks is not None and not key[1] and not self.roomy(record, request):
+                self.beyond = True
                 return True
             limited = self.limits.verdict(record, request)
             if limited is not None:

@@ -172,15 +172,15 @@ class Preemptor:
         if len(memo) >= REMEMBERED_MAX:
             memo.clear()
         freed = self.snapshot.partition_freed.get(request.partition, 0)
-        memo[request] = (freed, self.snapshot.now, spared_until, record.priority, roomy)
+        memo[request, roomy] = (freed, self.snapshot.now, spared_until, record.priority)
 
     def _tried(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]) -> bool:
         """It was in vain a moment ago, and nothing has become free since."""
-        before = self.snapshot.memo.no_room.get(request)
+        before = self.snapshot.memo.no_room.get((request, roomy))
         if before is None:
             return False
-        freed, at, spared_until, priority, then = before
-        if record.priority > priority or roomy != then:
+        freed, at, spared_until, priority = before
+        if record.priority > priority:
             return False
         now = self.snapshot.now
         if freed != self.snapshot.partition_freed.get(request.partition, 0) or not 0 <= now - at < PAUSE_SECONDS:

@@ -62,10 +62,9 @@ class Memo:
         self.avoidable: dict[tuple[tuple[str, float], ...], dict[Request, bool]] = {}
         #: could the request run on the ideal table?
         self.feasible = Answers()
-        #: requests for which nobody could make room: what was freed in their partition by then, when that was,
-        #: when somebody who could is exempt no more, the priority of the job that asked and the guarantees that had
-        #: room for it
-        self.no_room: dict[Request, tuple[int, float, float, int, tuple[Guarantee, ...]]] = {}
+        #: requests for which nobody could make room, with the guarantees that had room for them: what was freed in
+        #: their partition by then, when that was, when somebody who could is exempt no more, and whose priority it was
+        self.no_room: dict[tuple[Request, tuple[Guarantee, ...]], tuple[int, float, float, int]] = {}
 
     def forget_up(self) -> None:
         """A node came or went."""

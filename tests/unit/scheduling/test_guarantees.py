@@ -280,3 +280,24 @@ def test_without_any_guarantee_nothing_is_looked_at_twice() -> None:
     assert len(here.projection.snapshot(here.now).queue.shapes) == 1
     set_guarantees(here, {"bio": "gres/gpu=1"}, {})
     assert len(here.projection.snapshot(here.now).queue.shapes) == 2
+
+
+def test_tasks_of_an_array_beyond_the_guarantee_wait_for_their_turn() -> None:
+    here = site({"ai": "gres/gpu=1"})
+    request = spec(
+        batch=True, account="vision", user="vision", gpus_per_node=1, nodes=1, tasks=1, time_limit_minutes=600
+    )
+    array = here.submit(request, array=range(4), priority=1)
+    others = submit(here, "guests", 3, priority=9)
+    run(here)
+    assert states(here, others) == ["RUNNING"]
+    assert here.machine.state.arrays_running[array] == 1
+
+
+def test_what_was_looked_for_in_vain_is_not_looked_for_again_at_once() -> None:
+    here = site({"ai": "gres/gpu=2"}, type="partition_prio", mode=("REQUEUE",), home={"preempt_mode": "OFF"})
+    submit(here, "guests", 4)
+    run(here)
+    submit(here, "vision")
+    first = run(here).examined
+    assert run(here).examined < first
