@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation
-    from spritz.scheduling.records import JobRecord
+    from spritz.scheduling.records import JobRecord, Shape
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
 
@@ -88,6 +88,12 @@ class Limits:
         own = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
         wanted = dict(pairs) if own else {}
         return tuple(one for one in own if one.has_room(self._in_use.use(("a", one.id)).tres, wanted))
+
+    def within(self, shape: Shape) -> bool:
+        """Would the first job of the shape take no more than its account is guaranteed?"""
+        request = shape.request
+        record = shape.jobs[shape.keys[0]]
+        return bool(request.guaranteed and self.roomy(record, request.partition, requested_pairs(record.spec)))
 
     def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
         """A job starts, for at most so long."""

@@ -17,6 +17,9 @@ from spritz.model.job import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
+from spritz.scheduling import cycle
+from spritz.scheduling.explain.story import explain
+from spritz.scheduling.explain.view import View
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 from tests.unit.scheduling.test_preemption import leave, run, states, tick, victims
 
@@ -301,3 +304,15 @@ def test_what_was_looked_for_in_vain_is_not_looked_for_again_at_once() -> None:
     submit(here, "vision")
     first = run(here).examined
     assert run(here).examined < first
+
+
+def test_an_explanation_says_that_a_guarantee_goes_before_priority() -> None:
+    here = site({"ai": "gres/gpu=2"}, after={"ai": 60})
+    submit(here, "guests", 4)
+    run(here)
+    rich, mine = submit(here, "guests", 2, priority=9), submit(here, "vision", 2, priority=1)
+    snapshot = here.projection.snapshot(here.now)
+    view = View(snapshot, cycle.run(snapshot), here.jobs, here.projection.nodes)
+    told = explain(view, here.jobs[rich]).ahead
+    assert [(one.job, one.because) for one in told.first] == [(str(mine), "within the guarantee of account vision")]
+    assert explain(view, here.jobs[mine]).ahead.count == 0

@@ -14,12 +14,13 @@ import numpy as np
 
 from spritz.model.explain import Ahead, AheadJob
 from spritz.scheduling.explain.words import largest, listed, record_label
+from spritz.scheduling.limits import Limits
 from spritz.scheduling.verdicts import partition_verdict, stuck_verdict
 
 if TYPE_CHECKING:
     from spritz.model.priority import PriorityFactors
     from spritz.scheduling.explain.view import View
-    from spritz.scheduling.records import JobRecord, Shape, SortKey
+    from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
 
 #: The foremost, who are shown.
 SHOWN_MAX = 5
@@ -31,12 +32,15 @@ PARTS_MAX = 2
 def ahead(view: View, record: JobRecord) -> Ahead:
     """All that wait before this job for some node that it could use, and could start if there were room."""
     snapshot = view.snapshot
-    found: dict[int, tuple[SortKey, JobRecord, Shape, Shape]] = {}
+    found: dict[int, tuple[Rank, JobRecord, Shape, Shape]] = {}
+    limits = Limits(snapshot)
     for own_key, own in record.entries:
+        own_within = limits.within(own)
         nodes = snapshot.eligibility.nodes(own.request)
         meets: dict[int, bool] = {}
         for shape in snapshot.queue.shapes.values():
-            place = bisect_left(shape.keys, own_key)
+            within = limits.within(shape)
+            place = _count_before(shape.keys, own_key, within=within, own_within=own_within)
             if not place:
                 continue
             others = snapshot.eligibility.nodes(shape.request)
@@ -52,8 +56,9 @@ def ahead(view: View, record: JobRecord) -> Ahead:
                     continue
                 if view.starts.get(other.id) and not other.tasks:
                     continue
-                if other.id not in found or key < found[other.id][0]:
-                    found[other.id] = key, other, shape, own
+                rank: Rank = (key[0], not within, *key[1:])
+                if other.id not in found or rank < found[other.id][0]:
+                    found[other.id] = rank, other, shape, own
     users: dict[str, int] = {}
     for _key, other, _shape, _own in found.values():
         user = view.named(other, "")[1]
@@ -66,6 +71,13 @@ def ahead(view: View, record: JobRecord) -> Ahead:
         users=largest(users),
         first=tuple(_told(view, record, other, shape, own) for _key, other, shape, own in foremost),
     )
+
+
+def _count_before(keys: list[SortKey], own_key: SortKey, *, within: bool, own_within: bool) -> int:
+    """How many of them go before the job. In a PriorityTier those within a guarantee go before those that are not."""
+    if within == own_within:
+        return bisect_left(keys, own_key)
+    return bisect_left(keys, (own_key[0] + within,))
 
 
 def _could_start(view: View, shape: Shape) -> bool:
@@ -98,10 +110,15 @@ def _because(view: View, record: JobRecord, other: JobRecord, partition: str, ow
         return "starts again after a node failure"
     if other.claiming and not record.claiming:
         return "others were preempted for it"
+    limits = Limits(snapshot)
     tier = snapshot.partitions[partition].priority_tier
     own_tier = snapshot.partitions[own_partition].priority_tier
     if tier > own_tier:
         return f"PriorityTier {tier} of its partition, here {own_tier}"
+    if any(limits.within(shape) for _key, shape in other.entries) and not any(
+        limits.within(shape) for _key, shape in record.entries
+    ):
+        return f"within the guarantee of account {other.spec.account}"
     theirs = snapshot.pricing.factors(other, partition, view.now)
     mine = snapshot.pricing.factors(record, own_partition, view.now)
     if theirs.priority == mine.priority:
