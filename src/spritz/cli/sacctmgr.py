@@ -270,8 +270,8 @@ def _show_live(entity: str, where: list[Word], style: Style, said: set[str], con
 def _edit(
     verb: str, entity: str | None, where: list[Word], setting: list[Word], said: set[str], context: Context
 ) -> int:
-    from spritz.cli.manager import add, change
-    from spritz.cli.manager.commit import commit
+    from spritz.cli.manager import add, change, rawusage
+    from spritz.cli.manager.commit import commit, get_book
     from spritz.cli.manager.words import conditions
 
     adding = {"account": add.accounts, "user": add.users, "qos": add.qos, "cluster": add.clusters}
@@ -298,7 +298,13 @@ def _edit(
             raise Silent
         return modifying[entity](book, asked, setting, context)
 
+    forget, setting = rawusage.taken_out(setting) if verb == "modify" and entity in rawusage.ENTITIES else ([], setting)
     with _connected(context) as connection:
+        if forget:
+            asked = conditions(where, context)
+            status = rawusage.reset(entity, get_book(connection), asked, forget, context)
+            if status or not setting:
+                return status
         return commit(connection, context, make, at_once="immediate" in said)
 
 

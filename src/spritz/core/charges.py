@@ -16,6 +16,8 @@ from spritz.model.resources import mask_of
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from spritz.model.job import Job
     from spritz.model.limits.ledger import Key, Ledger
     from spritz.model.limits.minutes import Minutes
@@ -89,3 +91,34 @@ def fit_usage(usage: Usage, old: Rules, new: Rules, at: float) -> None:
         del usage.entries[key]
     if any(parents.get(number, above) != above for number, above in before.items()):
         usage.retree(parents, (one.id for one in new.policy.associations if one.user), at)
+
+
+def reset_usage(usage: Usage, rules: Rules, keys: Iterable[Key], at: float) -> None:
+    """Forget what these used, and what all below them did; accounts above have as much less."""
+    parents = rules.parents()
+    forgotten: dict[Key, None] = {}
+    for key in keys:
+        forgotten[key] = None
+        entry = usage.entries.get(key)
+        if key[0] != "a" or entry is None:
+            continue
+        entry.advance(at)
+        lost = dict(entry.amounts)
+        for number in _above(parents, int(key[1])):
+            other = usage.entries.get(("a", number))
+            if other is not None:
+                other.advance(at)
+                for name, amount in lost.items():
+                    other.amounts[name] = max(0.0, other.amounts.get(name, 0.0) - amount)
+        for number in parents:
+            if key[1] in _above(parents, number):
+                forgotten["a", number] = None
+    usage.reset(at, forgotten)
+
+
+def _above(parents: Mapping[int, int], number: int) -> list[int]:
+    found: list[int] = []
+    while number in parents and len(found) < len(parents):
+        number = parents[number]
+        found.append(number)
+    return found

@@ -214,3 +214,14 @@ def test_billable(most: str, expected: float) -> None:
     weights = (("cpu", 1.0), ("mem", 0.25 / 1024), ("gres/gpu", 2.0), ("license/x", 3.0))
     pairs = (("cpu", 8), ("mem", 60 * 1024), ("gres/gpu", 2), ("license/x", 1))
     assert billable(weights, pairs, most) == expected
+
+
+def test_an_account_that_is_reset_takes_it_from_those_above_and_below(site: Callable[..., World]) -> None:
+    made = site(half_life=0.0)
+    other = (*TREE, Association(id=6, cluster="cluster", account="arts", user="alice"))
+    made.ok(SetPolicy(policy=Policy(version=2, associations=other, qos=(NORMAL,))))
+    run(made, 100, cpus=1)
+    run(made, 7, cpus=1, account="arts")
+    made.ok(ResetUsage(keys=(("a", 2),)))
+    assert [used(made, ("a", number)) for number in (1, 2, 3, 4, 5)] == [7.0, 0.0, 0.0, 0.0, 7.0]
+    assert used(made, ("q", "normal")) == 107.0

@@ -119,7 +119,6 @@ NOT_BUILT = (
     "maxjobsaccrue",
     "maxjobsaccrueperuser",
     "maxjobsaccrueperaccount",
-    "rawusage",
 )
 _PREEMPT_MODES = ("off", "cluster", "cancel", "gang", "requeue", "suspend", "within", "priority")
 FLAGS = {

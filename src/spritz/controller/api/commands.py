@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.core.decide.top import line_of
 from spritz.model.commands import cluster, job, reservation, step
+from spritz.model.limits.records import ResetUsage
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ PLAIN_COMMANDS: tuple[type[Struct], ...] = (
     cluster.UpdatePartition,
     cluster.DeletePartition,
     reservation.DeleteReservation,
+    ResetUsage,
 )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from spritz.core.charges import reset_usage
 from spritz.model.events import cluster as events
 from spritz.model.limits.change import amended
 from spritz.model.membership import with_nodes, without_nodes
@@ -195,7 +196,10 @@ def _policy_amended(state: State, event: events.PolicyAmended) -> None:
 
 
 def _usage_reset(state: State, event: events.UsageReset) -> None:
-    state.usage.reset(event.at, event.keys)
+    if event.keys:
+        reset_usage(state.usage, state.rules, event.keys, event.at)
+    else:
+        state.usage.reset(event.at, event.keys)
     state.refresh_minutes()
     if not event.keys:
         state.usage_reset_at = event.at

@@ -99,6 +99,5 @@ INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind
     on_cluster.Tick,
     SetPolicy,
     ChangePolicy,
-    ResetUsage,
     AdoptUsage,
 }

@@ -1,0 +1,57 @@
+"""`sacctmgr modify … set RawUsage=0`: the controller forgets what was used. Nothing of it is in the database, so the
+controller is asked, at once and without a question, as 22.05 does.
+
+Source: sacctmgr(1) RawUsage.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.manager.change import selected
+from spritz.cli.manager.words import match
+from spritz.cli.silent import Silent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.manager.words import Conditions, Word
+    from spritz.model.limits.records import Book
+
+ENTITIES = ("account", "user", "qos")
+
+
+def taken_out(setting: list[Word]) -> tuple[list[Word], list[Word]]:
+    """The words that set RawUsage, and the others."""
+    mine = [word for word in setting if match(word.key, ("rawusage",), 4) is not None]
+    return mine, [word for word in setting if word not in mine]
+
+
+def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context: Context) -> int:
+    """0 when the controller has forgotten. Raises Silent."""
+    from spritz.model.commands.job import Done
+    from spritz.model.limits.records import ResetUsage
+
+    if any(word.value.strip() != "0" for word in words):
+        context.error("Raw usage can only be set to 0 (zero)")
+        return 1
+    if entity == "user" and not asked.accounts:
+        context.error("An account must be specified")
+        return 1
+    keys: list[tuple[str | int, ...]]
+    if entity == "qos":
+        names = [name.lower() for name in asked.names]
+        keys = [("q", one.name) for one in book.qos if not names or one.name in names]
+    else:
+        keys = [("a", one.id) for one in selected(book, asked, users=entity == "user")]
+    if not keys:
+        context.out(" Nothing modified\n")
+        return 1
+    from spritz.client.errors import ClientError
+    from spritz.client.sync import connect_controller
+
+    try:
+        with connect_controller() as controller:
+            controller.call(ResetUsage(keys=tuple(keys)), Done)
+    except ClientError as error:
+        context.error(f"usage is kept by the controller: {error.message}")
+        raise Silent from error
+    return 0
