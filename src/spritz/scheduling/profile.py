@@ -265,6 +265,12 @@ class Profile:
         holds = [item for item in self.holds.get(index, ()) if item[0] not in without]
         row = row.copy()
         begun = -NEVER if start_at is None else start_at
+        if not holds:
+            # Jobs only give back: the least is what is free at first.
+            for holder in list(row.holders.values()):
+                if holder.ends_at <= begun:
+                    row.release(holder.job_id)
+            return row
         changes = Changes(row, holds)
         least: Least | None = None
         for at in changes.moments:
@@ -273,7 +279,7 @@ class Profile:
             if at >= until:
                 break
             changes.make(row, at)
-            if least is not None and holds:
+            if least is not None:
                 least.meet(row)
         return row if least is None else least.row()
 
