@@ -109,9 +109,10 @@ class Window:
         self._allocated: dict[int, dict[str, int]] = {}
         self._wanted: dict[int, int] = {}
         self._reserved: dict[str, list[_Reserved]] = {}
-        #: nodes that drain: node -> when its last job will have left it
-        self._busy: dict[str, int] = {}
-        self._draining = frozenset[str]()
+        #: by node, when it drained: (place of the record, from, to)
+        self._drains: dict[str, list[tuple[int, int, int]]] = {}
+        #: place of such a record -> when the last job that was there had left the node
+        self._busy: dict[int, int] = {}
 
     def _hours(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """(hour, seconds of it) of a span."""
@@ -130,9 +131,12 @@ class Window:
         if "IGNORE_JOBS" not in record.flags.split(","):
             self._reserved.setdefault(record.name, []).append(_Reserved(record, holders))
 
-    def watch(self, nodes: Iterable[str]) -> None:
-        """Nodes that drain in the window; before the jobs."""
-        self._draining = frozenset(nodes)
+    def watch(self, trouble: Iterable[NodeEventRecord]) -> None:
+        """What nodes had; before the jobs."""
+        for record in trouble:
+            if record.state != "DOWN":
+                span = (record.place, int(record.started_at), int(record.ended_at) or _FOREVER)
+                self._drains.setdefault(record.node, []).append(span)
 
     def add(self, job: Used) -> None:
         """A job."""
@@ -157,9 +161,11 @@ class Window:
             for sums in (into.setdefault(hour, {}), self._holders.setdefault(hour, {}).setdefault(job.holder, {})):
                 for name, amount in used:
                     sums[name] = sums.get(name, 0) + amount
-        if self._draining and job.nodes:
-            for node in self._draining.intersection(_nodes_of(job.nodes)):
-                self._busy[node] = max(self._busy.get(node, 0), end)
+        if self._drains and job.nodes:
+            for node in _nodes_of(job.nodes).intersection(self._drains):
+                for place, low, high in self._drains[node]:
+                    if overlap(job.started_at, end, low, high):
+                        self._busy[place] = max(self._busy.get(place, 0), end)
 
     def _wait(self, job: Used) -> None:
         until = job.started_at or job.ended_at or _FOREVER
@@ -219,7 +225,7 @@ class Window:
     def _down_seconds(self, record: NodeEventRecord, hour: int) -> int:
         start, end = int(record.started_at), int(record.ended_at) or _FOREVER
         if record.state != "DOWN":
-            start = max(start, self._busy.get(record.node, 0))
+            start = max(start, self._busy.get(record.place, 0))
         seconds = overlap(start, end, hour, hour + _HOUR)
         for one in (one for several in self._reserved.values() for one in several):
             if seconds and one.maintenance and record.node in one.nodes:

@@ -82,8 +82,13 @@ class UsageRequests:
 
     async def usage(self, request: AskUsage, call: Call) -> AsyncIterator[UsageReport]:
         """Usage of clusters and of whoever used them. With PrivateData=usage, of others only administrators'."""
+        self._api.uid(call)
         only = self._only(call)
-        await self._prepare(request.clusters)
+        await self._api.links.catch_up(request.clusters)
+        try:
+            await self.roll_due()
+        except SpritzError as error:  # what is rolled up is still worth an answer
+            self._api.log.error("usage.not_rolled", error=error.message)
         async for piece in self._api.stream(usage_of(self._api.engine, request, only)):
             yield piece
 
@@ -107,7 +112,3 @@ class UsageRequests:
         async with self._api.reading:
             found = await self._read(reservations, self._api.engine, request, self._api.now())
         return ReservationReport(reservations=found)
-
-    async def _prepare(self, clusters: tuple[str, ...]) -> None:
-        await self._api.links.catch_up(clusters)
-        await self.roll_due()

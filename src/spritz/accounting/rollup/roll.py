@@ -93,7 +93,7 @@ def _roll_hours(connection: Connection, cluster_id: int, name: str, start: int, 
     for record in _reservations(connection, cluster_id, start, end):
         window.reserve(record, _holders_of(connection, name, record))
     configured, trouble, by_node = _node_events(connection, cluster_id, start, end)
-    window.watch(record.node for record in trouble if record.state != "DOWN")
+    window.watch(trouble)
     for job in _jobs(connection, cluster_id, start, end):
         window.add(job)
     for table in (schema.usage, schema.cluster_usage):
