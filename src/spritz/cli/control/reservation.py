@@ -196,9 +196,10 @@ class _Reader:
             if not kind:
                 # gres/gpu:2, as in --gres
                 kind, _, count = word.strip().rpartition(":")
-            known = kind in ("cpu", "node") or (kind.startswith(("gres/", "license/")) and kind[-1] != "/")
-            if not known or not (count.isascii() and count.isdigit() and len(count) < 9):
+            if kind not in ("cpu", "node") and not (kind.startswith(("gres/", "license/")) and kind[-1] != "/"):
                 raise _Wrong(f"couldn't identify configured TRES '{kind or word}'.")
+            if not (count.isascii() and count.isdigit() and len(count) < 9):
+                raise _Wrong(f"Invalid TRES count {word}.")
             found.append((kind, int(count)))
         return found
 

@@ -42,12 +42,23 @@ def place(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reser
     """The reservation with its nodes, cores or devices. Raises Refused in Slurm's words."""
     if wanted.gres is None and wanted.gres_per_node is None:
         return with_nodes(state, draft, wanted, now)
+    _check(wanted)
     if wanted.nodes is None:
         names = tuple(node.name for node in candidates(state, draft, now, whole=False))
     else:
         names = wanted.nodes
         check_named(state, draft, names, now, whole=False)
     return _with_gres(state, draft, names, wanted, now)
+
+
+def _check(wanted: Wanted) -> None:
+    """Cores come with the devices, and so many devices in all lie on as few nodes as there are."""
+    if wanted.core_counts is not None or wanted.cpu_count is not None:
+        raise Refused("ESLURM_INVALID_CORE_CNT", hint="cores come with the devices: give no number of them")
+    if wanted.gres is not None and wanted.gres_per_node is not None:
+        raise Refused("ESLURM_INVALID_GRES", hint="give TRES or TRESPerNode, not both")
+    if wanted.gres is not None and wanted.node_count is not None:
+        raise Refused("ESLURM_INVALID_NODE_COUNT", hint="NodeCnt goes with TRESPerNode")
 
 
 def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
