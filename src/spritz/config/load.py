@@ -19,6 +19,7 @@ from spritz.config.files import Files
 from spritz.config.grammar import Line, Malformed, Place, tokens
 from spritz.config.loaded import CgroupSettings, DbdSettings, LoadedConfig
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
+from spritz.model.networks import misplaced
 from spritz.notation import hostlist
 from spritz.notation.errors import shown
 from spritz.notation.names import nearest
@@ -122,6 +123,11 @@ def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagno
             file = topology.read(_beside(files, path, topology.FILE), diagnostics)
         networks = [topology.build(kind, file, topology.Nodes(names, more), diagnostics, place)]
     _check_topologies(parsed, [each.name for each in networks], diagnostics)
+    for line in parsed.nodes:
+        fault = misplaced(networks, str(line["Topology"] or ""))
+        if fault:
+            label = hostlist.compress(line.names)
+            diagnostics.error(line.place, f"NodeName={shown(label)}: {fault}", key="Topology")
     if "Dragonfly" in parsed.settings.words("TopologyParam"):
         networks = [structs.replace(each, spread=each.kind == "tree") for each in networks]
     return tuple(networks)

@@ -64,6 +64,8 @@ class NodeLinks:
         self._silent_since: dict[str, float] = {}
         #: nodes that the core was told are lost, until they register again
         self._declared: set[str] = set()
+        #: nodes whose registration was refused last, and why
+        self._refusals: dict[str, str] = {}
         self._started = context.clock.monotonic()
         #: node -> newest heartbeat
         self.samples: dict[str, NodeSample] = {}
@@ -86,9 +88,12 @@ class NodeLinks:
 
         def registered(reply: Struct | None) -> None:
             if isinstance(reply, Rejection):
-                context.log.error("node.refused", node=report.name, reason=reply.text, peer=channel.pipe.peer_name)
+                if self._refusals.get(report.name) != reply.text:  # once, however often its daemon tries
+                    self._refusals[report.name] = reply.text
+                    context.log.error("node.refused", node=report.name, reason=reply.text, peer=channel.pipe.peer_name)
                 call.reply(reply)
                 return
+            self._refusals.pop(report.name, None)
             messages = reply.messages if isinstance(reply, Registered) else ()
             call.reply(Registered(term=context.journal.term, messages=messages))
             if channel.is_open:

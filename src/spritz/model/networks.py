@@ -62,3 +62,19 @@ def networks_of(topologies: Sequence[Topology], places: Mapping[str, str]) -> tu
         for network, unit in parse_places(text).items():
             moves.setdefault(network, {})[node] = unit
     return tuple(moved(each, moves.get(each.name, {})) for each in topologies)
+
+
+def misplaced(topologies: Sequence[Topology], text: str) -> str:
+    """What is wrong with a node's place, in words; "" if nothing is."""
+    try:
+        places = parse_places(text)
+    except ValueError:
+        return f"Topology={text}: expected NETWORK:UNIT, with commas between several"
+    networks = {network.name: network for network in topologies}
+    for name, unit in places.items():
+        network = networks.get(name)
+        if network is None:
+            return f"there is no topology {name}"
+        if unit and unit not in network.units:
+            return f"there is no leaf switch or block {unit} in topology {name}"
+    return ""

@@ -136,3 +136,15 @@ def test_parameters_without_a_meaning_here_say_why(tmp_path: Path) -> None:
         "slurm.conf:4: TopologyParam=RoutePart has no effect: the controller speaks to every node directly"
     ]
     assert BASE.count("\n") == 3
+
+
+def test_a_node_is_placed_where_there_is_such_a_place(tmp_path: Path) -> None:
+    nodes = "NodeName=n[1-3] CPUs=4\nNodeName=n4 CPUs=4 Topology={}\nPartitionName=p Nodes=ALL Default=YES\n"
+    assert loaded(put(tmp_path, GOOD), nodes=nodes.format("nvl:b1,fabric:top:leaf1")).nodes[3].topology
+    for text, told in (
+        ("nvl:b9", "there is no leaf switch or block b9 in topology nvl"),
+        ("fabric:top", "there is no leaf switch or block top in topology fabric"),
+        ("other:b1", "there is no topology other"),
+        (":b1", "Topology=:b1: expected NETWORK:UNIT, with commas between several"),
+    ):
+        assert errors(put(tmp_path, GOOD), nodes=nodes.format(text)) == [f"slurm.conf:5: NodeName=n4: {told}"]

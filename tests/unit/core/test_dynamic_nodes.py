@@ -122,6 +122,17 @@ def test_a_daemon_that_comes_back_with_other_hardware_is_believed_when_nothing_r
     assert admit(here, larger).capacity.cpus == 32
 
 
+def test_a_node_that_is_brought_to_no_place_is_refused() -> None:
+    here = world()
+    lost = replace(node("d1"), topology="net:leaf")
+    assert here.refused(AdmitNode(hostname="h", capacity=capacity(), config=lost)) == (
+        "ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE"
+    )
+    assert here.refused(UpdateNode(names=("n1",), changes={"topology": "net:leaf"})) == (
+        "ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE"
+    )
+
+
 def future_world() -> World:
     """Two places, one with a feature."""
     made = World(settings=SETTINGS)

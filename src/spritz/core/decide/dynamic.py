@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.access import need_admin
+from spritz.core.decide.nodes import check_place
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodesCreated, NodesDeleted, NodeUpdated
@@ -48,6 +49,8 @@ def add_nodes(turn: Turn, command: AddNodes) -> Done:
 def _add(turn: Turn, configs: Sequence[NodeConfig]) -> None:
     state = turn.state
     most, count = state.settings.max_node_count, len(state.nodes) + len(configs)
+    for config in configs:
+        check_place(turn, config.topology)
     if state.settings.select_linear:
         raise Refused("ESLURM_NOT_SUPPORTED", message="dynamic nodes need SelectType=select/cons_tres")
     if count > most:
@@ -95,6 +98,7 @@ def _renew(turn: Turn, old: Node, config: NodeConfig) -> None:
     fresh = replace(config, dynamic=True, initial_state=old.config.initial_state)
     if fresh == old.config or turn.state.uses[old.name].jobs:
         return
+    check_place(turn, fresh.topology)
     features = fresh.features if fresh.features != old.config.features else old.features_active
     turn.record(NodeUpdated(at=turn.now, node=replace(old, config=fresh, features_active=features)))
 

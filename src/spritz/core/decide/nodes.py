@@ -18,7 +18,7 @@ from spritz.core.power import is_away
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeStateChanged, NodeUpdated
-from spritz.model.networks import parse_places
+from spritz.model.networks import misplaced
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
                 node = replace(node, features_active=active)
             elif name == "topology":
                 text = msgspec.convert(value, str)
-                _check_place(turn, text)
+                check_place(turn, text)
                 node = replace(node, topology=text)
             elif name in _OWN_FIELDS:
                 node = replace(node, **{_OWN_FIELDS[name]: msgspec.convert(value, str)})
@@ -209,16 +209,8 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
     return replace(node, config=config)
 
 
-def _check_place(turn: Turn, text: str) -> None:
+def check_place(turn: Turn, text: str) -> None:
     """`network:unit,…` names networks that there are, and leaf switches or blocks of them."""
-    networks = {network.name: network for network in turn.state.settings.topologies}
-    try:
-        places = parse_places(text)
-    except ValueError:
-        hint = f"{text}: expected NETWORK:UNIT, with commas between several"
-        raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", hint=hint) from None
-    for name, unit in places.items():
-        network = networks.get(name)
-        if network is None or (unit and unit not in network.units):
-            what = f"topology {name}" if network is None else f"leaf switch or block {unit} in topology {name}"
-            raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", message=f"there is no {what}")
+    fault = misplaced(turn.state.settings.topologies, text)
+    if fault:
+        raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", message=fault)
