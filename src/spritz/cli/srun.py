@@ -84,9 +84,10 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
     for _group, given, _command in parts:
         for option in ("bcast", "pty", "mpi"):
             asked = given.get(option, "none").lower() not in ("", "none") if option == "mpi" else option in given
-            if asked and len(parts) > 1:
+            # A terminal can be had in one component; files are copied to nodes of the first alone.
+            if asked and (option == "bcast" or len(parts) > 1):
                 raise SpritzError(
-                    f"option --{option} is not supported by Spritz for a step over several components",
+                    f"option --{option} is not supported by Spritz for these components of a heterogeneous job",
                     code="ESLURM_NOT_SUPPORTED",
                 )
     try:

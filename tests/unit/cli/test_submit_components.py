@@ -86,6 +86,16 @@ def test_programs_of_srun_are_divided_and_a_missing_one_is_that_of_the_next() ->
     ]
 
 
+def test_what_is_said_of_one_program_does_not_go_on_to_the_next() -> None:
+    argv = ["-l", "--multi-prog", "-o", "f", "conf", ":", "-n1", "echo"]
+    found = together.programs(argv, context(), inside=False)
+    assert not isinstance(found, int)
+    assert [sorted(given) for _group, given, _command in found] == [
+        ["label", "multi-prog", "output"],
+        ["label", "ntasks"],
+    ]
+
+
 INSIDE = {
     "SLURM_JOB_ID": "5",
     "SLURM_HET_SIZE": "3",

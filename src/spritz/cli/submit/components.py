@@ -24,7 +24,7 @@ SEPARATOR = ":"
 _SIZES = (
     "acctg-freq constraint contiguous core-spec cores-per-socket cpu-bind cpus-per-gpu cpus-per-task distribution "
     "error exclusive extra-node-info gpu-bind gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags "
-    "het-group licenses mail-type mail-user mem-per-cpu mem-per-gpu mincpus nodefile nodelist nodes ntasks "
+    "het-group licenses mail-type mail-user mem-per-cpu mem-per-gpu mincpus multi-prog nodefile nodelist nodes ntasks "
     "ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket output overcommit oversubscribe partition prefer "
     "relative segment sockets-per-node spread-job switches threads-per-core tmp tres-per-task use-min-nodes"
 )
