@@ -17,7 +17,6 @@ import numpy as np
 
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
-from spritz.model.predict import likeness_of
 from spritz.model.reasons import Reason
 from spritz.scheduling import gang_turn
 from spritz.scheduling.backfill import spares
@@ -30,6 +29,7 @@ from spritz.scheduling.policy import policy_of
 from spritz.scheduling.preemption import Preemptor
 from spritz.scheduling.promises import Promises
 from spritz.scheduling.records import Failure, Verdict
+from spritz.scheduling.shortest import Shortest
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def run(
             gang_turn.consider(cycle, gangs.pop())
             continue
         rank, order, position, shape = waiting[0]
-        key = cycle.keys_of(shape)[position]
+        key = cycle.shortest.keys_of(shape)[position]
         if shape.request.guaranteed and rank != cycle.rank_at(shape, position):
             # Jobs before it have used up what its account is guaranteed.
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
@@ -101,7 +101,7 @@ def run(
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
             continue
         position += 1
-        if go_on and position < len(cycle.keys_of(shape)):
+        if go_on and position < len(cycle.shortest.keys_of(shape)):
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
         else:
             heappop(waiting)
@@ -132,9 +132,8 @@ class Cycle:
         self._skipped_at = 0
         #: partitions in which nobody else starts
         self._closed: set[tuple[str, str]] = set()
-        #: and when those behind were put in order; by shape, its jobs in that order
-        self._ordered_at = 0
-        self._shortest: dict[int, list[SortKey]] = {}
+        #: with bf_predict: those behind the first blocked job of their partition
+        self.shortest = Shortest(snapshot.run_times)
         self.table = snapshot.table.fork()
         self.licenses = snapshot.licenses.copy()
         self.limits = Limits(snapshot)
@@ -236,38 +235,24 @@ class Cycle:
 
     def has_new_head(self) -> bool:
         """A partition's first blocked job has been found since those behind were last put in order."""
-        return len(self.headed) != self._ordered_at
+        return len(self.headed) != self.shortest.heads
 
     def shortest_first(self, waiting: list[Entry]) -> list[Entry]:
         """Behind the first blocked job of a partition, those of each PriorityTier go shortest prediction first."""
-        self._ordered_at = len(self.headed)
+        self.shortest.heads = len(self.headed)
         found = []
         for entry in waiting:
             _rank, order, position, shape = entry
-            if shape.request.line in self.headed and order not in self._shortest:
-                pairs = sorted((self._predicted(shape.jobs[key]), key) for key in shape.keys[position:])
-                self._shortest[order] = [key for _seconds, key in pairs]
+            if shape.request.line in self.headed and shape not in self.shortest:
+                self.shortest.put(shape, position)
                 entry = (self.rank_at(shape, 0), order, 0, shape)
             found.append(entry)
         return found
 
-    def keys_of(self, shape: Shape) -> list[SortKey]:
-        """Its jobs in the order in which they are looked at."""
-        return self._shortest.get(shape.order, shape.keys)
-
     def rank_at(self, shape: Shape, position: int) -> Rank:
         """The place of that job of the shape among all."""
-        key = self.keys_of(shape)[position]
-        if shape.order not in self._shortest:
-            return self.rank(shape, key)
-        return (key[0], _BEHIND, self._predicted(shape.jobs[key]), key[3])
-
-    def _predicted(self, record: JobRecord) -> float:
-        run_times = self.snapshot.run_times
-        count = run_times.learnt.get(str(record.spec.uid), 0)
-        if record.predicted is None or record.predicted[0] != count:
-            record.predicted = count, run_times.predict(likeness_of(record.spec))
-        return record.predicted[1]
+        key = self.shortest.keys_of(shape)[position]
+        return self.shortest.rank(shape, key) if shape in self.shortest else self.rank(shape, key)
 
     # -- one job
 
@@ -631,8 +616,6 @@ class Cycle:
 
 
 _NO_TASK = -1
-#: after every rank of a PriorityTier
-_BEHIND = float("inf")
 
 
 def _entry_order(entry: tuple[SortKey, Shape]) -> tuple[SortKey, int]:
