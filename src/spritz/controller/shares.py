@@ -89,9 +89,9 @@ class Shares:
     # -- figures
 
     def current(self) -> dict[int, Share]:
-        """Figures to be shown: of this moment, if there are few associations."""
+        """Figures to be shown: of this moment, if there are few associations. Priorities stay as they were reckoned."""
         if len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX:
-            self._take(self._work())
+            return self._work()
         return self.figures
 
     def _reckon(self) -> None:

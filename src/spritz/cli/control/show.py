@@ -29,7 +29,7 @@ class Entity:
 #: in the order in which shortened words are tried
 ENTITIES: dict[str, Entity] = {
     "aliases": Entity("show_node:aliases"),
-    "assoc_mgr": Entity(refused="there is no accounting database"),
+    "assoc_mgr": Entity(refused="see sshare for usage, sacctmgr for limits, scontrol explain for a job's"),
     "bbstat": Entity(refused="burst buffers are not built"),
     "burstbuffer": Entity(refused="burst buffers are not built"),
     "config": Entity("show_config:config"),

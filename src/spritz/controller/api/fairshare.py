@@ -15,6 +15,8 @@ from spritz.model.limits.usage import RAW, WALL
 from spritz.notation.tres import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from msgspec import Struct
 
     from spritz.client.handling import Call
@@ -118,17 +120,24 @@ def _row(state: State, one: Association, share: Share | None, running: dict[str,
 
 def _running(state: State, now: float) -> dict[int, dict[str, float]]:
     """Association -> TRES seconds that its running jobs, and those below it, may still use."""
-    found: dict[int, dict[str, float]] = {}
+    own: dict[int, dict[str, float]] = {}
     for job_id in state.running:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
-        if charge is None:
+        if charge is None or not charge.keys or charge.keys[0][0] != "a":
             continue
         left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
-        factor = state.rules.usage_factor(job.spec.qos)
-        for key in charge.keys:
-            if key[0] != "a":
-                continue
-            mine = found.setdefault(int(key[1]), {})
-            for name, count in charge.tres:
-                mine[name] = mine.get(name, 0.0) + count * left * factor
+        left *= state.rules.usage_factor(job.spec.qos)
+        _add(own.setdefault(int(charge.keys[0][1]), {}), charge.tres, left)
+    parents = state.rules.parents() if own else {}
+    found: dict[int, dict[str, float]] = {}
+    for number, sums in own.items():
+        at: int | None = number
+        while at is not None:
+            _add(found.setdefault(at, {}), sums.items(), 1.0)
+            at = parents.get(at)
     return found
+
+
+def _add(sums: dict[str, float], amounts: Iterable[tuple[str, float]], times: float) -> None:
+    for name, amount in amounts:
+        sums[name] = sums.get(name, 0.0) + amount * times
