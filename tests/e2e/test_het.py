@@ -9,7 +9,7 @@ import pytest
 
 from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, until
-from tests.e2e.commands import lines, run
+from tests.e2e.commands import lines, run, start
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,27 @@ def test_salloc_and_srun_make_heterogeneous_jobs(cluster: Cluster) -> None:
     assert (done.returncode, sorted(lines(done.stdout))) == (4, ["1: 1", "2: 2"])
     nothing = run(cluster, "srun", "-n1", "hostname", ":", "-n2")
     assert lines(nothing.stderr) == ["srun: fatal: No command given to execute."]
+
+
+def test_one_more_client_hears_all_components(cluster: Cluster) -> None:
+    script = "echo on; until [ -e seen ]; do echo tick; sleep 0.1; done; echo late"
+    program = ("-n1", "sh", "-c", script)
+    running = start(cluster, "srun", "-J", "watched", *program, ":", *program)
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"on\n"
+    (job,) = [job for job in cluster.jobs().values() if job.spec.name == "watched" and not job.het_offset]
+    watching = start(cluster, "sattach", "-l", f"{job.id}.0")
+    assert watching.stdout is not None
+    heard: set[bytes] = set()
+    while len(heard) < 2:
+        line = watching.stdout.readline()
+        assert line, f"the client has ended, and heard {heard}"
+        heard.add(line)
+    (cluster.work / "seen").touch()
+    out, _ = watching.communicate(timeout=100)
+    running.communicate(timeout=100)
+    assert heard == {b"0: tick\n", b"1: tick\n"}
+    assert (watching.returncode, sorted(set(lines(out)) - {"0: tick", "1: tick"})) == (0, ["0: late", "1: late"])
 
 
 def test_a_killed_controller_comes_back_with_all_components(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateStepOn
+from spritz.core.effects import AttachOn, LaunchBatchOn, LaunchStepOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import (
     CancelJobs,
@@ -25,7 +25,7 @@ from spritz.model.commands.job import (
     SuspendJob,
     UpdateJob,
 )
-from spritz.model.commands.step import CreateHetStep, SignalStep, StepCreated
+from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep, StepCreated
 from spritz.model.job import Dependency, Hold
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.reports import PrologEnded
@@ -379,6 +379,15 @@ def test_ending_a_step_ends_all_its_parts(world: World) -> None:
     het_step(world, first, 0, 2)
     outcome = world.ok(SignalStep(job_id=first, step_id=0, terminate=True), ALICE)
     assert sorted(one.job_id for one in only(outcome.effects, TerminateStepOn)) == [first, first + 2]
+
+
+def test_whoever_attaches_to_a_step_hears_all_its_parts(world: World) -> None:
+    first = running(world)
+    het_step(world, first, 0, 2)
+    command = AttachStep(job_id=first, step_id=0, io_address="unix:@x", io_key="key")
+    outcome = world.ok(command, ALICE)
+    assert sorted(one.job_id for one in only(outcome.effects, AttachOn)) == [first, first + 2]
+    assert [part.job_id for part in expect(outcome.reply, StepCreated).others] == [first + 2]
 
 
 def test_scancel_of_a_step_tells_every_part_once(world: World) -> None:

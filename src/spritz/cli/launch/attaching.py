@@ -57,15 +57,26 @@ def attach(job_id: int, step_id: int, given: Values, filters: dict[str, int | No
     listener = Listener()
     ask = AttachStep(job_id=job_id, step_id=step_id, io_address=listener.address, io_key=listener.key)
     try:
-        step = controller.call(ask, StepCreated).step
+        created = controller.call(ask, StepCreated)
     except RemoteError as error:
         raise _not_found(error) from error
     controller.close()
     settings = Settings(given, {}, context.environ)
-    run = StepRun(reactor, listener, step, settings, context, end_step=lambda number: None, alive=lambda: None)
-    run.expect_only(step.running_nodes)
+    step = created.step
+    run = StepRun(
+        reactor,
+        listener,
+        step,
+        settings,
+        context,
+        end_step=lambda number: None,
+        alive=lambda: None,
+        others=created.others,
+    )
+    run.expect_only((step, *created.others))
     run.filters = (filters["output-filter"], filters["error-filter"])
-    run.use_output(1, 2)
+    for _part in (step, *created.others):
+        run.use_output(1, 2)
     if given.get("pty") is not None:
         return _with_terminal(run, reactor, step, context)
     run.use_input(0, filters["input-filter"])

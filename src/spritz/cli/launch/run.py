@@ -16,7 +16,7 @@ from spritz.stepd.reactor import READABLE, Reactor, Timer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from spritz.cli.context import Context
     from spritz.cli.launch.pmi import Hub
@@ -114,9 +114,11 @@ class StepRun:
         self.input = Input(self.reactor, descriptor, task, lambda: self.links, read_bytes=read_bytes)
         self._input_waits = wait
 
-    def expect_only(self, nodes: tuple[str, ...]) -> None:
-        """Supervisors of these nodes are left; the others have ended."""
-        self._nodes_left = {index for index, name in enumerate(self.step.node_names) if name in nodes}
+    def expect_only(self, parts: Iterable[Step]) -> None:
+        """Supervisors of the nodes on which these parts run are left; the others have ended."""
+        running = {(part.job_id, name) for part in parts for name in part.running_nodes}
+        ranks = enumerate(zip(self.owners, self.step.node_names, strict=True))
+        self._nodes_left = {rank for rank, node in ranks if node in running}
         self._expected = len(self._nodes_left)
 
     def leave(self, status: int) -> None:

@@ -195,18 +195,20 @@ def signal(turn: Turn, command: SignalStep) -> Done:
 def attach(turn: Turn, command: AttachStep) -> StepCreated:
     """One more client for the standard I/O of a step."""
     step = _live_step(turn, command.job_id, command.step_id)
-    for node in step.running_nodes:
-        turn.ask(
-            AttachOn(
-                node=node,
-                job_id=step.job_id,
-                restart_count=step.restart_count,
-                step_id=step.step_id,
-                io_address=command.io_address,
-                io_key=command.io_key,
+    whole = parts(turn.state, step)
+    for part in whole:
+        for node in part.running_nodes:
+            turn.ask(
+                AttachOn(
+                    node=node,
+                    job_id=part.job_id,
+                    restart_count=part.restart_count,
+                    step_id=part.step_id,
+                    io_address=command.io_address,
+                    io_key=command.io_key,
+                )
             )
-        )
-    return _told(step)
+    return _told(*whole)
 
 
 def notify(turn: Turn, command: NotifyJob) -> Done:
