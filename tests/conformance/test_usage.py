@@ -20,6 +20,7 @@ from spritz.model.accounting import EventGroup, RegisterCluster
 from spritz.model.events import Event
 from spritz.model.events import job as jobs
 from spritz.model.events import reservation as reservations
+from spritz.model.events import step as steps
 from spritz.model.job import JobSpec
 from spritz.model.reservation import Reservation
 from spritz.model.usage import AskUsage
@@ -227,3 +228,18 @@ def test_usage_and_reservations_go_when_they_are_old_enough_and_nothing_younger(
     list(purge(store.engine, upkeep, now + 60 * 86_400))
     with store.engine.connect() as connection:
         assert connection.execute(select(schema.reservations)).all() == []
+
+
+def test_energy_is_charged_when_its_job_has_ended(make_store: Callable[[], Store]) -> None:
+    """By what its script or its steps saw, whichever is more: each saw the whole node."""
+    store = make_store()
+    register(store)
+    events: list[Event] = []
+    for event in History(8, start_at=START, plain=True).events(1):
+        if isinstance(event, steps.StepEnded):
+            event = replace(event, usage=replace(event.usage, energy_joules=1234))
+        events.append(event)
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 8))
+    roll_all(store, START + 3 * HOUR)
+    energy = [row for row in rolled(store)["usage"] if row[6] == "energy" and row[0] == 0]
+    assert [row[7] for row in energy] == [1234]

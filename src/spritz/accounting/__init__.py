@@ -13,7 +13,7 @@ Map
 `admin`, `described`, `amend`, `select_events`   what sacctmgr asks beside the book: the daemon, events, changes by hand
 `events`            bytes of a journal's group -> events
 `ledger`            pure: events -> records (jobs, steps, suspensions, reasons, node events)
-`steps`             pure: the part of that for steps
+`steps`, `nodes`, `reservations`   pure: the parts of that for these; `model.step_usage` adds up what steps used
 `schema`            the tables, as SQLAlchemy Core has them; one column for each field of the records
 `migrations/`       Alembic: how a database gets from any released version to this one
 `engine`            URL -> engine, with what each kind of database needs; errors in words
@@ -21,17 +21,18 @@ Map
 `upsert`            "insert or replace" for each kind of database
 `purge`, `archive`  forgetting what is older than Purge*After says; keeping it in files, and putting it back
 `select`            questions -> SQL, rows -> records, streamed
+`rollup/`           usage by hour, day and month, made from all that; what sreport asks
 
 Vocabulary: a *place* is an event's number in all that a cluster ever sent; it goes on rising when a cleared state
 directory makes the controller count from 1 again. A *life* of a job is one run of it, from submission or requeue to
 the end. A *document* is a script or an environment, kept once however many jobs have it.
 
-Invariants: the tables are a function of the events up to the cluster's place; that place is written in the same
+Invariants: the tables, those of usage too, are a function of the events up to the cluster's place; that place is written in the same
 transaction; nothing is acknowledged before it is committed.
 
-Limits, shares, associations and reports join here as tables with migrations of their own, requests in `api` and
-questions in modules beside `select`.
+What joins here brings tables with migrations of their own, requests in `api` and questions in modules beside `select`.
 
 Test it with `pytest tests/unit/accounting tests/conformance/test_accounting.py tests/e2e/test_accounting.py`;
-`make databases` runs the suite on PostgreSQL and MariaDB too; `python -m benchmarks.accounting` measures it.
+`make databases` runs the suite on PostgreSQL and MariaDB too; `python -m benchmarks.accounting` and `benchmarks.usage`
+measure it.
 """

@@ -57,6 +57,8 @@ class Used(NamedTuple):
     nodes: str
     #: when it was suspended
     suspended: tuple[Interval, ...] = ()
+    #: joules; charged to the hour in which it ended
+    energy: int = 0
 
 
 class ClusterHour(Struct, frozen=True, kw_only=True, gc=False):
@@ -161,6 +163,10 @@ class Window:
             for sums in (into.setdefault(hour, {}), self._holders.setdefault(hour, {}).setdefault(job.holder, {})):
                 for name, amount in used:
                     sums[name] = sums.get(name, 0) + amount
+        if job.energy and self.start <= job.ended_at < self.end:
+            hour = job.ended_at - (job.ended_at - self.start) % _HOUR
+            sums = self._holders.setdefault(hour, {}).setdefault(job.holder, {})
+            sums["energy"] = sums.get("energy", 0) + job.energy
         if self._drains and job.nodes:
             for node in _nodes_of(job.nodes).intersection(self._drains):
                 for place, low, high in self._drains[node]:

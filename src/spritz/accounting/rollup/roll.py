@@ -23,7 +23,9 @@ from spritz.accounting.nodes import tres_by_node
 from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.hours import ClusterHour, Holder, Used, Window
 from spritz.accounting.upsert import upsert
+from spritz.model import step_usage
 from spritz.model.accounting import NodeEventRecord, ReservationRecord
+from spritz.model.ids import STEP_MAX
 from spritz.model.limits.records import Association
 from spritz.model.resources import mask_of
 
@@ -223,6 +225,7 @@ def _jobs(connection: Connection, cluster_id: int, start: int, end: int) -> Iter
         or_(and_(job.eligible_at > 0.0, job.eligible_at < end), and_(job.started_at > 0.0, job.started_at < end)),
     )
     suspended = suspensions(connection, lives, end)
+    joules = _energy(connection, cluster_id, start, end)
     columns = select(
         *(job.number, job.account, job.user, job.wckey, job.qos, job.reservation, job.eligible_at, job.started_at),
         *(job.ended_at, job.requested_cpus, job.array_tasks, job.tres_allocated, job.nodes),
@@ -245,7 +248,28 @@ def _jobs(connection: Connection, cluster_id: int, start: int, end: int) -> Iter
                 tres=row.tres_allocated,
                 nodes=row.nodes,
                 suspended=suspended.get(row.number, ()),
+                energy=joules.get(row.number, 0),
             )
+
+
+def _energy(connection: Connection, cluster_id: int, start: int, end: int) -> dict[int, int]:
+    """Joules of jobs that ended in the window, by their numbers: what script or steps saw, whichever is more."""
+    job, step = schema.jobs.c, schema.steps.c
+    ended = select(job.number).where(job.cluster_id == cluster_id, job.ended_at >= start, job.ended_at < end)
+    rows = connection.execute(
+        select(step.number, step.step_id, step.usage_in_tot).where(
+            step.cluster_id == cluster_id, step.number.in_(ended), step.usage_in_tot.like("%energy=%")
+        )
+    )
+    proper: dict[int, int] = {}
+    whole: dict[int, int] = {}
+    for number, step_id, text in rows:
+        joules = int(step_usage.parse(text).get("energy", 0))
+        if step_id <= STEP_MAX:
+            proper[number] = proper.get(number, 0) + joules
+        else:
+            whole[number] = max(whole.get(number, 0), joules)
+    return {number: max(proper.get(number, 0), whole.get(number, 0)) for number in {*proper, *whole}}
 
 
 def suspensions(connection: Connection, lives: Any, end: int) -> dict[int, tuple[tuple[int, int], ...]]:
