@@ -27,8 +27,8 @@ Vocabulary: a *place* is an event's number in all that a cluster ever sent; it g
 directory makes the controller count from 1 again. A *life* of a job is one run of it, from submission or requeue to
 the end. A *document* is a script or an environment, kept once however many jobs have it.
 
-Invariants: the tables, those of usage too, are a function of the events up to the cluster's place; that place is written in the same
-transaction; nothing is acknowledged before it is committed.
+Invariants: the tables, those of usage too, are a function of the events up to the cluster's place; that place is
+written in the same transaction; nothing is acknowledged before it is committed.
 
 What joins here brings tables with migrations of their own, requests in `api` and questions in modules beside `select`.
 
