@@ -280,7 +280,7 @@ class State:
     def put_policy(self, policy: Policy) -> None:
         """Accounting's policy is this from now on."""
         priority = self.settings.priority_policy
-        old, self.rules = self.rules, Rules.of(policy, self.partitions, priority)
+        old, self.rules = self.rules, Rules.of(policy, self.partitions, priority, self.nodes)
         self.usage.idle(self.at)
         self.usage.configure(self.rules.decay(priority), self.at)
         if old.policy is not policy:
@@ -309,7 +309,7 @@ class State:
     def account_anew(self) -> None:
         """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
         priority = self.settings.priority_policy
-        same = self.rules.fits(self.partitions, priority)
+        same = self.rules.fits(self.partitions, priority, self.nodes)
         if not same or self.rules.decay(priority) != self.usage.decay or self.enforced != self.settings.enforce:
             self.put_policy(self.rules.policy)
 

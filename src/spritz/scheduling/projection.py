@@ -318,7 +318,7 @@ class Projection:
         self.free_all()
 
     def _make_rules(self, policy: Policy) -> None:
-        self.rules = Rules.of(policy, self.partitions, self.settings.priority_policy)
+        self.rules = Rules.of(policy, self.partitions, self.settings.priority_policy, self.nodes)
         self.in_use = LimitLedger()
         for record in self.records.values():
             if record.allocation is not None and not record.completing:

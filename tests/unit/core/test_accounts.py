@@ -11,6 +11,7 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.commands.job import Done, JobTarget, UpdateJob
 from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy, WcKey
+from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
 from spritz.testing.builders import ALICE, BOB, World, capacity, expect
@@ -148,3 +149,25 @@ def test_a_change_of_the_policy_is_taken_for_the_version_that_it_is_for_and_no_o
     for event in made.events:
         again.apply(event)
     assert again.state.rules.policy == policy
+
+
+def test_relative_limits_are_parts_of_the_cluster_or_of_the_partition_whose_qos_it_is() -> None:
+    """sacctmgr(1) Relative: 25 % of 32 CPUs; of the partition of one node, 50 % of 8."""
+    quarter = Qos(name="normal", id=1, flags="Relative", grp_tres="cpu=25")
+    half = Qos(name="part", id=2, flags="Relative", grp_tres="cpu=50")
+    partitions = (
+        Partition(name="debug", nodes=("n1", "n2", "n3", "n4"), default=True),
+        Partition(name="small", nodes=("n1",), qos="part"),
+    )
+    settings = ClusterSettings(enforce=("associations", "limits", "qos"))
+    made = World(settings=settings, hardware=capacity(cpus=8), partitions=partitions)
+    made.ok(SetPolicy(policy=Policy(version=1, associations=(ROOT_ACCOUNT, CHEM, ALICE_IN_CHEM), qos=(quarter, half))))
+    first = made.submit()
+    assert start_messages(made, first, cpus=8) == ()
+    allocation = Allocation(partition="debug", nodes=(made.free_share("n2", 1),))
+    start = PlannedStart(job_id=made.submit(), allocation=allocation)
+    outcome = made.do(ApplyPlan(plan=Plan(starts=(start,))))
+    assert "QOSGrpCpuLimit" in expect(outcome.reply, Done).messages[0]
+    party = made.state.rules.party("chem", "alice", "small", "normal")
+    assert [dict(one.grp) for one in party.qos] == [{"cpu": 4}, {"cpu": 8}]
+    made.check()

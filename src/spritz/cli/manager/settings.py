@@ -126,6 +126,7 @@ FLAGS = {
     "enforceusagethreshold": "EnforceUsageThreshold",
     "nodecay": "NoDecay",
     "overpartqos": "OverPartQOS",
+    "relative": "Relative",
     "usagefactorsafe": "UsageFactorSafe",
 }
 _FLAGS_NOT_BUILT = (
@@ -133,7 +134,6 @@ _FLAGS_NOT_BUILT = (
     "partitionmaxnodes",
     "partitionminnodes",
     "partitiontimelimit",
-    "relative",
     "requiresreservation",
 )
 

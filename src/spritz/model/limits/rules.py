@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from spritz.model.node import Node
     from spritz.model.partition import Partition
     from spritz.model.priority import PriorityPolicy
 
@@ -92,7 +93,7 @@ class Party(Struct, frozen=True, kw_only=True):
 
 class Rules:
     """One policy. `partition_qos`: QOS of each partition that has one; `weights`: TRESBillingWeights of each that has
-    any; `largest`: see `usage.billable`.
+    any; `largest`: see `usage.billable`; `totals`: TRES of the cluster ("") and of partitions, for relative limits.
     """
 
     def __init__(
@@ -101,8 +102,11 @@ class Rules:
         partition_qos: Mapping[str, str] | None = None,
         weights: Mapping[str, Weights] | None = None,
         largest: str = "",
+        totals: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         self.policy = policy
+        #: TRES of the cluster (by "") and of partitions, where a QOS has the flag Relative
+        self.totals = dict(totals or {})
         self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
         self.weights = {name: some for name, some in (weights or {}).items() if some}
         self.largest = largest
@@ -126,21 +130,29 @@ class Rules:
         }
 
     @classmethod
-    def of(cls, policy: Policy, partitions: Mapping[str, Partition], priority: PriorityPolicy) -> Rules:
-        """A policy on a cluster with these partitions."""
+    def of(
+        cls,
+        policy: Policy,
+        partitions: Mapping[str, Partition],
+        priority: PriorityPolicy,
+        nodes: Mapping[str, Node],
+    ) -> Rules:
+        """A policy on a cluster with these partitions and nodes."""
         return cls(
             policy,
             {partition.name: partition.qos for partition in partitions.values()},
             {partition.name: partition.billing_weights for partition in partitions.values()},
             priority.largest,
+            _totals(policy, partitions, nodes),
         )
 
-    def fits(self, partitions: Mapping[str, Partition], priority: PriorityPolicy) -> bool:
+    def fits(self, partitions: Mapping[str, Partition], priority: PriorityPolicy, nodes: Mapping[str, Node]) -> bool:
         """Would `of` make the same?"""
         return (
             self.partition_qos == {one.name: one.qos for one in partitions.values() if one.qos}
             and self.weights == {one.name: one.billing_weights for one in partitions.values() if one.billing_weights}
             and self.largest == priority.largest
+            and self.totals == _totals(self.policy, partitions, nodes)
         )
 
     def billing(self, partition: str, pairs: Iterable[tuple[str, int]]) -> float | None:
@@ -232,7 +244,8 @@ class Rules:
         if second is not None and "OverPartQOS" in second.flags:
             first, second = second, first
         kinds = tuple(dict.fromkeys(one.name for one in (first, second) if one is not None))
-        bounds = tuple(self.qos[one] for one in kinds)
+        homes = {self.partition_qos.get(partition, ""): partition, qos: ""}
+        bounds = tuple(self._absolute(self.qos[one], homes[one]) for one in kinds)
         keys: list[Key] = [("a", one.record.id) for one in chain]
         for one in kinds:
             keys += [("q", one), ("qu", one, user), ("qa", one, account)]
@@ -267,6 +280,25 @@ class Rules:
             depth, at = depth + 1, self._accounts[at.parent]
             minutes = at.reclaim_after if minutes is None else minutes
         return Guarantee(record.id, record.account, depth, parse(record.guarantee), (minutes or 0) * 60)
+
+    def _absolute(self, one: QosBounds, home: str) -> QosBounds:
+        """Relative: limits on TRES are hundredths of what the cluster, or the partition whose QOS it is, has."""
+        if "Relative" not in one.flags:
+            return one
+        whole = self.totals.get(home) or self.totals.get("", {})
+
+        def parts(limits: Tres) -> Tres:
+            return tuple((name, whole.get(name, 0) * count // 100) for name, count in limits)
+
+        return replace(
+            one,
+            grp=parts(one.grp),
+            per_job=parts(one.per_job),
+            per_node=parts(one.per_node),
+            per_user=parts(one.per_user),
+            per_account=parts(one.per_account),
+            least=parts(one.least),
+        )
 
     def bounds(self, record: Association) -> AssocBounds:
         """One association of this policy with what it inherits."""
@@ -314,6 +346,31 @@ def _threshold(qos: QosBounds | None) -> float | None:
     if qos is None or "EnforceUsageThreshold" not in qos.flags:
         return None
     return qos.record.usage_threshold
+
+
+def _totals(
+    policy: Policy, partitions: Mapping[str, Partition], nodes: Mapping[str, Node]
+) -> dict[str, dict[str, int]]:
+    """Nothing, unless a QOS asks for it."""
+    if not any("Relative" in _names(one.flags) for one in policy.qos):
+        return {}
+    homes = {"": tuple(nodes), **{one.name: one.nodes for one in partitions.values() if one.qos}}
+    return {name: _sum(nodes[node] for node in members if node in nodes) for name, members in homes.items()}
+
+
+def _sum(nodes: Iterable[Node]) -> dict[str, int]:
+    found = {"cpu": 0, "mem": 0, "node": 0, "billing": 0}
+    for node in nodes:
+        capacity = node.config.capacity
+        found["cpu"] += capacity.cpus
+        found["mem"] += capacity.memory_mib
+        found["node"] += 1
+        found["billing"] += capacity.cpus
+        for line in capacity.gres:
+            for name in dict.fromkeys((f"gres/{line.name}", f"gres/{line.name}:{line.type}" if line.type else "")):
+                if name:
+                    found[name] = found.get(name, 0) + line.count
+    return found
 
 
 def _names(text: str) -> frozenset[str]:
