@@ -19,9 +19,9 @@ from spritz.core.machine import Machine
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
 
-#: Records live long and are in no cycles: looking at all of them would hold up requests by tenths of a second. So the
-#: young ones are looked at often enough, and all of them as good as never.
-GC_THRESHOLDS = (10_000, 5, 100_000)
+#: Records live long and are in no cycles: looking at all of them holds up requests by tenths of a second. So objects are
+#: looked at while they are young, and all of them once a million more have come to stay.
+GC_THRESHOLDS = (10_000, 5, 20)
 
 
 class Recovered(Struct, frozen=True, kw_only=True):

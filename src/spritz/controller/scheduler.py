@@ -4,9 +4,8 @@ Owns the projection and the rhythm; what is decided is `scheduling`'s, what is a
 may free or need resources a quick pass runs at the end of the same turn of the loop, at most one a turn, so that a
 start joins the group of the submission that made it possible; when passes have become slow they run just after that
 group has left. A quick pass's budget counts placements, and it ends after `QUICK_SECONDS`, so that requests are
-answered meanwhile; when it is cut off, or when `bf_interval` has passed, a full
-pass runs in a forked child on its own copy, and its plan is applied like any other: what has become stale meanwhile is
-dropped by the core.
+answered meanwhile; when it is cut off, or when `bf_interval` has passed, a full pass runs in a forked child on its own
+copy, and its plan is applied like any other: what has become stale meanwhile is dropped by the core.
 
 Passes take at most `SHARE` of the time: while they are slow, turns go by without one.
 
