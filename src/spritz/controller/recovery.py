@@ -19,8 +19,8 @@ from spritz.core.machine import Machine
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
 
-#: Records live long and are in no cycles: looking at all of them holds up requests by tenths of a second. So objects are
-#: looked at while they are young, and all of them once a million more have come to stay.
+#: Records live long and are in no cycles: looking at all of them holds up requests by tenths of a second. So objects
+#: are looked at while they are young, and all of them once a million more have come to stay.
 GC_THRESHOLDS = (10_000, 5, 20)
 
 
