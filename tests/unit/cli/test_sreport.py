@@ -28,7 +28,7 @@ from tests.unit.accounting import year
 
 GOLDEN = Path(__file__).parent / "golden"
 
-#: Lines of 22.05's that ours differs in, on purpose: its tables of users are in the order in which they were made.
+#: status, standard output and standard error of a command line
 Run = Callable[..., tuple[int, str, str]]
 
 

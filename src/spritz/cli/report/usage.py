@@ -5,6 +5,9 @@ Source: sreport(1) cluster and user reports; headings and orders as 22.05 has th
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import groupby
+
 from spritz.cli.options import Fatal
 from spritz.cli.report.table import Amount, Field
 from spritz.model.usage import AskUsage, ClusterUsage, HolderUsage, UsageReport
@@ -175,7 +178,7 @@ class Reporter:
         self._book = book
         self._names = names
         self._asked = asked
-        self._proper = proper
+        self._proper = cache(proper)
 
     def rows(self, report: str, top: int) -> list[Row]:
         """Of one of the reports."""
@@ -275,11 +278,11 @@ class Reporter:
                 for (wckey, user), sums in self._by_size(found):
                     rows += self._lines(cluster, sums, wckey=wckey, **self._person(user))
                 continue
-            for wckey in sorted({key[0] for key in found}):
-                mine = {key: sums for key, sums in found.items() if key[0] == wckey}
-                rows += self._lines(cluster, _added(mine.values()), wckey=wckey)
-                for key in sorted(mine):
-                    rows += self._lines(cluster, mine[key], wckey=wckey, **self._person(key[1]))
+            for wckey, keys in groupby(sorted(found), key=lambda key: key[0]):
+                mine = list(keys)
+                rows += self._lines(cluster, _added(found[key] for key in mine), wckey=wckey)
+                for key in mine:
+                    rows += self._lines(cluster, found[key], wckey=wckey, **self._person(key[1]))
         return rows
 
     # -- the tree of accounts
@@ -301,22 +304,29 @@ class Reporter:
             if account != "root":
                 below.setdefault(parent, []).append(account)
         wanted = {name.lower() for name in self._asked.accounts}
-        rows: list[Row] = []
+        own: dict[str, list[tuple[str, ...]]] = {}
+        for key in sorted(used):
+            own.setdefault(key[0], []).append(key)
+        totals: dict[str, Sums] = {}
 
         def total(account: str) -> Sums:
-            own = [sums for key, sums in used.items() if key[0] == account]
-            return _added([*own, *(total(one) for one in below.get(account, ()))])
+            parts = [total(one) for one in below.get(account, ())]
+            totals[account] = _added([*(used[key] for key in own.get(account, ())), *parts])
+            return totals[account]
+
+        total("root")
+        rows: list[Row] = []
 
         def walk(account: str, depth: int, *, shown: bool) -> None:
             shown = shown or account in wanted
             if shown:
-                sums = total(account)
+                sums = totals[account]
                 if not sums:
                     return
                 if not users:
                     rows.extend(self._lines(cluster, sums, account=self._indented(account, depth)))
-                for key in sorted(key for key in used if key[0] == account and key[1]):
-                    if not users or key[1] in users:
+                for key in own.get(account, ()):
+                    if key[1] and (not users or key[1] in users):
                         name = self._indented(account, depth + 1)
                         who = {"qos": key[1]} if by_qos else self._person(key[1])
                         rows.extend(self._lines(cluster, used[key], account=name, **who))
@@ -333,7 +343,12 @@ class Reporter:
 def parents(book: Book, cluster: str, used: set[str]) -> dict[str, str]:
     """Account -> the one above it; what is in no tree stands under root."""
     above = {one.account: one.parent or "root" for one in book.associations if one.cluster == cluster and not one.user}
-    return {"root": ""} | {name: "root" for name in used if name != "root"} | {**above, "root": ""}
+    known = {"root", *above, *used}
+    return (
+        dict.fromkeys(used, "root")
+        | {name: parent if parent in known else "root" for name, parent in above.items()}
+        | {"root": ""}
+    )
 
 
 def _added(several: Iterable[Sums]) -> Sums:
