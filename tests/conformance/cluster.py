@@ -84,8 +84,11 @@ def _can_use(name: str, binaries: Path) -> bool:
     return done.returncode == 0
 
 
-def write_conf(directory: Path) -> Path:
-    """Render slurm.conf and gres.conf for a cluster under `directory`; returns the path of slurm.conf."""
+def write_conf(directory: Path, *, accounting: bool = False) -> Path:
+    """Render slurm.conf and gres.conf for a cluster under `directory`; returns the path of slurm.conf.
+
+    With `accounting`, a slurmdbd.conf of ours on SQLite as well.
+    """
     ports = unused_ports(1 + len(NODES))
     values = {
         "directory": str(directory),
@@ -99,6 +102,8 @@ def write_conf(directory: Path) -> Path:
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", value)
         (directory / name).write_text(text, encoding="utf-8")
+    if accounting:
+        _write_dbd(directory)
     for name in ("state", "dev", *(f"spool/{node}" for node in NODES)):
         (directory / name).mkdir(parents=True)
     for device in ("nvidia0", "nvidia1"):
@@ -106,15 +111,35 @@ def write_conf(directory: Path) -> Path:
     return directory / "slurm.conf"
 
 
+def _write_dbd(directory: Path) -> None:
+    port, user = unused_ports(1)[0], pwd.getpwuid(os.getuid()).pw_name
+    conf = directory / "slurm.conf"
+    text = conf.read_text(encoding="utf-8").replace(
+        "AccountingStorageType=accounting_storage/none",
+        "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
+        f"AccountingStoragePort={port}",
+    )
+    conf.write_text(text, encoding="utf-8")
+    dbd = directory / "slurmdbd.conf"
+    dbd.write_text(
+        f"DbdPort={port}\nSlurmUser={user}\nPidFile={directory}/slurmdbd.pid\nLogFile={directory}/slurmdbd.log\n"
+        f"StorageType=accounting_storage/sqlite\nStorageLoc={directory}/acct.db\n",
+        encoding="utf-8",
+    )
+    dbd.chmod(0o600)
+
+
 @contextmanager
-def started(binaries: Path, directory: Path) -> Iterator[Cluster]:
+def started(binaries: Path, directory: Path, *, accounting: bool = False) -> Iterator[Cluster]:
     """Run a cluster's daemons in the foreground under `directory` until the block ends.
 
     Raises RuntimeError with the daemons' last words when the nodes are not idle within 30 s.
     """
-    conf = write_conf(directory)
+    conf = write_conf(directory, accounting=accounting)
     env = {**os.environ, "SLURM_CONF": str(conf)}
     commands = [["slurmctld", "-D"], *(["slurmd", "-D", "-N", node] for node in NODES)]
+    if accounting:
+        commands.insert(0, ["slurmdbd", "-D"])
     daemons = []
     for command in commands:
         log = (directory / f"{'-'.join(command)}.out").open("wb")
@@ -133,6 +158,8 @@ def started(binaries: Path, directory: Path) -> Iterator[Cluster]:
         log.close()
     try:
         _wait_until_idle(binaries, conf, directory, daemons)
+        if accounting:
+            _wait_until_registered(binaries, conf)
         yield connect(binaries, conf)
     finally:
         for daemon in reversed(daemons):
@@ -143,6 +170,15 @@ def started(binaries: Path, directory: Path) -> Iterator[Cluster]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+
+
+def _wait_until_registered(binaries: Path, conf: Path) -> None:
+    """Until slurmdbd knows the controller, and the controller which accounts there are."""
+    deadline = time.monotonic() + 100
+    while not ask(binaries, conf, "sacctmgr", "-nP", "show", "cluster", "format=controlhost").strip():
+        if time.monotonic() > deadline:
+            raise RuntimeError("the controller did not register with slurmdbd")
+        time.sleep(0.1)
 
 
 def _die_with_parent() -> None:

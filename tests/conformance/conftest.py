@@ -28,6 +28,16 @@ COMMANDS = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun"
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A cluster as slurm.conf in this directory describes it."""
+    yield from _cluster(accounting=False)
+
+
+@pytest.fixture(scope="session")
+def accounted() -> Iterator[Cluster]:
+    """The same with slurmdbd."""
+    yield from _cluster(accounting=True)
+
+
+def _cluster(*, accounting: bool) -> Iterator[Cluster]:
     if "CONFORMANCE_BIN" in os.environ:
         yield connect(Path(os.environ["CONFORMANCE_BIN"]), Path(os.environ["CONFORMANCE_CONF"]))
         return
@@ -39,7 +49,7 @@ def cluster() -> Iterator[Cluster]:
     directory = Path(tempfile.mkdtemp(prefix="conformance-"))
     directory.chmod(0o755)
     try:
-        with started(binaries, directory) as cluster:
+        with started(binaries, directory, accounting=accounting) as cluster:
             yield cluster
     finally:
         shutil.rmtree(directory, ignore_errors=True)

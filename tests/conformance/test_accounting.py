@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sqlalchemy import MetaData, inspect, select, text
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from spritz.accounting.purge import Upkeep, purge
-from spritz.accounting.select import histories, read_jobs
+from spritz.accounting.select import PIECE, histories, read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
 from spritz.model.events import Event
@@ -259,7 +260,12 @@ def test_without_duplicates_the_last_life_of_each_job_is_shown_in_order(store: S
         if not one.job.aside:
             newest[one.job.job_id] = one.job.number
     shown = asked(store)
-    assert [one.job.number for one in shown if not one.job.aside] == [newest[number] for number in sorted(newest)]
+    assert sorted(one.job.number for one in shown if not one.job.aside) == sorted(newest.values())
+    plain = [one.job.job_id for one in shown if not one.job.array_job_id]
+    assert plain == sorted(plain)
+    # Tasks come by index among those that are read together, whatever numbers they have.
+    tasks = [(one.job.array_job_id, one.job.array_task_id) for one in shown if one.job.array_task_id is not None]
+    assert sum(first > second for first, second in pairwise(tasks)) <= len(lives) // PIECE
     assert len(lives) > len(shown), "some job was requeued"
     assert any(one.steps for one in shown)
 

@@ -14,6 +14,8 @@ from .cluster import Cluster, known_values
 from .transcript import Case, Place, parse, play
 
 GOLDEN = Path(__file__).parent / "golden"
+#: Sessions on a cluster with accounting.
+ACCOUNTS = GOLDEN / "accounts"
 #: Cases that ours does not pass yet, or will never: `file: case name: reason`, one a line.
 DIFFERENCES = GOLDEN / "differences.txt"
 #: A case of more commands is not in the default run.
@@ -32,9 +34,9 @@ def differences() -> dict[str, str]:
     return found
 
 
-def transcripts() -> list[Path]:
+def transcripts(folder: Path = GOLDEN) -> list[Path]:
     """The recorded sessions, in the order of their names."""
-    return [path for path in sorted(GOLDEN.glob("*.txt")) if path != DIFFERENCES]
+    return [path for path in sorted(folder.glob("*.txt")) if path != DIFFERENCES]
 
 
 def is_slow(case: Case) -> bool:
@@ -42,11 +44,11 @@ def is_slow(case: Case) -> bool:
     return case.slow or len(case.steps) > COMMANDS_MAX or any(" in " in step.command for step in case.steps)
 
 
-def cases() -> list[ParameterSet]:
+def cases(folder: Path = GOLDEN) -> list[ParameterSet]:
     """One parameter for each case, marked slow where the transcript says so."""
     return [
         pytest.param(case, id=f"{case.source.stem}: {case.name}", marks=[pytest.mark.slow] if is_slow(case) else [])
-        for path in transcripts()
+        for path in transcripts(folder)
         for case in parse(path)
     ]
 
@@ -66,6 +68,20 @@ def directory() -> Iterator[Path]:
 def test_commands_do_what_slurm_does(
     case: Case, cluster: Cluster, directory: Path, request: pytest.FixtureRequest
 ) -> None:
+    check(case, cluster, directory, request)
+
+
+@pytest.mark.xdist_group("conformance")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", cases(ACCOUNTS))
+def test_commands_of_accounting_do_what_slurm_does(
+    case: Case, accounted: Cluster, directory: Path, request: pytest.FixtureRequest
+) -> None:
+    check(case, accounted, directory, request)
+
+
+def check(case: Case, cluster: Cluster, directory: Path, request: pytest.FixtureRequest) -> None:
+    """Play the case; one that is known to differ must."""
     missing = [word for word in case.needs if word not in cluster.has]
     if missing:
         pytest.skip(f"this cluster or user lacks: {', '.join(missing)}")
@@ -79,11 +95,12 @@ def test_commands_do_what_slurm_does(
 
 
 def test_every_difference_names_a_case() -> None:
-    names = {f"{path.stem}: {case.name}" for path in transcripts() for case in parse(path)}
+    paths = [*transcripts(), *transcripts(ACCOUNTS)]
+    names = {f"{path.stem}: {case.name}" for path in paths for case in parse(path)}
     assert set(differences()) <= names
 
 
-@pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*transcripts(), *transcripts(ACCOUNTS)], ids=lambda path: path.stem)
 def test_case_names_are_unique(path: Path) -> None:
     names = [case.name for case in parse(path)]
     assert len(names) == len(set(names))

@@ -247,25 +247,22 @@ class Api:
             lives = await self._read_by(histories, self._store.engine, query)
         return model.Histories(now=self._clock.now(), lives=lives)
 
-    async def get_documents(self, request: model.GetDocuments, call: Call) -> model.Documents:
-        """Scripts and environments: their owners' and administrators' only."""
-        uid = self._uid(call)
+    async def get_documents(self, request: model.GetDocuments, call: Call) -> AsyncIterator[model.Documents]:
+        """Scripts and environments, one after the other: their owners' and administrators' only."""
+        uid, admin = self._uid(call), self.is_admin(call)
         await self.links.catch_up(request.clusters)
         query = model.SelectJobs(clusters=request.clusters, picks=request.picks, steps=False, not_eligible=True)
-        async with self.reading:
-            found = await self._read_by(self._documents, query, request.environment)
-        admin = self.is_admin(call)
-        return model.Documents(documents=[one for one in found if admin or one.job.uid == uid])
+        async for document in self.stream(self._documents(query, request.environment, -1 if admin else uid)):
+            yield model.Documents(documents=[document])
 
-    def _documents(self, query: model.SelectJobs, environment: bool) -> list[model.Document]:
-        found = []
-        jobs = [one.job for piece in read_jobs(self._store.engine, query) for one in piece]
-        with engines.told(self._store.engine.url), self._store.engine.connect() as connection:
-            for job in jobs:
+    def _documents(self, query: model.SelectJobs, environment: bool, uid: int) -> Iterator[model.Document]:
+        """Of jobs of `uid` (-1: of everybody's)."""
+        for piece in read_jobs(self._store.engine, query):
+            for job in (one.job for one in piece if uid in (-1, one.job.uid)):
                 key = job.environment_key if environment else job.script_key
-                body = document_of(connection, key) if key else None
-                found.append(model.Document(cluster=job.cluster, job=job, body=body))
-        return found
+                with engines.told(self._store.engine.url), self._store.engine.connect() as connection:
+                    body = document_of(connection, key) if key else None
+                yield model.Document(cluster=job.cluster, job=job, body=body)
 
     # -- about the daemon
 

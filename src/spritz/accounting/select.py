@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, Table, and_, or_, select, union
+from sqlalchemy import Engine, Table, and_, func, or_, select, union
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
@@ -32,8 +32,12 @@ from spritz.notation import hostlist
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
-#: Jobs of one piece.
+#: Jobs of one piece, and steps; of one job alone there may be more.
 PIECE = 500
+STEPS_MAX = 5_000
+
+#: Reasons for which every job waits.
+_ORDINARY = ("None", "Priority", "Resources")
 
 _jobs, _steps = schema.jobs.c, schema.steps.c
 
@@ -108,26 +112,77 @@ class _Reading:
             for part in rows.partitions(PIECE):
                 records = held + [job for row in part if self._choice.fits(job := job_of(row, self._name))]
                 held = [] if self._query.duplicates else _newest_lives(records)
+                if len(part) < PIECE:  # nothing follows
+                    records, held = records + held, []
                 if records:
-                    yield self._with_steps(records)
+                    yield from self._with_steps(records)
             if held:
-                yield self._with_steps(held)
+                yield from self._with_steps(held)
         finally:
             rows.close()
 
-    def _with_steps(self, jobs: list[JobRecord]) -> list[JobWithSteps]:
-        if not self._query.steps:
-            return [JobWithSteps(job=job) for job in jobs]
-        # On a connection of its own: the one that streams is in the middle of its answer.
-        by_number: dict[int, list[StepRecord]] = {}
-        statement = select(schema.steps).where(
-            _steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in jobs])
+    def _blocked(self, jobs: list[JobRecord]) -> None:
+        """Let each job's `reason` be the last one for which it waited, but for Priority and Resources, as in sacct."""
+        table = schema.pending_reasons.c
+        statement = (
+            select(table.number, table.reason)
+            .where(
+                table.cluster_id == self._cluster_id,
+                table.number.in_([job.number for job in jobs]),
+                table.reason.not_in(_ORDINARY),
+            )
+            .order_by(table.place)
         )
         with self._engine.connect() as connection:
-            for row in connection.execute(statement):
-                step = step_of(row)
-                by_number.setdefault(step.number, []).append(step)
-        return [JobWithSteps(job=job, steps=sorted(by_number.get(job.number, ()), key=_step_order)) for job in jobs]
+            last = {row[0]: row[1] for row in connection.execute(statement)}
+        for job in jobs:
+            job.reason = last.get(job.number, "None")
+
+    def _with_steps(self, jobs: list[JobRecord]) -> Iterator[list[JobWithSteps]]:
+        self._blocked(jobs)
+        jobs = sorted(jobs, key=_in_arrays)
+        if not self._query.steps:
+            yield [JobWithSteps(job=job) for job in jobs]
+            return
+        # On a connection of its own: the one that streams is in the middle of its answer.
+        with self._engine.connect() as connection:
+            for some in self._portions(connection, jobs):
+                by_number: dict[int, list[StepRecord]] = {}
+                statement = select(schema.steps).where(
+                    _steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in some])
+                )
+                for row in connection.execute(statement):
+                    step = step_of(row)
+                    by_number.setdefault(step.number, []).append(step)
+                yield [
+                    JobWithSteps(job=job, steps=sorted(by_number.get(job.number, ()), key=_step_order)) for job in some
+                ]
+
+    def _portions(self, connection: Connection, jobs: list[JobRecord]) -> Iterator[list[JobRecord]]:
+        """The jobs in order, not so many at once that their steps are more than `STEPS_MAX`."""
+        statement = (
+            select(_steps.number, func.count())
+            .where(_steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in jobs]))
+            .group_by(_steps.number)
+        )
+        counts = {row[0]: row[1] for row in connection.execute(statement)}
+        portion: list[JobRecord] = []
+        steps = 0
+        for job in jobs:
+            count = counts.get(job.number, 0)
+            if portion and steps + count > STEPS_MAX:
+                yield portion
+                portion, steps = [], 0
+            portion.append(job)
+            steps += count
+        if portion:
+            yield portion
+
+
+def _in_arrays(job: JobRecord) -> tuple[int, bool, int, int, int]:
+    """Tasks of an array by their indexes, what is left of it at the end: the last task to start has the array's id."""
+    task = job.array_task_id
+    return job.array_job_id or job.job_id, task is None, task or 0, job.job_id, job.number
 
 
 def _step_order(step: StepRecord) -> tuple[bool, int]:
@@ -165,6 +220,10 @@ def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
 def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """What SQL can check, within one cluster."""
     found = matching(query, cluster_id)
+    if query.reasons:
+        table = schema.pending_reasons.c
+        waited = select(table.number).where(table.cluster_id == cluster_id, table.reason.in_(query.reasons))
+        found.append(_jobs.number.in_(waited))
     window = _window(query, cluster_id)
     return found if window is None else [*found, window]
 
@@ -187,7 +246,6 @@ def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
         (_jobs.qos, query.qos),
         (_jobs.wckey, query.wckeys),
         (_jobs.name, query.names),
-        (_jobs.reason, query.reasons),
     ):
         if wanted:
             found.append(column.in_(wanted))

@@ -219,7 +219,7 @@ def _show_documents(connection: Connection, question: Question, context: Context
 
     request = GetDocuments(clusters=question.query.clusters, picks=question.query.picks, environment=environment)
     what = "Environment used for" if environment else "Batch Script for"
-    for one in connection.call(request, Documents, timeout=60.0).documents:
+    for one in (found for piece in connection.stream(request, Documents, timeout=60.0) for found in piece.documents):
         title = f"{what} {Row(one.job, None, [], 0.0, (0.0, 0.0)).job_name()}"
         context.out(f"{title}\n{'-' * 80}\n")
         body = one.body if one.body is not None else b"NONE"

@@ -372,7 +372,7 @@ HISTORIES_MAX = 1_000
 
 
 class GetDocuments(Struct, frozen=True, kw_only=True):
-    """Scripts (`script`) or environments of the newest lives of jobs. Reply: `Documents`."""
+    """Scripts (`script`) or environments of the newest lives of jobs. Streamed: `Documents`."""
 
     clusters: tuple[str, ...] = ()
     picks: tuple[JobPick, ...] = ()
@@ -388,6 +388,6 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 class Documents(Struct, frozen=True, kw_only=True):
-    """Reply to GetDocuments."""
+    """Piece of the answer to GetDocuments."""
 
     documents: list[Document]

@@ -70,8 +70,8 @@ def test_scripts_are_their_owners_and_events_the_controllers(store: Store) -> No
         root: Any = SimpleNamespace(caller=SimpleNamespace(uid=0))
         request = GetDocuments(picks=(JobPick(1),))
         try:
-            assert (await api.get_documents(request, stranger)).documents == []
-            assert len((await api.get_documents(request, root)).documents) == 1
+            assert [one async for one in api.get_documents(request, stranger)] == []
+            assert len([one async for one in api.get_documents(request, root)]) == 1
             with pytest.raises(SpritzError, match="Access/permission denied"):
                 await api.register(RegisterCluster(cluster="c1", journal=2, last_sequence=0), stranger)
         finally:

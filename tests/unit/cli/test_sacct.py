@@ -132,7 +132,7 @@ def test_a_jobs_line() -> None:
 def test_a_job_that_never_ran() -> None:
     job = a_job(state="PENDING", started_at=0.0, ended_at=0.0, nodes="", node_count=0, cpus=0, tres_allocated="")
     assert shown("start,end,elapsed,nodelist,alloccpus,nnodes,state", job) == (
-        "Unknown|Unknown|00:00:00|None assigned|0|2|PENDING"
+        "Unknown|Unknown|00:00:00|None assigned|8|2|PENDING"
     )
     gone = a_job(state="CANCELLED", cancelled_by=0, nodes="", started_at=NOW, ended_at=NOW)
     assert shown("start,state,elapsed", gone) == "None|CANCELLED by 0|00:00:00"

@@ -6,7 +6,7 @@ Source: sacct(1) Job Accounting Fields; widths as 22.05 has them, negative ones 
 from __future__ import annotations
 
 from spritz.cli.acct import texts, usage
-from spritz.model.ids import INFINITE
+from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_units
 
@@ -97,12 +97,16 @@ def _tres(name: str) -> Render:
     def render(row: Row, style: Style) -> str:
         source = row.job if row.step is None else row.step
         text = str(getattr(source, name, ""))
+        if row.step is None and name == "tres_requested" and "mem=" not in text:
+            # What it was given by default it has asked for.
+            given = [item for item in row.job.tres_allocated.split(",") if item.startswith("mem=")]
+            text = ",".join([text, *given]) if text else ""
         if not text or (style.convert and not style.unit):
-            return text
+            return ",".join(sorted(text.split(",")))
         from spritz.notation.tres import parse
 
         shown = []
-        for key, value in parse(text):
+        for key, value in sorted(parse(text)):
             shown.append(f"{key}={style.mib(value)}" if key in ("mem", "vmem") else f"{key}={value}")
         return ",".join(shown)
 
@@ -165,6 +169,17 @@ def _node_count(row: Row, style: Style) -> str:
     return str(count or row.job.requested_nodes)
 
 
+def _layout(row: Row, style: Style) -> str:
+    """As Slurm lays tasks out unless told: in turn over the nodes where there is one for each, else node by node."""
+    step = row.step
+    if step is None:
+        return ""
+    if step.step_id > STEP_MAX:
+        return "Unknown"
+    word = step.layout.partition(":")[0].capitalize()
+    return word or ("Cyclic" if step.tasks <= step.node_count else "Block")
+
+
 def _requested_cpus(row: Row, style: Style) -> str:
     return str(row.job.requested_cpus if row.step is None else row.step.cpus)
 
@@ -194,12 +209,12 @@ def _usage(prefix: str, way: str) -> list[Field]:
     return fields
 
 
-def _family(name: str, way: str, key: str, width: int, *, exact: bool) -> list[Field]:
+def _family(name: str, way: str, key: str, width: int, shown: Callable[[str, str], Render]) -> list[Field]:
     """AveX, MaxX, MaxXNode, MaxXTask."""
     peak = f"usage_{way}_max"
     return [
-        Field(f"Ave{name}", width, usage.size(f"usage_{way}_ave", key, exact=exact)),
-        Field(f"Max{name}", width, usage.size(peak, key, exact=exact)),
+        Field(f"Ave{name}", width, shown(f"usage_{way}_ave", key)),
+        Field(f"Max{name}", width, shown(peak, key)),
         Field(f"Max{name}Node", max(10, len(name) + 7), usage.plain(f"{peak}_node", key)),
         Field(f"Max{name}Task", max(10, len(name) + 7), usage.plain(f"{peak}_task", key)),
     ]
@@ -208,17 +223,17 @@ def _family(name: str, way: str, key: str, width: int, *, exact: bool) -> list[F
 _FIELDS = (
     Field("Account", 10, _both("account")),
     Field("AdminComment", 19, _job("admin_comment")),
-    Field("AllocCPUS", 10, lambda row, style: str(row.cpus)),
+    Field("AllocCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
     Field("AllocNodes", 10, _own("node_count")),
     Field("AllocTRES", 10, _tres("tres_allocated")),
     Constant("AssocID", 7, "0"),
     Field("AveCPU", 10, usage.cpu("usage_in_ave")),
     Constant("AveCPUFreq", 10, "0"),
-    *_family("DiskRead", "in", "fs/disk", 14, exact=False),
-    *_family("DiskWrite", "out", "fs/disk", 14, exact=False),
-    *_family("Pages", "in", "pages", 10, exact=False),
-    *_family("RSS", "in", "mem", 10, exact=True),
-    *_family("VMSize", "in", "vmem", 10, exact=True),
+    *_family("DiskRead", "in", "fs/disk", 14, usage.disk),
+    *_family("DiskWrite", "out", "fs/disk", 14, usage.disk),
+    *_family("Pages", "in", "pages", 10, usage.count),
+    *_family("RSS", "in", "mem", 10, usage.size),
+    *_family("VMSize", "in", "vmem", 10, usage.size),
     Constant("BlockID", 16, ""),
     Field("Cluster", 10, _both("cluster")),
     Field("Comment", 14, _job("comment")),
@@ -232,7 +247,7 @@ _FIELDS = (
     Field(
         "DerivedExitCode",
         15,
-        lambda row, style: texts.exit_code(row.job.derived_exit_status) if row.step is None else "",
+        lambda row, style: texts.derived_exit_code(row.job.derived_exit_status) if row.step is None else "",
     ),
     Field("Elapsed", 10, lambda row, style: format_duration(row.elapsed)),
     Field("ElapsedRaw", 10, lambda row, style: str(row.elapsed)),
@@ -247,13 +262,13 @@ _FIELDS = (
     Field("JobID", -12, lambda row, style: row.with_step(row.job_name(style.array_length))),
     Field("JobIDRaw", -12, lambda row, style: row.with_step(str(row.job.job_id))),
     Field("JobName", 10, _own("name")),
-    Field("Layout", 9, lambda row, style: row.step.layout if row.step is not None else ""),
+    Field("Layout", 9, _layout),
     Field("Licenses", 20, _job("licenses")),
     Constant("McsLabel", 10, ""),
     Field("MinCPU", 10, usage.cpu("usage_in_min")),
     Field("MinCPUNode", 10, usage.plain("usage_in_min_node", "cpu")),
     Field("MinCPUTask", 10, usage.plain("usage_in_min_task", "cpu")),
-    Field("NCPUS", 10, lambda row, style: str(row.cpus)),
+    Field("NCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
     Field("NNodes", 8, _node_count),
     Field("NodeList", 15, _nodes),
     Field("NTasks", 8, lambda row, style: str(row.step.tasks) if row.step is not None else ""),
@@ -273,7 +288,9 @@ _FIELDS = (
     Field("QOSRAW", 10, _job("qos")),
     Field("QOSREQ", 10, _job("qos")),
     Field("Reason", 20, _job("reason")),
-    Constant("ReqCPUFreq", 10, "Unknown"),
+    Field(
+        "ReqCPUFreq", 10, lambda row, style: "0" if row.step is not None and row.step.step_id > STEP_MAX else "Unknown"
+    ),
     Constant("ReqCPUFreqGov", 13, "Unknown"),
     Constant("ReqCPUFreqMax", 13, "Unknown"),
     Constant("ReqCPUFreqMin", 13, "Unknown"),

@@ -26,6 +26,8 @@ class Live:
         for job, steps in _ask():
             record = record_of(0, job, _KEEP)
             record.cluster = cluster
+            if record.reason in ("Priority", "Resources"):
+                record.reason = "None"  # as in the database's answers
             if fits(query, record):
                 self._jobs[job.id] = JobWithSteps(job=record, steps=steps if query.steps else [])
 

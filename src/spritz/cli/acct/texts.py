@@ -17,7 +17,12 @@ def cpu_time(seconds: float) -> str:
 
 
 def exit_code(status: int) -> str:
-    """`CODE:SIGNAL` of a wait status."""
+    """`CODE:SIGNAL` of a wait status. What a shell returns for a signal is shown without the 128 that it adds."""
+    return f"{status >> 8 & 0x7F}:{status & 0x7F}"
+
+
+def derived_exit_code(status: int) -> str:
+    """`CODE:SIGNAL` of the highest status among the steps, as it was."""
     return f"{status >> 8 & 0xFF}:{status & 0x7F}"
 
 

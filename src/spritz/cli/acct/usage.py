@@ -29,12 +29,32 @@ def value_of(text: str, name: str) -> str:
     return ""
 
 
-def size(column: str, name: str, *, exact: bool) -> Render:
-    """Bytes (or pages) with a unit."""
+def size(column: str, name: str) -> Render:
+    """Bytes with a unit."""
+    return _number(column, name, lambda value, style: style.size(value, exact=True))
 
+
+def count(column: str, name: str) -> Render:
+    """A number, with a unit where it is large."""
+    return _number(column, name, lambda value, style: style.size(value, exact=False))
+
+
+def disk(column: str, name: str) -> Render:
+    """Bytes in units of M at least, with two digits below that."""
+    return _number(column, name, _disk_text)
+
+
+def _disk_text(value: float, style: Style) -> str:
+    if style.unit or not value:
+        return style.size(value, exact=False)
+    mib = value / (1024 * 1024)
+    return format_units(mib, "M", exact=False, convert=style.convert) if mib > 1 else f"{mib:.2f}M"
+
+
+def _number(column: str, name: str, text: Callable[[float, Style], str]) -> Render:
     def render(row: Row, style: Style) -> str:
         value = value_of(getattr(row.step, column), name) if row.step is not None else ""
-        return style.size(float(value), exact=exact) if value else ""
+        return text(float(value), style) if value else ""
 
     return render
 

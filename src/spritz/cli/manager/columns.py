@@ -89,7 +89,7 @@ def _account(row: Row) -> object:
     one = row.get("a")
     if one is None:
         return row["c"].name if row.get("c") is not None else ""
-    return " " * int(row.get("depth", 0)) + one.account
+    return " " * int(row.get("indent", 0)) + one.account
 
 
 _NOTHING: Callable[[Row], object] = lambda row: None  # noqa: E731 - a column that is always empty

@@ -74,6 +74,8 @@ def agreed(
             return False
         line = context.stdin.readline()
         answer = line.strip().lower()
+        if not context.stdin.isatty():
+            context.out("\n")  # which a terminal has shown already
         if not line or answer in ("n", "no", ""):
             return False
         if answer in ("y", "yes"):

@@ -94,8 +94,18 @@ def load(connection: Connection, words: Sequence[Word], context: Context, *, at_
         context.err(f' Unable to read "{path}": {error.strerror}\n')
         raise Silent from error
 
+    from time import perf_counter
+
+    began = perf_counter()
+    said = False
+
     def make(book: Book) -> Edit:
-        return Loading(book, context, cluster=cluster, clean=clean).edit(text)
+        nonlocal said
+        edit = Loading(book, context, cluster=cluster, clean=clean).edit(text)
+        if (edit[1] or edit[2]) and not said:
+            said = True
+            context.info(f"Done adding cluster in usec={int((perf_counter() - began) * 1e6)}")
+        return edit
 
     # "Nothing new" is no failure here.
     return commit(connection, context, make, at_once=at_once, unchanged=0)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from spritz.cli.manager import settings
 from spritz.cli.manager.add import admin_level
-from spritz.cli.manager.flatfile import BadLine, Line, limits, read
+from spritz.cli.manager.flatfile import LIMITS, BadLine, Line, limits, read
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
@@ -102,6 +102,7 @@ class Loading:
                     f" line({line.number}) You need to add this parent ({name}) as a child before you can add "
                     "children to it.\n"
                 )
+                self._context.out("".join(self._text) + " Nothing new added.\n")
                 raise Silent
             self._parent, self._parent_named = name, True
             return
@@ -122,6 +123,7 @@ class Loading:
         raise Silent
 
     def _fail(self, text: str, number: int) -> None:
+        self._context.out("".join(self._text))
         self._context.err(f"{text}\n Problem with line({number})\n Problem with requests: Unspecified error\n")
         raise Silent
 
@@ -303,7 +305,7 @@ class Loading:
         if new == old:
             return
         before, after = dict(limits(old)), dict(limits(new))
-        for option in dict.fromkeys([*before, *after]):
+        for option in LIMITS:
             was, now = before.get(option), after.get(option)
             if was == now:
                 continue

@@ -237,7 +237,7 @@ def _association_row(rules: Rules, one: Association, depth: int, *, alone: bool,
     if "withrawqoslevel" in flags:
         bounds = replace(bounds, qos=own_bounds(one).qos)
     shown = replace(one, parent="") if "wopinfo" in flags else one
-    return {"a": shown, "b": bounds, "depth": depth}
+    return {"a": shown, "b": bounds, "indent": depth if "tree" in flags else 0}
 
 
 def own_bounds(one: Association) -> AssocBounds:

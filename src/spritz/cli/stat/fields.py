@@ -30,7 +30,7 @@ def _raw(column: str, name: str) -> Render:
 
 
 def _size(column: str, name: str) -> Render:
-    return usage.size(column, name, exact=True)
+    return usage.size(column, name)
 
 
 def _step(name: str) -> Render:

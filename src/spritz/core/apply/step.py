@@ -61,7 +61,7 @@ def _ended(state: State, event: events.StepEnded) -> None:
             # The script of a job that was told to end says how it did.
             state.put_job(replace(job, exit_status=event.exit_status))
     elif event.step_id <= STEP_MAX and job.state.active:
-        state.put_job(replace(job, derived_exit_status=worse(job.derived_exit_status, event.exit_status)))
+        state.put_job(replace(job, derived_exit_status=max(job.derived_exit_status, event.exit_status)))
 
 
 # Any: each function takes its own kind of event.

@@ -231,9 +231,7 @@ def cancel_if_hopeless(turn: Turn, job: Job) -> Job | None:
         return None
     for one in het.members(turn.state, job):
         turn.record(
-            JobEnded(
-                at=turn.now, job_id=one.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED, by_uid=0
-            )
+            JobEnded(at=turn.now, job_id=one.id, state=JobState.CANCELLED, reason=Reason.DEPENDENCY_NEVER_SATISFIED)
         )
     return turn.state.jobs[job.id]
 

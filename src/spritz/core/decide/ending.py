@@ -14,7 +14,6 @@ from spritz.core.decide.dependency import job_is_over
 from spritz.core.decide.gang import resume_on
 from spritz.core.decide.script import launch_script
 from spritz.core.eligibility import HELD_REASONS
-from spritz.core.exit_status import worse
 from spritz.core.flags import COMPLETING, CONFIGURING
 from spritz.core.pending import terminate
 from spritz.core.priority import PRIORITY_MAX, initial_priority
@@ -132,7 +131,7 @@ def _end_one(
             reason=reason,
             reason_detail=detail,
             exit_status=job.exit_status if exit_status is None else exit_status,
-            derived_exit_status=worse(job.derived_exit_status, exit_status or 0)
+            derived_exit_status=max(job.derived_exit_status, exit_status or 0)
             if not job.spec.batch
             else job.derived_exit_status,
             completing=completing,
