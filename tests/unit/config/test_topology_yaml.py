@@ -136,6 +136,9 @@ def test_parameters_without_a_meaning_here_say_why(tmp_path: Path) -> None:
         "slurm.conf:4: TopologyParam=RoutePart has no effect: the controller speaks to every node directly"
     ]
     assert BASE.count("\n") == 3
+    (told,) = warnings(tmp_path, "TopologyParam=TopoMaxSizeUnroll=4\n")
+    assert "TopologyParam=TopoMaxSizeUnroll is not implemented yet" in told
+    assert errors(tmp_path, "TopologyParam=TopoMaxSizeUnroll=x\n")
 
 
 def test_a_node_is_placed_where_there_is_such_a_place(tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ KEYS = (
             "TopoMaxSizeUnroll",
             "NoCtldInAddrAny",
             "NoInAddrAny",
+            valued=("TopoMaxSizeUnroll",),
         ),
         (),
         "Options of the topology.",
