@@ -86,6 +86,8 @@ def test_cores_are_taken_from_nodes_that_have_them_free(world: World) -> None:
         ("ESLURM_INVALID_GRES", 0, 60, {"gres": (("fpga", "", 1),)}),
         ("ESLURM_INVALID_GRES", 0, 60, {"gres": (("gpu", "", 1),), "gres_per_node": (("gpu", "", 1),)}),
         ("ESLURM_INVALID_NODE_COUNT", 0, 60, {"gres": (("gpu", "", 1),), "node_count": 1}),
+        ("ESLURM_INVALID_GRES", 0, 60, {"gres": (("gpu", "", 1), ("gpu", "", 2))}),
+        ("ESLURM_INVALID_GRES_TYPE", 0, 60, {"gres": (("gpu", "", 1), ("gpu", "h100", 2))}),
         ("ESLURM_INVALID_CORE_CNT", 0, 60, {"gres": (("gpu", "", 1),), "core_counts": (1,)}),
         ("ESLURM_RESERVATION_USER_GROUP", 0, 60, {"users": ("alice",), "groups": ("g",), "gids": (7,)}),
     ],

@@ -59,6 +59,11 @@ def _check(wanted: Wanted) -> None:
         raise Refused("ESLURM_INVALID_GRES", hint="give TRES or TRESPerNode, not both")
     if wanted.gres is not None and wanted.node_count is not None:
         raise Refused("ESLURM_INVALID_NODE_COUNT", hint="NodeCnt goes with TRESPerNode")
+    kinds = [(name, kind) for name, kind, _count in wanted.gres or wanted.gres_per_node or ()]
+    if len(set(kinds)) < len(kinds):
+        raise Refused("ESLURM_INVALID_GRES", hint="the same devices are asked for twice")
+    if any(kind and (name, "") in kinds for name, kind in kinds):
+        raise Refused("ESLURM_INVALID_GRES_TYPE")
 
 
 def _with_gres(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
