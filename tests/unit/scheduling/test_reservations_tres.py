@@ -191,3 +191,30 @@ def test_licenses_and_comment_are_changed_and_taken_away() -> None:
     do(site, UpdateReservation(request=ReservationRequest(name="r", licenses=(), comment="b")))
     found = site.machine.state.reservations["r"]
     assert (found.licenses, found.comment, found.nodes) == ((), "b", ("n1",))
+
+
+def test_reserved_gpus_are_not_moved_to_a_time_at_which_others_have_them() -> None:
+    site = site_of(1)
+    reserve(site, 7200, gres=(("gpu", "", 2),))
+    reserve(site, 0, 3600, name="s", gres=(("gpu", "", 4),))
+
+    def moved(start: float) -> str:
+        request = ReservationRequest(name="r", start_at=site.now + start)
+        rejection = site.machine.handle(UpdateReservation(request=request), site.now).rejection
+        return rejection.code if rejection is not None else ""
+
+    assert moved(1800) == "ESLURM_RESERVATION_OVERLAP"
+    assert moved(3600) == ""
+    do(site, DeleteReservation(name="s"))
+    site.submit(outside(4, time_limit_minutes=30))
+    site.cycle()
+    assert [moved(900), moved(1800)] == ["ESLURM_NODES_BUSY", ""]
+
+
+def test_licenses_alone_are_not_taken_away() -> None:
+    site = site_of(1)
+    reserve(site, licenses=(("matlab", 3),), flags=("ANY_NODES",))
+    request = ReservationRequest(name="r", licenses=())
+    rejection = site.machine.handle(UpdateReservation(request=request), site.now).rejection
+    assert rejection is not None
+    assert rejection.code == "ESLURM_INVALID_LICENSES"

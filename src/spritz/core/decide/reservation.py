@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.reserve import Wanted, candidates, counted, meet
-from spritz.core.decide.reserve_gres import place
+from spritz.core.decide.reserve_gres import check_parts, place
 from spritz.core.reservations import due_at, names_of, users_of
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
@@ -321,8 +321,12 @@ def _replaced(turn: Turn, old: Reservation, draft: Reservation, asked: Reservati
     if asked.partition and asked.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
     sooner = draft.start_at < old.start_at or draft.end_at > old.end_at
-    if sooner and not draft.cpus and draft.nodes:
+    if sooner and draft.cpus:
+        check_parts(state, draft, turn.now)
+    elif sooner and draft.nodes:
         place(state, draft, Wanted(nodes=draft.nodes), turn.now)
+    if not draft.nodes and not draft.licenses:
+        raise Refused("ESLURM_INVALID_LICENSES", hint="nothing would be left of it: delete it")
     return draft
 
 

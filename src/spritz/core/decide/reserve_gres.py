@@ -51,6 +51,22 @@ def place(state: State, draft: Reservation, wanted: Wanted, now: float) -> Reser
     return _with_gres(state, draft, names, wanted, now)
 
 
+def check_parts(state: State, draft: Reservation, now: float) -> None:
+    """Nobody else has the cores and devices that it has, at its new times. Raises Refused in Slurm's words."""
+    for name, text in draft.cpus:
+        mask = int(text, 16)
+        devices = list(draft.devices_on(name).items())
+        others = [overlapping(state, draft, name, mask)]
+        others += [overlapping(state, draft, name, devices=device) for device in devices]
+        other = next((one for one in others if one is not None), None)
+        if other is not None:
+            raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} has part of node {name} then")
+        if busy(state, draft, name, now, mask) or any(
+            busy(state, draft, name, now, devices=device) for device in devices
+        ):
+            raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} then; see Flags=IGNORE_JOBS")
+
+
 def _check(wanted: Wanted) -> None:
     """Cores come with the devices, and so many devices in all lie on as few nodes as there are."""
     if wanted.core_counts is not None or wanted.cpu_count is not None:
