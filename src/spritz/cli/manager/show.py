@@ -61,8 +61,9 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
             flags.add(known)
         else:
             rest.append(word)
-    names_are = {"association": "names", "wckey": "names", "transaction": "names"}.get(entity, "names")
-    asked = conditions(rest, context, names_are=names_are)
+    if entity == "transaction":
+        book, rest = transactions_of(book, rest, context), []
+    asked = conditions(rest, context)
     kind = f"{entity} withassoc" if "withassoc" in flags and f"{entity} withassoc" in DEFAULTS else entity
     table, default = DEFAULTS[kind]
     if "withcoord" in flags:
@@ -193,6 +194,39 @@ def _tres(book: Book) -> list[tuple[str, str, int]]:
         kind, _, rest = name.partition("/")
         found.append((kind, rest, number))
     return found
+
+
+def transactions_of(book: Book, words: list[Word], context: Context) -> Book:
+    """The book with the transactions that the conditions name: actor=, action=, start=, end=, cluster=, user= …
+
+    Raises Silent after sacctmgr's lines for a word that is none, or a time that is none.
+    """
+    from spritz.notation.times import TimeError, parse_time
+    from spritz.runtime.clock import SystemClock
+
+    now = SystemClock().now()
+    found = list(book.transactions)
+    for word in words:
+        known = match(word.key, ("action", "actors", "end", "start"), 2) if word.key else None
+        if known is None:
+            context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
+            raise Silent
+        if known == "action":
+            wanted = word.value.lower()
+            if not wanted.startswith(("add", "modify", "remove")):
+                context.error(f"You gave a bad action '{word.value}'.")
+                raise Silent
+            found = [one for one in found if one.action.lower() == wanted]
+        elif known == "actors":
+            found = [one for one in found if one.actor in word.values]
+        else:
+            try:
+                at = parse_time(word.value, now, future=False)
+            except TimeError as error:
+                context.err(f"{error}\n")
+                raise Silent from error
+            found = [one for one in found if (one.at >= at if known == "start" else one.at < at)]
+    return replace(book, transactions=tuple(found))
 
 
 def _with_those_below(book: Book, accounts: list[str]) -> list[str]:
