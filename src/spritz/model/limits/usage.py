@@ -72,10 +72,18 @@ class Entry:
         return amounts
 
     def advance(self, now: float) -> None:
-        """Bring the amounts forward."""
-        if now > self.at:
-            self.amounts = self.amounts_at(now)
-            self.at = now
+        """Bring the amounts forward: `amounts_at`, in place."""
+        passed = now - self.at
+        if passed <= 0.0:
+            return
+        self.at = now
+        kept, gained = factors(self.constant, passed)
+        amounts = self.amounts
+        if kept != 1.0:
+            for name in amounts:
+                amounts[name] *= kept
+        for name, rate in self.rates.items():
+            amounts[name] = amounts.get(name, 0.0) + rate * gained
 
     def change(self, rates: Rates, sign: int, now: float) -> None:
         """From now on it grows by so much more, or less."""
@@ -216,7 +224,7 @@ class Usage:
     def rows(self) -> list[UsageRow]:
         """What there is, without what grows: that is found again from the jobs that run."""
         return [
-            UsageRow(key=key, at=entry.at, amounts=entry.amounts)
+            UsageRow(key=key, at=entry.at, amounts=dict(entry.amounts))
             for key, entry in self.entries.items()
             if entry.amounts or entry.rates
         ]
