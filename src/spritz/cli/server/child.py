@@ -47,8 +47,9 @@ _COLLECT_CALLS = 50
 #: fcntl(2): which signal O_ASYNC sends. Linux alone has it, and this server runs nowhere else.
 _F_SETSIG = 10
 
-#: what the parent is told over the control socket: with the connection, that a call is taken; that it is over
-TAKEN, FREE, STALE = b"T", b"F", b"S"
+#: what the parent is told over the control socket: with the connection, that a call is taken; that it is one that may
+#: last; that it is over
+TAKEN, LONG, FREE, STALE = b"T", b"L", b"F", b"S"
 
 
 class Post:
@@ -193,6 +194,7 @@ class Child:
     def _leave_post(self) -> None:
         """Nothing of the server's is to be in a process that may start others, or last."""
         post = self._post
+        post.control.send(LONG + self._pid.to_bytes(4, "little"))
         sync.keeper = None
         self._inbox.close()
         os.close(post.lifeline)

@@ -30,6 +30,9 @@ _LOOK_SECONDS = 30.0
 _SHOW_SECONDS = 1.0
 #: How long there may be fewer spares, and none at all: calls are short, and their children serve again.
 _FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
+#: Short calls that keep all processors busy: a further child would only take from them.
+_BUSY_MAX = 2 * (os.cpu_count() or 1)
+_BUSY_SECONDS = 0.05
 #: How long there may be more.
 _MANY_SECONDS = 5.0
 _CMSG_CLOEXEC = 0x40000000
@@ -71,6 +74,8 @@ class Keeper:
         self._spares: set[int] = set()
         #: of children at work, to tell their launchers how they stop and end
         self._connections: dict[int, socket] = {}
+        #: of these, the children whose calls are short
+        self._short: set[int] = set()
         self._poll = select.poll()
         self._retired = False
         self._unused = 0
@@ -113,7 +118,12 @@ class Keeper:
             return _LOOK_SECONDS
         if len(self._spares) > SPARES:
             return _MANY_SECONDS
-        return _FEW_SECONDS if self._spares else _NONE_SECONDS
+        return self._few_seconds()
+
+    def _few_seconds(self) -> float:
+        if self._spares:
+            return _FEW_SECONDS
+        return _NONE_SECONDS if len(self._short) < _BUSY_MAX else _BUSY_SECONDS
 
     def _regulate(self, now: float) -> None:
         """As many idle children as there are to be.
@@ -125,7 +135,7 @@ class Keeper:
             self._few_since = 0.0
         elif not self._few_since:
             self._few_since = now
-        elif now - self._few_since >= (_FEW_SECONDS if self._spares else _NONE_SECONDS):
+        elif now - self._few_since >= self._few_seconds():
             self._few_since = now
             self._fork_spares(1)
         if missing >= 0:
@@ -209,6 +219,9 @@ class Keeper:
             except BlockingIOError:
                 return
             pid = int.from_bytes(message[1:5], "little")
+            if message[:1] == child.LONG:
+                self._short.discard(pid)
+                continue
             self._drop(pid)
             if message[:1] == child.FREE:
                 self._spares.add(pid)
@@ -218,6 +231,7 @@ class Keeper:
             self._unused = 0
             self._called_at = time.monotonic()
             self._spares.discard(pid)
+            self._short.add(pid)
             for level, kind, content in control:
                 if level == SOL_SOCKET and kind == SCM_RIGHTS:
                     self._connections[pid] = socket(AF_UNIX, SOCK_STREAM, fileno=struct.unpack("i", content[:4])[0])
@@ -254,6 +268,7 @@ class Keeper:
                 pass  # the launcher has gone
 
     def _drop(self, pid: int) -> None:
+        self._short.discard(pid)
         connection = self._connections.pop(pid, None)
         if connection is not None:
             connection.close()
