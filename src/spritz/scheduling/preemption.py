@@ -134,10 +134,6 @@ class Preemptor:
             return None
         if self._running is None:
             self._look()
-        candidates, spared_until = self._candidates(record, request, roomy)
-        if not candidates and not self._leaving:
-            self._remember(record, request, roomy, spared_until)
-            return None
         if self._base is None:
             self._base = table.fork()
             for other in self._leaving:
@@ -146,10 +142,13 @@ class Preemptor:
         for other in self._leaving:
             pool.give_back(other.record.licenses)
         search = Search(self.snapshot, request, self._base, accept, pool, self._trials_left)
+        # What is about to be free anyway comes first: then nobody else need be looked at.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
-        if allocation is None and candidates:
-            found = self._victims(search, record, request, candidates, roomy)
+        spared_until = 0.0
+        if allocation is None:
+            candidates, spared_until = self._candidates(record, request, roomy)
+            found = self._victims(search, record, request, candidates, roomy) if candidates else None
             allocation = search.result if found is not None else None
         self.placements += search.placements
         self._trials_left = search.trials_left
