@@ -33,7 +33,7 @@ def test_tres_memory_has_units_and_counts_may() -> None:
         "cpu=-1",
         "cpu=1,cpu=2",
         "cpu=1,",
-        "mem=1.5G",
+        "mem=1.0001G",
         "cpu=9223372036854775808",
         "cpu=" + "9" * 99,
     ],
