@@ -121,6 +121,7 @@ class Cycle:
         self.snapshot = snapshot
         self.policy = policy_of(snapshot.settings)
         self.full = full
+        #: are expected starts reckoned for those without promises?
         self.forecast = True
         self.budget = budget
         self.examined = 0
