@@ -31,6 +31,7 @@ from spritz.controller import outbox as outboxes
 from spritz.controller.events import encode_events
 from spritz.controller.journal import Group
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.core.machine import Machine
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import Logger, get_logger
 from spritz.runtime.ports import unused_ports
@@ -139,6 +140,10 @@ class Daemon:
         self.engine.dispose()
 
 
+async def _nothing() -> None:
+    """Usage of the past is not asked for: there are no shares here."""
+
+
 class World:
     """One cluster's journal, its outbox and its slurmdbd. `kills` counts by point."""
 
@@ -211,7 +216,8 @@ class World:
             clock=self.clock,
             log=QuietLog(),
             tasks=tasks,
-            machine=SimpleNamespace(state=SimpleNamespace(jobs={}, steps={})),
+            machine=Machine(),
+            recorded=SimpleNamespace(channel=None, take_over=_nothing),
         )
 
     # -- running
