@@ -31,7 +31,7 @@ SCRIPT = """#!/bin/sh
 echo env $SLURM_HET_SIZE $SLURM_JOB_ID $SLURM_NTASKS
 echo ids $SLURM_JOB_ID_HET_GROUP_0 $SLURM_JOB_ID_HET_GROUP_1 $SLURM_JOB_ID_HET_GROUP_2
 echo tasks $SLURM_NTASKS_HET_GROUP_1 $SLURM_TASKS_PER_NODE_HET_GROUP_1 $SLURM_CPUS_PER_TASK_HET_GROUP_2
-srun -l echo lead
+srun -l echo lead | sort
 srun --het-group=1 -l sh -c 'echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_NNODES $SLURM_JOB_NAME' | sort
 srun --het-group=0,1 -l sh -c 'echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_NODEID/$SLURM_NNODES' | sort
 srun --het-group=0 -n1 sh -c 'exit 3' : --het-group=2 sh -c 'exit 5'

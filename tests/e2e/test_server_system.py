@@ -44,7 +44,7 @@ def system(launcher: Path, packages: Path) -> Iterator[tuple[Launched, int]]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(40)
-        shutil.rmtree(SYSTEM_DIRECTORY)
+        shutil.rmtree(SYSTEM_DIRECTORY, ignore_errors=True)
         shutil.rmtree(base)
         shutil.rmtree(f"/tmp/spritz-{_USER}", ignore_errors=True)
 
