@@ -19,7 +19,7 @@ from spritz.model.launch import LaunchBatch, LaunchStep, TerminateJob, Terminate
 from spritz.model.reports import JobGone, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.step import Step, StepNode, StepSpec
-from spritz.node import machine as decided
+from spritz.node import actions as decided
 from spritz.node.machine import Machine
 
 SHARE = NodeAllocation(node="n1", cpus="1")

@@ -3,6 +3,7 @@
 Map
 ---
 `machine`    what to do, as a pure function of what was told and what has happened; one Machine per node
+`actions`    what a Machine asks its shell to do
 `agent`      the shell around it: the controller's connection, the spool, supervisors, programs, reports
 `launch/`    pure: a launch message -> `stepd.spec.SupervisorSpec` (environment, files, CPUs, GPUs, credentials)
 `hardware`   what this machine has (`slurmd -C`)

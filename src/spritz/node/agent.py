@@ -30,14 +30,15 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.reports import RunningStep, StepFinished, StepStarted
+from spritz.node import actions as decided
 from spritz.node import cgroup
-from spritz.node import machine as decided
 from spritz.node import spool as spools
+from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.leftovers import end_and_forget, leftover_pids, orphans
-from spritz.node.machine import Actions, Machine
+from spritz.node.machine import Machine
 from spritz.node.reporter import Reporter
 from spritz.node.supervisors import SupervisorLink
 from spritz.runtime.programs import run_programs

@@ -1,6 +1,6 @@
 """What a node does, as a pure function of what it is told and what happens: `Machine.handle` and `Machine.noticed_…`.
 
-Every entry returns actions for the shell to carry out, in order. No clock, no I/O. One Machine per node.
+Every entry returns `actions` for the shell to carry out, in order. No clock, no I/O. One Machine per node.
 
 A job is known from its first launch (or adoption) until it is *gone*: no step of it is left and its Epilog has run.
     launch (or LaunchProlog, at the allocation) ─▶ Prolog (once per job)
@@ -34,106 +34,26 @@ from spritz.model.launch import (
 )
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished, TaskEnd
 from spritz.model.states import JobState
-
-StepKey = RunningStep
-Life = tuple[int, int]
-Report = StepFinished | JobGone | NodePrologEnded | NodeTrouble
+from spritz.node.actions import (
+    Actions,
+    AttachToStep,
+    CleanUp,
+    EndStep,
+    Life,
+    NotifyStep,
+    RemoveSpool,
+    Report,
+    RunEpilog,
+    RunProlog,
+    Send,
+    SignalStep,
+    StartSupervisor,
+    StepKey,
+    SuspendStep,
+)
 
 #: Ended steps and jobs that are remembered, so that a message that comes late or twice starts nothing.
 REMEMBERED_MAX = 10_000
-
-
-class StartSupervisor(Struct, frozen=True):
-    """Write the spool and have the supervisor forked."""
-
-    key: StepKey
-    message: LaunchBatch | LaunchStep
-
-
-class SignalStep(Struct, frozen=True):
-    """To every process of the step, or to the batch shell alone."""
-
-    key: StepKey
-    signal: int
-    first_only: bool = False
-
-
-class EndStep(Struct, frozen=True):
-    """TERM and CONT, then KILL after so many seconds. `cause` and `at` word the line on standard error ("": none)."""
-
-    key: StepKey
-    kill_wait_seconds: float
-    cause: str = ""
-    at: float = 0.0
-
-
-class SuspendStep(Struct, frozen=True):
-    """Stop (for good after so many seconds) or continue."""
-
-    key: StepKey
-    resume: bool
-    grace_seconds: float = 2.0
-
-
-class AttachToStep(Struct, frozen=True):
-    """One more client."""
-
-    key: StepKey
-    io_address: str
-    io_key: str
-
-
-class NotifyStep(Struct, frozen=True):
-    """A line on its standard error."""
-
-    key: StepKey
-    message: str
-
-
-class CleanUp(Struct, frozen=True):
-    """The supervisor died: kill what it left, then say `leftovers_gone`."""
-
-    key: StepKey
-
-
-class RemoveSpool(Struct, frozen=True):
-    """The controller has the result."""
-
-    key: StepKey
-
-
-class RunProlog(Struct, frozen=True):
-    """Then say `prolog_ended`."""
-
-    job: Job
-
-
-class RunEpilog(Struct, frozen=True):
-    """Then say `epilog_ended`."""
-
-    job: Job
-
-
-class Send(Struct, frozen=True):
-    """Report to the controller until it acknowledges."""
-
-    report: Report
-
-
-Action = (
-    StartSupervisor
-    | SignalStep
-    | EndStep
-    | SuspendStep
-    | AttachToStep
-    | NotifyStep
-    | CleanUp
-    | RemoveSpool
-    | RunProlog
-    | RunEpilog
-    | Send
-)
-Actions = list[Action]
 
 
 class _JobHere:

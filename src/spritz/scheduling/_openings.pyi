@@ -1,5 +1,5 @@
-from spritz.scheduling.nodes import Ints
 from spritz.scheduling.profile import Floats
+from spritz.scheduling.table import Ints
 
 def first(
     times: Floats,

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation, NodeAllocation
-    from spritz.scheduling.nodes import Holder, Ints, NodeRow
+    from spritz.scheduling.nodes import Holder, NodeRow
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.profile import FutureRows, Profile
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Ints
 
 #: Holders with this number or less are promises: no job and no start of a cycle has one.
 PROMISED = -(1 << 50)

@@ -1,9 +1,9 @@
 """One scheduling cycle: a pure function from a snapshot to a plan.
 
-order -> limits -> place -> backfill -> preempt -> notes. Jobs are looked at from first to last; equal requests
-(`Shape`) are tested once. A job that must wait is promised a start (`promises`), and those behind it start only if they
-leave it alone. A full cycle looks at promises again and says of every job when it will start (`forecast`); a quick one,
-which has a budget, keeps those that there are.
+order -> limits -> place (`search`) -> backfill -> preempt -> notes. Jobs are looked at from first to last; equal
+requests (`Shape`) are tested once. A job that must wait is promised a start (`promises`), and those behind it start
+only if they leave it alone. A full cycle looks at promises again and says of every job when it will start (`forecast`);
+a quick one, which has a budget, keeps those that there are.
 
 Source: slurm.conf(5) SchedulerType, SchedulerParameters, PriorityTier; squeue(1) JOB REASON CODES.
 """
@@ -13,22 +13,20 @@ from __future__ import annotations
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling import gang_turn
-from spritz.scheduling.backfill import spares
 from spritz.scheduling.gangs import gangs_of
 from spritz.scheduling.licenses import NOTHING
 from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import PRIORITY, Notes
-from spritz.scheduling.placement.place import could_serve, holders_of, place
+from spritz.scheduling.placement.place import holders_of
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.preemption import Preemptor
 from spritz.scheduling.promises import Promises
-from spritz.scheduling.records import Failure, Verdict
+from spritz.scheduling.records import Verdict
+from spritz.scheduling.search import Search
 from spritz.scheduling.shortest import Shortest
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
@@ -38,20 +36,11 @@ if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
     from spritz.scheduling.gangs import Gang
-    from spritz.scheduling.nodes import Holder, Ints
-    from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
+    from spritz.scheduling.nodes import Holder
+    from spritz.scheduling.records import Entry, JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request
+    from spritz.scheduling.search import Found
     from spritz.scheduling.snapshot import Snapshot
-
-#: When more nodes than these were freed, arrays say sooner which requests that helps.
-FEW_NODES = 8
-
-#: an allocation, and the time limit in minutes that goes with it (None: the request's)
-Found = tuple["Allocation", int | None]
-
-
-#: one shape in the order of its next job: rank, number of the shape, place of the job
-Entry = tuple["Rank", int, int, "Shape"]
 
 
 def run(
@@ -124,7 +113,6 @@ class Cycle:
         #: are expected starts reckoned for those without promises?
         self.forecast = True
         self.budget = budget
-        self.examined = 0
         #: from outside, before all jobs had been looked at
         self.stopped = False
         #: how often a shape was looked at
@@ -146,13 +134,8 @@ class Cycle:
         self.promises = Promises(snapshot, self.table, self.policy, full=full, rank=self.rank)
         #: partitions whose first blocked job has been found
         self.headed: set[tuple[str, str]] = set()
-        self._backfilled = 0
+        self.search = Search(snapshot, self.table, self.policy, self.promises, self.headed, self.roomy)
         self._array_starts: dict[int, int] = {}
-        #: nodes freed since a count of the projection's
-        self._changed: dict[int, list[int]] = {}
-        #: requests, whatever their time, for which there was no place
-        self._no_place: set[Request] = set()
-        self._freed_rooms: dict[int, list[tuple[int, int]]] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot, self.policy.resolution_seconds)
         self.preemptor = Preemptor(snapshot)
@@ -170,7 +153,7 @@ class Cycle:
         if self.budget is None:
             return False
         most = self.policy.quick_starts_max
-        return self.examined >= self.budget or (most is not None and len(self.starts) >= most)
+        return self.search.examined >= self.budget or (most is not None and len(self.starts) >= most)
 
     # -- many shapes at once
 
@@ -183,54 +166,9 @@ class Cycle:
     def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
         """Those that may start, or of which something else must be said than before."""
         self._skipped_at = len(self.headed)
-        up_version, rooms, headed = self.snapshot.memo.up_version, self.snapshot.partition_freed, self.headed
-        # Many shapes failed at the same time and need the same at least.
-        hopeful: dict[tuple[int, tuple[int, int]], bool] = {}
-        renewed: dict[int, Failure] = {}
-        kept, left_out = [], 0
-        for entry in waiting:
-            shape = entry[3]
-            failure, line, verdict = shape.failure, shape.line, shape.verdict
-            if (
-                entry[2]
-                or failure is None
-                or failure.version is not None
-                or (verdict is not PRIORITY and verdict != PRIORITY)
-                or shape.stuck is None
-                or shape.stuck[0] != up_version
-                or line not in headed
-            ):
-                kept.append(entry)
-                continue
-            freed = rooms.get(line[0], 0)
-            if failure.freed != freed:
-                question = (failure.freed, shape.floor)
-                may = hopeful.get(question)
-                if may is None:
-                    may = hopeful[question] = shape.could_use_any(self._rooms(failure.freed))
-                if may:
-                    kept.append(entry)
-                    continue
-                if freed not in renewed:
-                    renewed[freed] = Failure(freed)
-                shape.failure = renewed[freed]
-            left_out += len(shape.keys)
+        kept, left_out = self.search.hopeful(waiting)
         self.promises.pass_over(left_out)
         return kept
-
-    def _rooms(self, since: int) -> list[tuple[int, int]]:
-        """Free CPUs and GPUs of nodes freed since; if they are many, bounds of both over all of them."""
-        rooms = self._freed_rooms.get(since)
-        if rooms is None:
-            table = self.table
-            freed = (table.freed > since).nonzero()[0]
-            gpus = table.gres.get(("gpu", ""), np.zeros_like(table.cpus))
-            if len(freed) > FEW_NODES:
-                rooms = [(int(table.cpus[freed].max()), int(gpus[freed].max()))]
-            else:
-                rooms = list(zip(table.cpus[freed].tolist(), gpus[freed].tolist(), strict=True))
-            self._freed_rooms[since] = rooms
-        return rooms
 
     # -- predictions
 
@@ -299,7 +237,7 @@ class Cycle:
                 self.notes.shape(shape, limited)
                 self._limited(request)
                 return False
-            found = self._find(record, key, shape) if self._licensed(request) else None
+            found = self.search.find(record, key, shape) if self._licensed(request) else None
             limited = self.limits.verdict(record, request, found[0]) if found is not None else None
             if limited is not None:
                 self.notes.shape(shape, limited)
@@ -403,7 +341,7 @@ class Cycle:
         self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
         self.promises.redeem(record)
         if request.line in self.headed:
-            self._backfilled += 1
+            self.search.backfilled += 1
         if request.licenses:
             needs = self.licenses.choose(request.licenses, self.kept(request)) or {}
             self.licenses.take(needs)
@@ -412,115 +350,6 @@ class Cycle:
         if record.array_job_id:
             self._array_starts[record.array_job_id] = self._array_starts.get(record.array_job_id, 0) + 1
         return holders
-
-    # -- place
-
-    def _find(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
-        """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
-        is not the request's.
-        """
-        request, eligibility = shape.request, self.snapshot.eligibility
-        if request.line in self.headed and not self.may_overtake():
-            return None
-        freed = self.snapshot.partition_freed.get(request.partition, 0)
-        if shape.failure is not None and self._still_fails(shape, shape.failure, freed):
-            return None
-        fit = shape.fit
-        if fit in self._no_place:
-            shape.failure = Failure(freed)
-            return None
-        within = self._within(shape)
-        self.examined += 1
-        allocation = place(self.table, request, eligibility, within=within)
-        if allocation is None:
-            self._no_place.add(fit)
-            shape.failure = Failure(freed)
-            return None
-        found = self._beside_promises(allocation, request, within)
-        if found is None:
-            ahead = bool(self.roomy(record, request))
-            void = self.promises.outranked(
-                record, key, request, allocation, self.snapshot.now + request.seconds, any_age=ahead
-            )
-            if void is not None:
-                self.promises.take_back(void)
-                found = allocation, None
-        shape.failure = Failure(freed, self.promises.version) if found is None else None
-        return found
-
-    def _within(self, shape: Shape) -> Ints | None:
-        """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
-        failure = shape.failure
-        if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self.promises.version):
-            return None
-        changed = self._changed.get(failure.freed)
-        return np.array(changed) if changed and len(changed) <= FEW_NODES else None
-
-    def may_overtake(self) -> bool:
-        limit = self.policy.starts_max
-        return not self.policy.builtin and (limit is None or self._backfilled < limit)
-
-    def _beside_promises(self, allocation: Allocation, request: Request, within: Ints | None) -> Found | None:
-        """The allocation, or another if need be, that breaks no promise; with --time-min for a shorter time."""
-        now = self.snapshot.now
-        found = self._until(now + request.seconds, allocation, request, within)
-        if found is not None or not request.time_min_minutes:
-            return None if found is None else (found, None)
-        # End before some promise begins: the latest that will do.
-        starts = self.promises.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
-        best: Found | None = None
-        low, high = 0, len(starts)
-        while low < high:
-            middle = (low + high) // 2
-            minutes = int((starts[middle] - now) // 60)
-            found = self._until(now + minutes * 60.0, allocation, request, within)
-            if found is None:
-                high = middle
-            else:
-                best, low = (found, minutes), middle + 1
-        return best
-
-    def _until(
-        self, ends_at: float, allocation: Allocation, request: Request, within: Ints | None
-    ) -> Allocation | None:
-        if not self.promises.any_before(ends_at):
-            return allocation
-        beside = self.promises.beside(request, ends_at)
-        if spares(beside.rows, self.table.index_of, allocation, request):
-            return allocation
-        if within is not None and len(within) == 1 and self.promises.flexible(int(within[0])):
-            # The only node there is has not so much to give.
-            return None
-        return place(beside.table(within), request, self.snapshot.eligibility, within=within)
-
-    def _still_fails(self, shape: Shape, failure: Failure, freed: int) -> bool:
-        """Nothing that was freed since the request failed helps it: no such node can carry any part of it."""
-        if failure.freed != freed:
-            if self._helped(shape, failure.freed):
-                return False
-            shape.failure = Failure(freed, failure.version)
-        return failure.version is None or failure.version == self.promises.version
-
-    def _helped(self, shape: Shape, since: int) -> bool:
-        """Has a node that could serve the request been freed since?"""
-        changed = self._changed.get(since)
-        if changed is None:
-            changed = self._changed[since] = (self.table.freed > since).nonzero()[0].tolist()
-        request, rows = shape.request, self.table.rows
-        if len(changed) > FEW_NODES:
-            nodes = self.snapshot.eligibility.nodes(request)
-            return could_serve(self.table, request, nodes[self.table.freed[nodes] > since])
-        roomy = [index for index in changed if shape.could_use(rows[index])]
-        if not roomy:
-            return False
-        nodes = self.snapshot.eligibility.nodes(request)
-        at = np.searchsorted(nodes, roomy)
-        own = [
-            index
-            for index, place in zip(roomy, at.tolist(), strict=True)
-            if place < len(nodes) and nodes[place] == index
-        ]
-        return bool(own) and could_serve(self.table, request, np.array(own))
 
     # -- backfill
 
@@ -566,7 +395,7 @@ class Cycle:
             # More than is guaranteed may yet be had in the usual way.
             roomy = ()
             room = self.preemptor.find(record, request, task_id, self.table, pool, accept)
-        self.examined += self.preemptor.placements
+        self.search.examined += self.preemptor.placements
         self.preemptor.placements = 0
         if room is None:
             return False
@@ -597,7 +426,7 @@ class Cycle:
             notes=self.notes.collect(self.started, complete),
             promises=self.promises.list(),
             forecast=self.promises.forecast(self.started) if self.full and self.forecast and complete else None,
-            examined=self.examined,
+            examined=self.search.examined,
             visited=self.visited,
             complete=complete,
             look_again_at=self.preemptor.look_again_at,

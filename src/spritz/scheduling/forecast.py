@@ -16,10 +16,10 @@ from spritz.scheduling.lanes import Group, Lanes
 
 if TYPE_CHECKING:
     from spritz.scheduling.backfill import Promise
-    from spritz.scheduling.nodes import Ints
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.records import Shape, SortKey
+    from spritz.scheduling.table import Ints
 
 
 class Starts:

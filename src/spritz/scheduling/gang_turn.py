@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from spritz.scheduling.gangs import Gang, Placed
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.limits import Limits
-    from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import Shape
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import NodeTable
 
 BLOCKED = Verdict(Reason.PRIORITY)
 RESOURCES = Verdict(Reason.RESOURCES)
@@ -91,7 +91,7 @@ class Trial:
 def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list[Placed] | None:
     """A place for all of them that is free now and promised to nobody else."""
     lines = {shape.request.line for some in shapes for shape in some}
-    if lines & cycle.headed and not cycle.may_overtake():
+    if lines & cycle.headed and not cycle.search.may_overtake():
         return None
     snapshot, promises = cycle.snapshot, cycle.promises
     # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
@@ -101,7 +101,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
         return None
     choices = [[shape.request for shape in some] for some in shapes]
     own = [promise for some in choices for one in some if (promise := promises.of(one)) is not None]
-    cycle.examined += len(choices)
+    cycle.search.examined += len(choices)
 
     def profile_of(request: Request, table: NodeTable) -> Profile:
         return promises.profile_over(table, request)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.backfill import Promise
-    from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.snapshot import Snapshot
+    from spritz.scheduling.table import Ints, NodeTable
 
 #: Orders in which components are put before giving up, and nodes barred in each.
 ORDERS_MAX = 6

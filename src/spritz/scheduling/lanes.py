@@ -18,9 +18,9 @@ import numpy as np
 from spritz.scheduling.profile import NEVER
 
 if TYPE_CHECKING:
-    from spritz.scheduling.nodes import Ints
     from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Ints
 
 #: Memory is reckoned with in so many equal parts of a node.
 MEMORY_PARTS = 16

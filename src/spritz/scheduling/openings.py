@@ -17,9 +17,9 @@ from spritz.scheduling.profile import NEVER, Cells, cells_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spritz.scheduling.nodes import Bools, Ints
     from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Bools, Ints
 
 #: Is the compiled part there? It is optional.
 compiled: bool

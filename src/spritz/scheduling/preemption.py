@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.scheduling.licenses import LicensePool
-    from spritz.scheduling.nodes import Holder, NodeRow, NodeTable
+    from spritz.scheduling.nodes import Holder, NodeRow
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
+    from spritz.scheduling.table import NodeTable
 
 #: A request for which there was no room is not tried again for so long, unless something was freed (seconds).
 PAUSE_SECONDS = 20.0

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spritz.scheduling.changes import Changes, Least, counts_ahead
-from spritz.scheduling.nodes import Bools, Holder, Ints, NodeRow, NodeTable
+from spritz.scheduling.nodes import Holder, NodeRow
+from spritz.scheduling.table import Bools, Ints, NodeTable
 
 Floats = npt.NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from spritz.scheduling import follow, running, upkeep, waiting
 from spritz.scheduling.backfill import Ledger
 from spritz.scheduling.hardware import Hardware
 from spritz.scheduling.licenses import LicensePool
-from spritz.scheduling.nodes import NodeRow, NodeTable, is_open, weight_of
+from spritz.scheduling.nodes import NodeRow, is_open, weight_of
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.fragment import Workload
 from spritz.scheduling.policy import policy_of
@@ -40,6 +40,7 @@ from spritz.scheduling.profile import Profile
 from spritz.scheduling.records import JobRecord, Queue
 from spritz.scheduling.reservations import Reserved
 from spritz.scheduling.snapshot import Memo, Snapshot
+from spritz.scheduling.table import NodeTable
 
 if TYPE_CHECKING:
     from spritz.model.events import Event

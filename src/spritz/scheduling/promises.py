@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.gangs import Choices, Gang
-    from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.notes import Notes
     from spritz.scheduling.policy import Policy
     from spritz.scheduling.profile import Profile
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.snapshot import Snapshot
+    from spritz.scheduling.table import Ints, NodeTable
 
 
 class Beside:

@@ -41,6 +41,8 @@ CORE_REASONS = frozenset(
 SortKey = tuple[int, float, float, int]
 #: the same with what a cycle makes of it
 Rank = tuple[float, ...]
+#: one shape in the order of its next job: rank, number of the shape, place of the job
+Entry = tuple[Rank, int, int, "Shape"]
 
 
 class JobRecord:

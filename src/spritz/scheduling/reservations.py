@@ -21,8 +21,8 @@ from spritz.scheduling.records import Verdict
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.reservation import Reservation
-    from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import NodeTable
 
 #: Holders with this number or less are reservations; promises, which they resemble, come before.
 RESERVED = -(1 << 52)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from spritz.model.predict import Predictor
     from spritz.scheduling.backfill import Ledger
     from spritz.scheduling.licenses import LicensePool
-    from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.priority import Pricing
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import JobRecord, Queue
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
+    from spritz.scheduling.table import NodeTable
 
 
 class Answers(dict["Request", bool]):

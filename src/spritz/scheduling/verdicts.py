@@ -17,11 +17,11 @@ from spritz.scheduling.records import Verdict
 from spritz.scheduling.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:
-    from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.records import Shape
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Booking
     from spritz.scheduling.snapshot import Snapshot
+    from spritz.scheduling.table import Ints, NodeTable
 
 NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 

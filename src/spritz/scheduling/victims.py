@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.licenses import LicensePool
-    from spritz.scheduling.nodes import Holder, Ints, NodeTable
+    from spritz.scheduling.nodes import Holder
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
+    from spritz.scheduling.table import Ints, NodeTable
 
 #: Jobs taken out and put back in a cycle while fewer victims are looked for; for one request, placements tried and jobs
 #: looked at.

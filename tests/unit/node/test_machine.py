@@ -15,7 +15,7 @@ from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignalTas
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.step import Step, StepNode, StepSpec
-from spritz.node import machine as actions
+from spritz.node import actions
 from spritz.node.machine import Machine
 
 A = TypeVar("A")
@@ -243,7 +243,7 @@ JSPEC = JobSpec(uid=0)
 
 
 def test_old_ends_are_forgotten_but_never_before_they_are_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "REMEMBERED_MAX", 20)
+    monkeypatch.setattr("spritz.node.machine.REMEMBERED_MAX", 20)
     machine = Machine("n1")
     kept = RunningStep(0, 0, STEP_BATCH)
     for number in range(60):

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.explain.view import Kept, View
-    from spritz.scheduling.nodes import Holder, Ints, NodeTable
+    from spritz.scheduling.nodes import Holder
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Ints, NodeTable
 
 #: So many jobs are tried one by one for being superfluous.
 MINIMISE_MAX = 64

@@ -17,8 +17,8 @@ from spritz.scheduling.placement.capacity import PLENTY
 from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
-    from spritz.scheduling.nodes import Bools, Ints, NodeTable
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Bools, Ints, NodeTable
 
 
 def counts_suffice(request: Request) -> bool:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.topology import Topology
     from spritz.notation.features import Constraint
-    from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.placement.fragment import Workload
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
+    from spritz.scheduling.table import Ints, NodeTable
 
 
 class Choice(Struct, frozen=True):

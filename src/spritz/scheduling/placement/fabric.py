@@ -16,7 +16,7 @@ from spritz.notation import hostlist
 
 if TYPE_CHECKING:
     from spritz.model.topology import Topology
-    from spritz.scheduling.nodes import Bools, Ints
+    from spritz.scheduling.table import Bools, Ints
 
 
 class Fabric:

@@ -22,8 +22,9 @@ from spritz.scheduling.placement.share import needs_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.scheduling.nodes import Bools, Ints, NodeRow, NodeTable
+    from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Bools, Ints, NodeTable
 
 #: Requests that stand for the workload: the most frequent, until they are so much of it, and no more than so many.
 POPULAR = 0.95

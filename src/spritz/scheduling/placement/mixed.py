@@ -18,8 +18,8 @@ from spritz.scheduling.placement.select import Candidate, Portion, portions_of, 
 from spritz.scheduling.request import Need
 
 if TYPE_CHECKING:
-    from spritz.scheduling.nodes import NodeTable
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import NodeTable
 
 #: devices of each type, in the order of `Request.gpu_types`
 Counts = tuple[int, ...]

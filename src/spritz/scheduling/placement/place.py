@@ -27,11 +27,11 @@ from spritz.scheduling.placement.select import Candidate, Portion, select, targe
 from spritz.scheduling.placement.share import assign
 
 if TYPE_CHECKING:
-    from spritz.scheduling.nodes import Ints, NodeTable
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.placement.fabric import Fabric
     from spritz.scheduling.placement.fragment import Workload
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Ints, NodeTable
 
 #: For so few nodes, rows are quicker than arrays.
 FEW = 8

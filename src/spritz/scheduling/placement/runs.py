@@ -14,9 +14,9 @@ import numpy as np
 from spritz.scheduling.placement.select import Candidate, Portion, portions_of, target_of
 
 if TYPE_CHECKING:
-    from spritz.scheduling.nodes import Ints
     from spritz.scheduling.placement.select import Target
     from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Ints
 
 _LARGE = np.iinfo(np.int64).max
 

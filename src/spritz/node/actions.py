@@ -1,0 +1,106 @@
+"""What the shell of a node is asked to do (`agent`): the answers of `machine`, carried out in order."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.job import Job
+from spritz.model.launch import LaunchBatch, LaunchStep
+from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
+
+StepKey = RunningStep
+Life = tuple[int, int]
+Report = StepFinished | JobGone | NodePrologEnded | NodeTrouble
+
+
+class StartSupervisor(Struct, frozen=True):
+    """Write the spool and have the supervisor forked."""
+
+    key: StepKey
+    message: LaunchBatch | LaunchStep
+
+
+class SignalStep(Struct, frozen=True):
+    """To every process of the step, or to the batch shell alone."""
+
+    key: StepKey
+    signal: int
+    first_only: bool = False
+
+
+class EndStep(Struct, frozen=True):
+    """TERM and CONT, then KILL after so many seconds. `cause` and `at` word the line on standard error ("": none)."""
+
+    key: StepKey
+    kill_wait_seconds: float
+    cause: str = ""
+    at: float = 0.0
+
+
+class SuspendStep(Struct, frozen=True):
+    """Stop (for good after so many seconds) or continue."""
+
+    key: StepKey
+    resume: bool
+    grace_seconds: float = 2.0
+
+
+class AttachToStep(Struct, frozen=True):
+    """One more client."""
+
+    key: StepKey
+    io_address: str
+    io_key: str
+
+
+class NotifyStep(Struct, frozen=True):
+    """A line on its standard error."""
+
+    key: StepKey
+    message: str
+
+
+class CleanUp(Struct, frozen=True):
+    """The supervisor died: kill what it left, then say `leftovers_gone`."""
+
+    key: StepKey
+
+
+class RemoveSpool(Struct, frozen=True):
+    """The controller has the result."""
+
+    key: StepKey
+
+
+class RunProlog(Struct, frozen=True):
+    """Then say `prolog_ended`."""
+
+    job: Job
+
+
+class RunEpilog(Struct, frozen=True):
+    """Then say `epilog_ended`."""
+
+    job: Job
+
+
+class Send(Struct, frozen=True):
+    """Report to the controller until it acknowledges."""
+
+    report: Report
+
+
+Action = (
+    StartSupervisor
+    | SignalStep
+    | EndStep
+    | SuspendStep
+    | AttachToStep
+    | NotifyStep
+    | CleanUp
+    | RemoveSpool
+    | RunProlog
+    | RunEpilog
+    | Send
+)
+Actions = list[Action]
