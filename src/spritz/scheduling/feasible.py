@@ -54,7 +54,8 @@ def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     names = spec.partitions or tuple(name for name, home in snapshot.partitions.items() if home.default)
     homes = [snapshot.partitions[name] for name in names if name in snapshot.partitions]
     # However few switches a job asks for: it waits for them only so long.
-    found = [replace(resolve(spec, home, snapshot.settings), switches=0) for home in homes]
+    lifted = snapshot.rules.placing(spec.qos)
+    found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0) for home in homes]
     if policy_of(snapshot.settings).any_constraint:
         found = [replace(one, features="") for one in found]
     return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]

@@ -44,6 +44,14 @@ def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]
     return spec.account, spec.user, spec.qos
 
 
+def least_priority(rules: Rules, request: Request) -> int:
+    """MinPrioThreshold of whose job it is: with less it is promised no start."""
+    if request.billed is None:
+        return 0
+    account, user, qos = request.billed
+    return rules.party(account, user, request.partition, qos).min_priority
+
+
 class Limits:
     """What is left under each limit while one cycle goes on."""
 

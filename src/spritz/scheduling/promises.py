@@ -15,11 +15,13 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spritz.model.limits.flags import NO_RESERVE
 from spritz.model.plan import Forecast, PlannedPromise
 from spritz.model.resources import mask_of
 from spritz.scheduling.backfill import Promise, clash, earliest
 from spritz.scheduling.forecast import as_arrays, promised, reckoned, together
 from spritz.scheduling.gangs import start_later
+from spritz.scheduling.limits import least_priority
 from spritz.scheduling.profile import NEVER, FutureRows
 from spritz.scheduling.reservations import view_of
 
@@ -78,8 +80,7 @@ class Promises:
         #: those that may be told: (job, promise)
         self._told: list[tuple[JobRecord, Promise]] = []
         #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
-        self._renewed = 0
-        self._told_of: Counter[int] = Counter()
+        self._renewed, self._told_of = 0, Counter[int]()
         #: shapes whose jobs wait for room
         self._waiting: dict[int, Shape] = {}
         self._users: Counter[object] = Counter()
@@ -88,6 +89,8 @@ class Promises:
         #: with strict order: no start in the partition comes before this
         self._order: dict[str, float] = {}
         self._once: set[int] = set()
+        #: lines whose first job gets no promise: the next one is first in its stead
+        self._headless: set[tuple[str, str]] = set()
         #: some job that waits has no promise: in a quick cycle none behind it gets one
         self.passed_over = False
         #: jobs whose turn it is, and to whom nothing has been promised yet: job, shape, places, whether it is a head
@@ -220,6 +223,11 @@ class Promises:
         position = self._seen[shape.order]
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._policy.promises_per_array)
         self._seen[shape.order] += tasks
+        if request.lifts(NO_RESERVE):
+            self._headless.update((request.line,) if head else ())
+            return False
+        head = head or request.line in self._headless
+        self._headless.discard(request.line)
         if self._full:
             return self._promise(record, shape, range(position, position + tasks), head=head)
         promised = len(self._ledger.of(request))
@@ -289,13 +297,6 @@ class Promises:
         since, until = max(since, begins), min(now + window_seconds, ends)
         return earliest(self._view(request), request, self._snapshot.eligibility, since, until)
 
-    def _least(self, request: Request) -> int:
-        """MinPrioThreshold of whose job it is."""
-        if request.billed is None:
-            return 0
-        account, user, qos = request.billed
-        return self._snapshot.rules.party(account, user, request.partition, qos).min_priority
-
     def _may_have(self, record: JobRecord, request: Request, *, head: bool) -> bool:
         policy, now = self._policy, self._snapshot.now
         if head or not self._full:
@@ -306,7 +307,7 @@ class Promises:
             return False
         if now - record.eligible_at < policy.promise_age_seconds:
             return False
-        least = max(policy.promise_priority_min, self._least(request))
+        least = max(policy.promise_priority_min, least_priority(self._snapshot.rules, request))
         if least and self._snapshot.pricing.priority(record, request.partition, now) < least:
             return False
         user, home, account = record.spec.uid, request.partition, record.spec.account
@@ -389,6 +390,9 @@ class Promises:
         kept = [some[0] for some in own if len(some) == 1]
         self._waiting.update((shape.order, shape) for some in shapes for shape in some)
         self._seen.update(shape.order for some in shapes for shape in some)
+        if any(request.lifts(NO_RESERVE) for some in choices for request in some):
+            self._headless.update(request.line for some in choices[: int(head)] for request in some)
+            return
         if self._full:
             self._old -= sum(len(some) for some in own)
         whole = len(kept) == len(choices) and len({promise.start_at for promise in kept}) == 1

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
+from spritz.model.limits import flags as qos_flag
 from spritz.model.sharing import jobs_per_cpu, oversubscription
 from spritz.scheduling.licenses import LicenseError, license_choices
 from spritz.scheduling.policy import policy_of
@@ -137,6 +138,12 @@ class Request(Struct, frozen=True, kw_only=True):
     reservation: str = ""
     #: number of the component of a heterogeneous job that makes it, since that waits with others (0: no component)
     component: int = 0
+    #: flags of its QOS that bear on where and when it starts
+    qos_flags: frozenset[str] = qos_flag.NONE
+
+    def lifts(self, flag: str) -> bool:
+        """Has its QOS this flag?"""
+        return flag in self.qos_flags
 
     @property
     def line(self) -> tuple[str, str]:
@@ -165,10 +172,14 @@ class Request(Struct, frozen=True, kw_only=True):
         return {(need.name, need.type): need.count for need in self.gres_node}
 
 
-def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Request:
-    """The request that `spec` makes in `partition`."""
+def resolve(
+    spec: JobSpec, partition: Partition, settings: ClusterSettings, qos_flags: frozenset[str] = qos_flag.NONE
+) -> Request:
+    """The request that `spec` makes in `partition`. `qos_flags`: Rules.placing of its QOS."""
     tasks, per_gpu, gres_task, gres_total = _tasks_and_gpus(spec)
-    nodes_min, nodes_max, tasks = _node_range(spec, partition, tasks)
+    nodes_min, nodes_max, tasks = _node_range(
+        spec, 1 if qos_flag.PARTITION_MIN_NODES in qos_flags else partition.min_nodes, tasks
+    )
     gres_node = _node_gres(spec)
     needs = (*gres_node, *gres_task, *((gres_total,) if gres_total else ()))
     has_gpus = any(need.name == "gpu" for need in needs)
@@ -179,7 +190,9 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
     licenses, refusal = _licenses(spec.licenses)
     limit = time_limit_minutes(spec, partition)
     if spec.time_min_minutes:
-        limit = max(min(limit, partition.max_time_minutes), spec.time_min_minutes)
+        if qos_flag.PARTITION_TIME_LIMIT not in qos_flags:
+            limit = min(limit, partition.max_time_minutes)
+        limit = max(limit, spec.time_min_minutes)
     return Request(
         partition=partition.name,
         nodes_min=nodes_min,
@@ -241,6 +254,7 @@ def resolve(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> R
         time_limit_minutes=limit,
         time_min_minutes=spec.time_min_minutes or 0,
         refusal=refusal or _refusal(spec, flags),
+        qos_flags=qos_flags,
     )
 
 
@@ -330,9 +344,12 @@ def _tasks_and_gpus(spec: JobSpec) -> tuple[int | None, int | None, tuple[Need, 
     return tasks, per_gpu, by_task, total
 
 
-def _node_range(spec: JobSpec, partition: Partition, tasks: int | None) -> tuple[int, int | None, int | None]:
-    """Fewest and most nodes (None: no limit), and tasks: a node without a task is no node of the job."""
-    fewest = max(1, len(set(spec.node_list)), spec.nodes_min if spec.nodes_given else partition.min_nodes)
+def _node_range(spec: JobSpec, least: int, tasks: int | None) -> tuple[int, int | None, int | None]:
+    """Fewest and most nodes (None: no limit), and tasks: a node without a task is no node of the job.
+
+    `least`: nodes of a job that asks for no number of them.
+    """
+    fewest = max(1, len(set(spec.node_list)), spec.nodes_min if spec.nodes_given else least)
     most: int | None = spec.nodes_max or spec.nodes_min if spec.nodes_given else None
     if tasks is not None:
         tasks = max(tasks, fewest)

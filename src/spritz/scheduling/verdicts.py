@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.model.limits import flags
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
@@ -33,10 +34,11 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
         return Verdict(Reason.PARTITION_DOWN)
     if partition.state is PartitionState.INACTIVE:
         return Verdict(Reason.PARTITION_INACTIVE)
-    if request.time_limit_minutes > partition.max_time_minutes:
+    if request.time_limit_minutes > partition.max_time_minutes and not request.lifts(flags.PARTITION_TIME_LIMIT):
         return Verdict(Reason.PARTITION_TIME_LIMIT)
     too_few = request.nodes_max is not None and request.nodes_max < partition.min_nodes
-    if request.nodes_min > partition.max_nodes or too_few:
+    too_few = too_few and not request.lifts(flags.PARTITION_MIN_NODES)
+    if too_few or (request.nodes_min > partition.max_nodes and not request.lifts(flags.PARTITION_MAX_NODES)):
         return Verdict(Reason.PARTITION_NODE_LIMIT)
     return None
 

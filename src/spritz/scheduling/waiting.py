@@ -119,7 +119,8 @@ def _in_reservations(projection: Projection, record: JobRecord, request: Request
 
 def request_of(projection: Projection, record: JobRecord, partition: str) -> Request:
     """What the job asks for in this partition."""
-    found = resolve(record.spec, projection.partitions.get(partition) or Partition(name=partition), projection.settings)
+    home = projection.partitions.get(partition) or Partition(name=partition)
+    found = resolve(record.spec, home, projection.settings, projection.rules.placing(record.spec.qos))
     owner = billed(projection.rules, record.spec, partition, projection.settings.enforce)
     if owner is not None:
         found = replace(found, billed=owner)

@@ -125,17 +125,15 @@ FLAGS = {
     "denyonlimit": "DenyOnLimit",
     "enforceusagethreshold": "EnforceUsageThreshold",
     "nodecay": "NoDecay",
+    "noreserve": "NoReserve",
     "overpartqos": "OverPartQOS",
+    "partitionmaxnodes": "PartitionMaxNodes",
+    "partitionminnodes": "PartitionMinNodes",
+    "partitiontimelimit": "PartitionTimeLimit",
     "relative": "Relative",
+    "requiresreservation": "RequiresReservation",
     "usagefactorsafe": "UsageFactorSafe",
 }
-_FLAGS_NOT_BUILT = (
-    "noreserve",
-    "partitionmaxnodes",
-    "partitionminnodes",
-    "partitiontimelimit",
-    "requiresreservation",
-)
 
 
 class Unknown(SpritzError):
@@ -215,8 +213,6 @@ def _flags(old: str, word: Word) -> str:
             kept = []
             continue
         low = item.lower()
-        if low in _FLAGS_NOT_BUILT:
-            raise SpritzError(f"flag {item} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
         if low not in FLAGS:
             raise SpritzError(f"Unknown QOS flag '{item}'")
         kept = [name for name in kept if name != FLAGS[low]]

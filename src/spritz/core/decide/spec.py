@@ -14,6 +14,7 @@ from spritz.core.decide import fit
 from spritz.core.reservations import check_reservation
 from spritz.core.turn import Refused, Turn
 from spritz.model.ids import INFINITE
+from spritz.model.limits import flags
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation import features
@@ -142,6 +143,10 @@ def _check_names(state: State, spec: JobSpec) -> None:
     check_features(state, spec.prefer, "ESLURM_INVALID_PREFER", names="ignore_prefer_validation" not in given)
     if spec.reservation:
         check_reservation(state, spec)
+    else:
+        qos = state.rules.qos.get(spec.qos)
+        if qos is not None and flags.REQUIRES_RESERVATION in qos.flags:
+            raise Refused("ESLURM_INVALID_QOS", hint=f"jobs of QOS {spec.qos} must name a reservation")
 
 
 def check_features(state: State, text: str, code: str, *, names: bool = True) -> None:
@@ -252,7 +257,7 @@ def check_limits(state: State, spec: JobSpec, partitions: list[Partition]) -> Re
         if refusal is not None:
             refusals.append(refusal)
             continue
-        reasons.append(limit_reason(spec, partition, state.settings))
+        reasons.append(limit_reason(spec, partition, state.settings, state.rules.placing(spec.qos)))
     if not reasons:
         raise refusals[0]
     enforced = state.settings.enforce_part_limits.upper()
@@ -277,16 +282,24 @@ _LIMIT_CODES = {
 }
 
 
-def limit_reason(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Reason:
-    """Which limit of the partition (or else the cluster) the job exceeds, as the reason for which it waits."""
+def limit_reason(
+    spec: JobSpec, partition: Partition, settings: ClusterSettings, lifted: frozenset[str] = flags.NONE
+) -> Reason:
+    """Which limit of the partition (or else the cluster) the job exceeds, as the reason for which it waits.
+
+    `lifted`: flags of its QOS, which may free it from some.
+    """
     limit = spec.time_limit_minutes
     if limit == 0:
         limit = INFINITE
     shortest = spec.time_min_minutes or limit
-    if shortest is not None and shortest > partition.max_time_minutes:
+    bounded = flags.PARTITION_TIME_LIMIT not in lifted
+    if bounded and shortest is not None and shortest > partition.max_time_minutes:
         return Reason.PARTITION_TIME_LIMIT
     most = spec.nodes_max or spec.nodes_min
-    if spec.nodes_min > partition.max_nodes or (spec.nodes_given and most < partition.min_nodes):
+    too_many = spec.nodes_min > partition.max_nodes and flags.PARTITION_MAX_NODES not in lifted
+    too_few = spec.nodes_given and most < partition.min_nodes and flags.PARTITION_MIN_NODES not in lifted
+    if too_many or too_few:
         return Reason.PARTITION_NODE_LIMIT
     per_cpu = partition.max_memory_mib_per_cpu or settings.max_memory_mib_per_cpu
     per_node = partition.max_memory_mib_per_node or settings.max_memory_mib_per_node

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spritz.model.limits import flags
 from spritz.model.limits.guarantees import Guarantee
 from spritz.model.limits.ledger import Key
 from spritz.model.limits.minutes import Place, places_of
@@ -118,6 +119,7 @@ class Rules:
             for one in policy.qos
         )
         self.qos = {one.name: _qos_bounds(one) for one in policy.qos}
+        self._placing = {name: found for name, one in self.qos.items() if (found := one.flags & flags.PLACING)}
         self.wckeys = frozenset((one.user, one.name) for one in policy.wckeys)
         self.default_wckeys = dict(policy.default_wckeys)
         self._accounts = {one.account: one for one in policy.associations if not one.user}
@@ -176,6 +178,10 @@ class Rules:
         """What a job of this QOS uses counts so many times."""
         found = self.qos.get(qos)
         return found.record.usage_factor if found is not None else 1.0
+
+    def placing(self, qos: str) -> frozenset[str]:
+        """Flags of this QOS that placing and promising look at (`flags.PLACING`)."""
+        return self._placing.get(qos, flags.NONE)
 
     @property
     def foresees(self) -> bool:

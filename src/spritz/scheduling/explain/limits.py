@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.model.explain import Limit
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
+from spritz.model.limits import flags
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.scheduling.explain.accounts import account_limits
@@ -124,10 +125,11 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
             text = f"partition {name} is {partition.state.value}: it starts no jobs"
             yield Limit(kind="PartitionState", subject=name, text=text, holds=True)
         asked, most = request.time_limit_minutes, partition.max_time_minutes
-        if asked > most:
+        if asked > most and not request.lifts(flags.PARTITION_TIME_LIMIT):
             text = f"{limit_text(asked)} asked for, partition {name} allows {limit_text(most)}"
             yield Limit(kind="MaxTime", subject=name, text=text, holds=True, asked=asked, limit=most)
-        if partition.max_nodes < INFINITE or request.nodes_min > partition.max_nodes:
+        bounded = partition.max_nodes < INFINITE or request.nodes_min > partition.max_nodes
+        if bounded and not request.lifts(flags.PARTITION_MAX_NODES):
             holds = request.nodes_min > partition.max_nodes
             text = f"{count(request.nodes_min, 'node')} asked for, partition {name} allows {partition.max_nodes} a job"
             yield Limit(
@@ -138,7 +140,8 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
                 asked=request.nodes_min,
                 limit=partition.max_nodes,
             )
-        if request.nodes_max is not None and request.nodes_max < partition.min_nodes:
+        least = 0 if request.lifts(flags.PARTITION_MIN_NODES) else partition.min_nodes
+        if request.nodes_max is not None and request.nodes_max < least:
             text = f"at most {count(request.nodes_max, 'node')} asked for, partition {name} takes {partition.min_nodes}"
             yield Limit(
                 kind="MinNodes",

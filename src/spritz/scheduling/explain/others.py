@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from spritz.model.explain import Alternative
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, Sharing
+from spritz.model.limits.flags import PARTITION_TIME_LIMIT
 from spritz.model.reasons import Reason
 from spritz.scheduling import cycle
 from spritz.scheduling.explain.expected import Start, expected, start_of
@@ -129,7 +130,8 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
     names = spec.partitions
     home = projection.partitions.get(names[0]) if names else None
     minutes = time_limit_minutes(spec, home) if home is not None else INFINITE
-    most = home.max_time_minutes if home is not None else INFINITE
+    bounded = home is not None and PARTITION_TIME_LIMIT not in projection.rules.placing(spec.qos)
+    most = home.max_time_minutes if home is not None and bounded else INFINITE
     return [
         list(_shorter(spec, minutes, most, _starts_of_others(told, projection, now), now)),
         list(_elsewhere(spec, projection)),

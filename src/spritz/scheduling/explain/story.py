@@ -107,7 +107,8 @@ def requests_of(view: View, record: JobRecord) -> tuple[Request, ...]:
         return tuple(shape.request for _key, shape in sorted(record.entries, key=lambda entry: entry[0]))
     snapshot = view.snapshot
     homes = [snapshot.partitions[name] for name in record.spec.partitions if name in snapshot.partitions]
-    return tuple(resolve(record.spec, home, snapshot.settings) for home in homes)
+    lifted = snapshot.rules.placing(record.spec.qos)
+    return tuple(resolve(record.spec, home, snapshot.settings, lifted) for home in homes)
 
 
 def _room(view: View, record: JobRecord, requests: Sequence[Request], own: Kept | None) -> Room | None:
