@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from spritz.runtime.ports import unused_ports
+
 HERE = Path(__file__).parent
 NODES = 8
 START_SECONDS = 60.0
@@ -57,7 +59,7 @@ class Cluster:
     def start(self) -> None:
         """Bring the cluster up until every node is idle. Raises BenchmarkError when it does not come."""
         nodes = [f"n{i}" for i in range(1, NODES + 1)]
-        ports = _free_ports(NODES + 1)
+        ports = unused_ports(NODES + 1)
         host = socket.gethostname().split(".")[0]
         values = {
             "directory": str(self.directory),
@@ -201,14 +203,3 @@ class Cluster:
 def _die_with_parent() -> None:
     # prctl(PR_SET_PDEATHSIG): a run that is killed leaves no cluster behind.
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
