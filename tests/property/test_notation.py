@@ -131,8 +131,9 @@ REQUESTS = st.lists(
 
 @given(REQUESTS)
 def test_gres_requests_read_back(requests: list[GresRequest]) -> None:
-    assert gres.parse(gres.format_requests(requests)) == tuple(requests)
-    assert gres.parse(gres.format_tres(requests)) == tuple(requests)
+    names = [(":".join(filter(None, (one.name, one.type))), one.count) for one in requests]
+    assert gres.parse(",".join(f"gres:{name}:{count}" for name, count in names)) == tuple(requests)
+    assert gres.parse(",".join(f"gres/{name}={count}" for name, count in names)) == tuple(requests)
 
 
 STEPS = st.one_of(st.none(), st.integers(0, STEP_ID_MAX), st.sampled_from([STEP_BATCH, STEP_EXTERN, STEP_INTERACTIVE]))
@@ -214,7 +215,9 @@ def test_dependencies_read_back(conditions: list[Dependency], mode: str) -> None
     )
 )
 def test_signal_options_read_back(option: SignalOption) -> None:
-    assert signals.parse_signal_option(signals.format_signal_option(option)) == option
+    flags = "R" * option.reservation + "B" * option.batch
+    text = f"{signals.signal_name(option.number)}@{option.seconds}"
+    assert signals.parse_signal_option(f"{flags}:{text}" if flags else text) == option
 
 
 @given(st.lists(st.integers(0, 99), max_size=50))
@@ -228,7 +231,7 @@ LEVEL = st.sampled_from(["", "block", "cyclic", "fcyclic"])
 @given(st.sampled_from(["", "block", "cyclic"]), LEVEL, LEVEL, st.one_of(st.none(), st.booleans()))
 def test_distributions_read_back(nodes: str, sockets: str, cores: str, pack: bool | None) -> None:
     value = Distribution(nodes, sockets, cores, pack=pack)
-    text = distribution.format_option(value)
+    text = distribution.format(value)
     if text:
         assert distribution.parse(text) == value
 

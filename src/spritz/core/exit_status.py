@@ -5,9 +5,6 @@ Source: sacct(1) DerivedExitCode: the highest exit code of all steps; srun(1) EX
 
 from __future__ import annotations
 
-#: the core-dump bit of a wait status
-CORE_DUMPED = 0x80
-
 
 def signal_of(status: int) -> int:
     """The signal that ended the process, or 0."""

@@ -48,8 +48,3 @@ def configuring(state: State, job: Job) -> bool:
     if not job.het_job_id:
         return bool(job.flags & CONFIGURING)
     return any(one.flags & CONFIGURING for one in members(state, job))
-
-
-def id_set(job: Job) -> str:
-    """Numbers of all components: `123-125`."""
-    return f"{job.het_job_id}-{job.het_job_id + job.het_size - 1}" if job.het_job_id else ""

@@ -78,10 +78,3 @@ def format(distribution: Distribution) -> str:
         return text
     word = "Pack" if distribution.pack else "NoPack"
     return f"{text},{word}" if text else word
-
-
-def format_option(distribution: Distribution) -> str:
-    """Inverse of `parse`: as `format`, with the plane's size."""
-    if distribution.nodes != "plane":
-        return format(distribution)
-    return format(distribution).replace("plane", f"plane={distribution.plane_size}", 1)

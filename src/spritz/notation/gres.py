@@ -112,16 +112,6 @@ def parse_gpus(text: str) -> tuple[GresRequest, ...]:
     return _merge(requests)
 
 
-def format_requests(requests: Iterable[GresRequest]) -> str:
-    """`gres:gpu:a100:2,gres:shard:4`, as squeue and scontrol show TresPerNode and its kin."""
-    return ",".join(f"gres:{_words(r.name, r.type)}:{r.count}" for r in requests)
-
-
-def format_tres(requests: Iterable[GresRequest]) -> str:
-    """`gres/gpu:a100=2`, the form of TRES lists."""
-    return ",".join(f"gres/{_words(r.name, r.type)}={r.count}" for r in requests)
-
-
 def format_indexes(name: str, type: str, count: int, mask: int) -> str:
     """`gpu:a100:2(IDX:0-1)`; with an empty set `gpu:0(IDX:N/A)`. As `scontrol -d show job` and node's GresUsed."""
     return f"{_words(name, type)}:{count}(IDX:{format_ids(mask) if mask else 'N/A'})"

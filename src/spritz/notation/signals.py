@@ -78,11 +78,6 @@ class SignalOption(Value):
         self.batch = batch
         self.reservation = reservation
 
-    @property
-    def flags(self) -> str:
-        """`B`, `R`, `RB` or empty."""
-        return ("R" if self.reservation else "") + ("B" if self.batch else "")
-
 
 def parse_signal(text: str) -> int:
     """`USR1`, `SIGUSR1`, `usr1`, `10`, `RTMIN+1` -> number, 1 to 64. Raises SignalError."""
@@ -139,9 +134,3 @@ def parse_signal_option(text: str) -> SignalOption:
     except SignalError as error:
         raise SignalError(f"Invalid --signal specification: {shown(text)} ({error})") from error
     return SignalOption(number, seconds, "B" in upper, "R" in upper)
-
-
-def format_signal_option(option: SignalOption) -> str:
-    """Inverse of `parse_signal_option`: `B:USR1@90`."""
-    prefix = f"{option.flags}:" if option.flags else ""
-    return f"{prefix}{signal_name(option.number)}@{option.seconds}"

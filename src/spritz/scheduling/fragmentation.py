@@ -63,23 +63,3 @@ def fragments(
     total = gpu_free.sum(axis=1)
     seen: NDArray[np.float64] = np.where(fits, leftover, total[:, None]) @ typical.share
     return seen
-
-
-def fragment_of(cpu_free: int, gpu_free: list[int], model: int, typical: TypicalTasks) -> float:
-    """`fragments` for one node, in scalars: the reference for the arrays."""
-    total = sum(gpu_free)
-    expected = 0.0
-    for cpu, gpus, milli, share, models in zip(
-        typical.cpu.tolist(),
-        typical.gpus.tolist(),
-        typical.milli.tolist(),
-        typical.share.tolist(),
-        typical.models.tolist(),
-        strict=True,
-    ):
-        roomy = sum(free >= milli for free in gpu_free)
-        if gpus > 0 and roomy >= gpus and cpu_free >= cpu and models[model]:
-            expected += share * sum(free for free in gpu_free if free < milli)
-        else:
-            expected += share * total
-    return expected

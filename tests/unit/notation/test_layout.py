@@ -45,8 +45,6 @@ def test_refuses_what_is_no_list_of_counts(text: str) -> None:
 )
 def test_reads_distributions(text: str, value: Distribution) -> None:
     assert distribution.parse(text) == value
-    if distribution.format_option(value):
-        assert distribution.parse(distribution.format_option(value)) == value
 
 
 @pytest.mark.parametrize(

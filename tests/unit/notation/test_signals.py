@@ -63,7 +63,6 @@ def test_refuses_what_is_no_signal(text: str) -> None:
 )
 def test_reads_the_option(text: str, option: SignalOption) -> None:
     assert signals.parse_signal_option(text) == option
-    assert signals.parse_signal_option(signals.format_signal_option(option)) == option
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,7 @@ def test_refuses_what_is_no_gpu_count(text: str) -> None:
         gres.parse_gpus(text)
 
 
-def test_shows_requests_devices_and_capacity() -> None:
-    requests = gres.parse("gpu:a100:2,shard:4")
-    assert gres.format_requests(requests) == "gres:gpu:a100:2,gres:shard:4"
-    assert gres.format_tres(requests) == "gres/gpu:a100=2,gres/shard=4"
+def test_shows_devices_and_capacity() -> None:
     assert gres.format_indexes("gpu", "a100", 2, 0b11) == "gpu:a100:2(IDX:0-1)"
     assert gres.format_indexes("gpu", "", 3, 0b1011) == "gpu:3(IDX:0-1,3)"
     assert gres.format_indexes("gpu", "", 0, 0) == "gpu:0(IDX:N/A)"

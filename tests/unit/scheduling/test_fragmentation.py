@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.scheduling.fragmentation import TypicalTasks, fragment_of, fragments
+from spritz.scheduling.fragmentation import TypicalTasks, fragments
 
 
 def typical(*rows: tuple[int, int, int, float], models: list[list[bool]] | None = None) -> TypicalTasks:
@@ -19,6 +19,26 @@ def typical(*rows: tuple[int, int, int, float], models: list[list[bool]] | None 
         share=np.array([row[3] for row in rows]),
         models=np.array(models if models is not None else [[True]] * len(rows)),
     )
+
+
+def fragment_of(cpu_free: int, gpu_free: list[int], model: int, typical: TypicalTasks) -> float:
+    """`fragments` for one node, in scalars: the reference for the arrays."""
+    total = sum(gpu_free)
+    expected = 0.0
+    for cpu, gpus, milli, share, models in zip(
+        typical.cpu.tolist(),
+        typical.gpus.tolist(),
+        typical.milli.tolist(),
+        typical.share.tolist(),
+        typical.models.tolist(),
+        strict=True,
+    ):
+        roomy = sum(free >= milli for free in gpu_free)
+        if gpus > 0 and roomy >= gpus and cpu_free >= cpu and models[model]:
+            expected += share * sum(free for free in gpu_free if free < milli)
+        else:
+            expected += share * total
+    return expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spritz.sim.trace.swf import parse_swf, read_swf
+from spritz.sim.trace.read import read_trace
+from spritz.sim.trace.swf import parse_swf
 from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def test_rows_out_of_order_are_sorted_and_counted() -> None:
 def test_gzip_is_told_by_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "trace.dat"
     path.write_bytes(gzip.compress((row() + "\n").encode()))
-    assert len(read_swf(str(path)).workload) == 1
+    assert len(read_trace(str(path), None).workload) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8bnonsense", b"\xff\xfe\x00\x01\n" * 3, b"; only a remark\n"])
@@ -83,9 +84,9 @@ def test_a_file_without_jobs_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "trace.swf"
     path.write_bytes(content)
     with pytest.raises(TraceError, match="trace.swf"):
-        read_swf(str(path))
+        read_trace(str(path), None)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="No such file"):
-        read_swf(str(tmp_path / "absent.swf"))
+        read_trace(str(tmp_path / "absent.swf"), None)

@@ -5,7 +5,7 @@ Source: squeue(1); texts as 22.05 prints them.
 
 from __future__ import annotations
 
-from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobFlag, JobState
+from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobState
 
 _FLAG_NAMES = tuple((int(flag), flag.name or "", JOB_FLAG_COMPACT.get(flag, "")) for flag in JOB_FLAG_COMPACT)
 
@@ -80,7 +80,3 @@ def used_seconds(now: float, state: str, started: float, ended: float, suspended
     else:
         until = ended or now
     return max(0, int(until - started - suspended))
-
-
-#: flags that `squeue` counts as still occupying nodes
-OCCUPIED = int(JobFlag.COMPLETING)

@@ -17,8 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_COUNTS = {"fairshare": "shares", "share": "shares", "shares": "shares"}
-
 #: word -> (field, kind, shown name)
 ASSOCIATION: dict[str, tuple[str, str, str]] = {
     "fairshare": ("shares", "shares", "Fairshare"),

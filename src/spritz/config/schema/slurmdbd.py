@@ -26,7 +26,6 @@ from spritz.config.kinds import (
 from spritz.config.schema.key import Key
 
 _PERIOD = re.compile(r"(\d{1,9})(hour|day|month)s?")
-_PERIOD_HOURS = {"hour": 1, "day": 24, "month": 0}
 
 
 def _period(text: str) -> str:

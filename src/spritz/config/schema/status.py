@@ -215,8 +215,3 @@ MOOT: dict[str, str] = {
     "cgroup.conf.CgroupMountpoint": "mounted cgroups are found in /proc/self/mountinfo",
     "cgroup.conf.CgroupAutomount": "Spritz mounts nothing",
 }
-
-
-def is_done(name: str) -> bool:
-    """Whether a key, or all its values listed in `HONOURED`, have their effect."""
-    return name in DONE or name in HONOURED

@@ -12,21 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.sim.trace.files import lines
-from spritz.sim.trace.workload import SECONDS_MAX, Reading, TraceError, Workload
+from spritz.sim.trace.workload import SECONDS_MAX, Reading, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FIELDS = 18
-
-
-def read_swf(path: str, processors: int | None = None, tick: Callable[[int], None] | None = None) -> Reading:
-    """Read a trace file, plain or gzip. `processors`: jobs that ask for more are skipped. `tick` hears of progress."""
-    reading = parse_swf(lines(path), processors, tick)
-    if not len(reading.workload):
-        raise TraceError(f"{path}: no job that can be replayed", "; ".join(reading.remarks()))
-    return reading
 
 
 def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable[[int], None] | None = None) -> Reading:
