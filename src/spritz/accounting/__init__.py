@@ -16,6 +16,8 @@ Map
 `steps`, `nodes`, `reservations`   pure: the parts of that for these; `model.step_usage` adds up what steps used
 `schema`            the tables, as SQLAlchemy Core has them; one column for each field of the records
 `migrations/`       Alembic: how a database gets from any released version to this one
+`associations/`     the book of accounts, users, associations and QOS; shares and usage
+`configuration`     slurmdbd.conf as the daemon needs it
 `engine`            URL -> engine, with what each kind of database needs; errors in words
 `store`             the database: `ingest` (one transaction a batch), `register`, documents
 `upsert`            "insert or replace" for each kind of database

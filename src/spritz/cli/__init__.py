@@ -16,6 +16,8 @@ Map
 `queue/`     squeue: options → question, listings of jobs and steps, sorting
 `info/`      sinfo: grouping of nodes, the listing
 `cancel/`    scancel
+`acct/`, `stat/`, `report/`, `efficiency/`   sacct, sstat, sreport, `spritz eff`
+`share/`, `priority/`, `manager/`   sshare, sprio, sacctmgr
 `control/`   scontrol: one file per verb or noun
 `launch/`    srun and salloc
 `local/`     `spritz up`, `down`, `status` …

@@ -19,6 +19,9 @@ Map
 `scheduler`         when a cycle runs, where and on what budget
 `outbox`            the journal's groups to slurmdbd, kept until they are stored; `ended`: JobCompType
 `mail`, `mail_text` `--mail-type`: when MailProg runs, and what it is told
+`shares`, `recorded`   fair share, every PriorityCalcPeriod; usage by accounting's records
+`outlook`, `diagnostics`   what is said of waiting jobs beyond their records; figures for sdiag
+`site_programs`, `power_programs`, `reservation_programs`   what runs here as SlurmUser
 `timers`            `Tick` when something falls due
 `api/`              every request: authenticate, stamp, decide or read, answer
 

@@ -8,7 +8,8 @@
 `effects`        what the world should do, ids only; `pending` derives them again
 `timers`         each job's next deadline, as data
 `eligibility`, `priority`, `licenses`, `exit_status`, `flags`    small rules that several decisions share
-`holdings`       what is in use on a node
+`holdings`       what is in use on a node; `charges` what a job counts for limits; `shares` how guarantees stand
+`het`            heterogeneous jobs; `reservations`, `power` when they call for something
 `layout`, `step_layout`, `step_room`, `binding`    where a step's tasks go inside its job's allocation
 `invariants`     what must always hold of the state
 

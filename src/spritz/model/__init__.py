@@ -16,6 +16,10 @@ Map
 `launch`      what the controller tells a node daemon
 `reports`     what a node daemon tells the controller
 `events/`     journaled facts
+`limits/`     associations, QOS and what is used of them: rules that core and cycle share
+`reservation`, `topology`, `networks`, `power`, `preemption`, `het`   one subject each
+`accounting`, `usage`, `shares`, `fairshare`, `priority`, `diagnostics`   what commands ask beside `queries`
+`preempting`, `sharing`, `membership`, `predict`, `step_usage`   pure rules that several rooms share
 
 Units are in names: `_minutes`, `_seconds`, `_mib`; times are float seconds since the epoch (`*_at`), 0.0 meaning "not
 yet".

@@ -172,7 +172,6 @@ class JobGone(Struct, frozen=True, kw_only=True):
     node: str
     job_id: int
     restart_count: int
-    epilog_status: int = 0
 
 
 class PrologEnded(Struct, frozen=True, kw_only=True):

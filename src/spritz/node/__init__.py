@@ -6,6 +6,9 @@ Map
 `actions`    what a Machine asks its shell to do
 `agent`      the shell around it: the controller's connection, the spool, supervisors, programs, reports
 `launch/`    pure: a launch message -> `stepd.spec.SupervisorSpec` (environment, files, CPUs, GPUs, credentials)
+`introduce`  which node a daemon is that slurm.conf does not name
+`reporter`   reports, kept until acknowledged; `leftovers`: ending what dead supervisors left
+`cgroup`     where supervisors make the cgroups of steps
 `hardware`   what this machine has (`slurmd -C`)
 `health`     load, free memory, HealthCheckProgram
 `spool`      a step's directory on disk

@@ -8,5 +8,8 @@ Map
 `spec`      values → JobSpec: what follows from several options together
 `variables` SBATCH_, SALLOC_, SLURM_ and SRUN_ variables that stand for options
 `surroundings` directory, umask, limits and environment that go along
-`script`    reading and judging a batch script
+`script`    reading and judging a batch script; `foreign` its #PBS and #BSUB lines
+`components` of a heterogeneous job
+`binding`, `gathering`   options that few give, loaded when they are
+`listing`, `announce`   what -v, --test-only and --gres=help print; --wait
 """

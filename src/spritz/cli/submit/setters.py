@@ -11,7 +11,7 @@ from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, in
 from spritz.model.errors import SpritzError
 from spritz.model.job import Sharing
 from spritz.notation import nodecount
-from spritz.notation.errors import NotationError, shown
+from spritz.notation.errors import NotationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,16 +178,6 @@ def _shape(fields: Fields, value: str, source: Source) -> None:
     fields["threads_per_core"] = shape.threads
 
 
-def _hint(fields: Fields, value: str, source: Source) -> None:
-    for word in value.split(","):
-        if word == "nomultithread":
-            fields["threads_per_core"] = 1
-        elif word == "compute_bound":
-            fields["tasks_per_core"] = 1
-        elif word not in ("multithread", "memory_bound"):
-            raise SpritzError(f'unrecognized --hint argument "{shown(word)}", see --hint=help')
-
-
 def _gres(fields: Fields, value: str, source: Source) -> None:
     from spritz.notation import gres
 
@@ -200,72 +190,13 @@ def _gres(fields: Fields, value: str, source: Source) -> None:
         raise Refusal("ESLURM_INVALID_GRES", str(error)) from error
 
 
-def _gres_flags(fields: Fields, value: str, source: Source) -> None:
-    words = tuple(word.lower() for word in value.split(","))
-    for word in words:
-        if word == "one-task-per-sharing":
-            raise not_built(f"gres-flags={word}", "tasks share what their job has of a shared GPU")
-        if word not in ("disable-binding", "enforce-binding", "multiple-tasks-per-sharing", "allow-task-sharing"):
-            raise invalid("gres-flags")
-    # Tasks may have shares of one GPU anyway.
-    fields["gres_flags"] = tuple(word for word in words if word != "multiple-tasks-per-sharing")
+def _binding(option: str) -> Callable[[Fields, str, Source], None]:
+    def set_binding(fields: Fields, value: str, source: Source) -> None:
+        from spritz.cli.submit.binding import SETTERS as BINDING
 
+        BINDING[option](fields, value, source)
 
-def _gpu_bind(fields: Fields, value: str, source: Source) -> None:
-    from spritz.notation import cpubind
-
-    try:
-        cpubind.parse_gpu_bind(value)
-    except NotationError as error:
-        raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
-    fields["gpu_bind"] = value
-
-
-def _tres_bind(fields: Fields, value: str, source: Source) -> None:
-    """`gres/gpu:closest`; a `+` divides those of several resources, of which only GPUs are bound."""
-    for part in value.split("+"):
-        name, _, bind = part.removeprefix("gres/").partition(":")
-        if not part.startswith("gres/") or not bind:
-            raise invalid("tres-bind")
-        if name != "gpu":
-            raise not_built(f"tres-bind=gres/{shown(name, 40)}", "only GPUs are bound to tasks")
-        _gpu_bind(fields, bind, source)
-
-
-def _memory_bind(fields: Fields, value: str, source: Source) -> None:
-    from spritz.notation import cpubind
-
-    try:
-        binding = cpubind.parse_mem_bind(value)
-    except NotationError as error:
-        raise SpritzError(str(error), exit_code=PARSE_STATUS) from error
-    if binding.type not in ("", "none"):
-        raise not_built(f"mem-bind={binding.type}", "memory is not bound to NUMA nodes")
-    fields["memory_bind"] = value
-
-
-def _cpu_bind(fields: Fields, value: str, source: Source) -> None:
-    from spritz.cli.options import Fatal
-    from spritz.notation import cpubind
-
-    try:
-        cpubind.parse_cpu_bind(value)
-    except NotationError as error:
-        raise Fatal("Failed to parse --cpu-bind= values.", details=(str(error),)) from error
-    fields["cpu_bind"] = value
-
-
-def _distribution(fields: Fields, value: str, source: Source) -> None:
-    from spritz.notation import distribution
-
-    if value == "plane" and source.environ.get("SLURM_DIST_PLANESIZE"):
-        value = f"plane={source.environ['SLURM_DIST_PLANESIZE']}"
-    try:
-        distribution.parse(value)
-    except distribution.DistributionError as error:
-        details = (error.detail,) if error.detail else ()
-        raise invalid("distribution", details=details) from error
-    fields["distribution"] = value
+    return set_binding
 
 
 def _dependencies(fields: Fields, value: str, source: Source) -> None:
@@ -468,11 +399,11 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "sockets-per-node": _count("sockets_per_node", "sockets-per-node"),
     "cores-per-socket": _count("cores_per_socket", "cores-per-socket"),
     "threads-per-core": _count("threads_per_core", "threads-per-core"),
-    "hint": _hint,
+    "hint": _binding("hint"),
     "mem": _size("memory_mib_per_node", "mem"),
     "mem-per-cpu": _size("memory_mib_per_cpu", "mem-per-cpu"),
     "mem-per-gpu": _size("memory_mib_per_gpu", "mem-per-gpu"),
-    "mem-bind": _memory_bind,
+    "mem-bind": _binding("mem-bind"),
     "tmp": _size("tmp_mib", "tmp"),
     "gres": _gres,
     "gpus": _gpus("gpus"),
@@ -480,9 +411,9 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "gpus-per-task": _gpus("gpus_per_task"),
     "gpus-per-socket": _gpus("gpus_per_socket"),
     "cpus-per-gpu": _count("cpus_per_gpu", "cpus-per-gpu"),
-    "gpu-bind": _gpu_bind,
-    "gres-flags": _gres_flags,
-    "tres-bind": _tres_bind,
+    "gpu-bind": _binding("gpu-bind"),
+    "gres-flags": _binding("gres-flags"),
+    "tres-bind": _binding("tres-bind"),
     "tres-per-task": _tres_per_task,
     "licenses": _text("licenses"),
     "acctg-freq": _acctg_freq,
@@ -503,8 +434,8 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "overcommit": _flag("overcommit"),
     "constraint": _text("features"),
     "prefer": _text("prefer"),
-    "distribution": _distribution,
-    "cpu-bind": _cpu_bind,
+    "distribution": _binding("distribution"),
+    "cpu-bind": _binding("cpu-bind"),
     "output": _text("stdout"),
     "error": _text("stderr"),
     "input": _text("stdin"),

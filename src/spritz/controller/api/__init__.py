@@ -8,6 +8,9 @@ it is, under which key a script is kept. Policy is not settled here: that is the
 `commands`   requests that change state: handed to the single writer, answered when durable
 `submit`     SubmitJob: stamped, script and environment stored beside it
 `jobs`, `steps`, `nodes`, `partitions`, `cluster`, `events`   the reads of `model.queries`, one file per noun
+`shares`, `fairshare`, `priorities`, `reservations`   more reads; `explain`, `will_run` from a forked copy of the state
+`rows`, `kept_rows`   rows of listings, kept as the bytes that were sent; `private` what callers are not shown
+`dynamic`    nodes that slurm.conf does not have
 `filters`    which jobs a `JobFilter` means
 `waiting`    requests that are answered when something happens
 `reports`    what node daemons tell

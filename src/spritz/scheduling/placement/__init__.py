@@ -4,6 +4,8 @@
 `capacity`   how much one node can take, exactly; `columns` the same for many nodes at once
 `select`     which of them are taken, and how much goes to each
 `fabric`, `leaves`   the network: which leaf switches hold it, the fewest of them
+`counts`, `runs`, `cover`, `mixed`   kinds of requests that `select` leaves to them
+`fragment`   nodes ranked by what a request leaves of their GPUs that nobody can use
 `linked`     which devices of a node go together
 `share`      the exact CPUs, memory and devices on each
 `place`      all four in turn: the entry point
