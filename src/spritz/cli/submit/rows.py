@@ -99,7 +99,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("quiet", "Q", "", "say less")),
     ("bas", Row("verbose", "v", "", "say more")),
     # -- sharing
-    ("bas", Row("exclusive", "", "[=user|mcs]", "nodes for this job alone")),
+    ("bas", Row("exclusive", "", "[=user]", "nodes for this job alone")),
     ("bas", Row("oversubscribe", "s", "", "share resources with other jobs")),
     ("bas", Row("share", "", "", alias="oversubscribe")),
     ("bas", Row("overcommit", "O", "", "more than one task on a CPU")),
