@@ -40,6 +40,8 @@ class Share(Struct, kw_only=True):
     effective_usage: float = 0.0
     factor: float = 0.0
     level: float = 0.0
+    #: shares of all who divide the same with it
+    siblings: int = 1
 
 
 class _Tree:
@@ -99,6 +101,7 @@ def fair_shares(
     root.effective_usage, root.norm_usage = 1.0, 1.0 if root.usage else 0.0
     for one in tree.depth_first():
         one.norm_usage = one.usage / root.usage if root.usage else 0.0
+        one.siblings = tree.level.get(tree.above[one.association.id].association.id, 0)
     if policy.classic:
         _classic(tree, root, policy)
     else:

@@ -29,7 +29,7 @@ class Entity:
 #: in the order in which shortened words are tried
 ENTITIES: dict[str, Entity] = {
     "aliases": Entity("show_node:aliases"),
-    "assoc_mgr": Entity(refused="see sshare for usage, sacctmgr for limits, scontrol explain for a job's"),
+    "assoc_mgr": Entity("assoc_mgr:show"),
     "bbstat": Entity(refused="burst buffers are not built"),
     "burstbuffer": Entity(refused="burst buffers are not built"),
     "config": Entity("show_config:config"),
@@ -65,7 +65,7 @@ def run(session: Session, words: list[str]) -> int:
     if entity is None:
         session.say(f"invalid entity:{name} for keyword:show ")
         return 1
-    if len(words) > 2 and entity is not ENTITIES["topology"]:
+    if len(words) > 2 and entity not in (ENTITIES["topology"], ENTITIES["assoc_mgr"]):
         session.say("too many arguments for keyword:show")
         return 1
     if entity.refused:

@@ -59,15 +59,20 @@ class FairShareQueries:
             if one.user and request.users is not None and one.user not in request.users:
                 continue
             rows.append(_row(state, one, figures.get(one.id), running.get(one.id, {}), now))
-        given = context.configuration.loaded.settings.words("AccountingStorageTRES")
         policy = state.settings.priority_policy
         return FairShares(
             cluster=state.settings.cluster_name,
             multifactor=state.settings.priority_multifactor,
             classic=policy.classic,
-            tres=tuple(dict.fromkeys((*_ALWAYS, *given))),
+            tres=counted_tres(context),
             rows=rows,
         )
+
+
+def counted_tres(context: Context) -> tuple[str, ...]:
+    """Names of the TRES that are counted, as accounting shows them."""
+    given = context.configuration.loaded.settings.words("AccountingStorageTRES")
+    return tuple(dict.fromkeys((*_ALWAYS, *given)))
 
 
 def in_order(associations: tuple[Association, ...]) -> list[Association]:

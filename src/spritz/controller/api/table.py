@@ -17,6 +17,7 @@ from spritz.controller.api.priorities import PriorityQueries
 from spritz.controller.api.reports import PLAIN_REPORTS, Reports
 from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.shares import ShareQueries
+from spritz.controller.api.standings import StandingQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.api.waiting import Waiting
@@ -27,6 +28,7 @@ from spritz.model.commands.reservation import CreateReservation, UpdateReservati
 from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.fairshare import ListFairShares
 from spritz.model.limits.records import CompareUsage
+from spritz.model.limits.standing import ListStandings
 from spritz.model.reservations import ListReservations
 from spritz.model.shares import ListShares
 
@@ -62,6 +64,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.ListPriorities: PriorityQueries(context).list_priorities,
         ListShares: ShareQueries(context).list_shares,
         ListFairShares: FairShareQueries(context).list_shares,
+        ListStandings: StandingQueries(context).list_standings,
         CompareUsage: FairShareQueries(context).compare_usage,
         queries.ListSteps: StepQueries(context).list_steps,
         queries.MeasureSteps: StepQueries(context).measure,

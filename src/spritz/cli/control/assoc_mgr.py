@@ -1,0 +1,194 @@
+"""`show assoc_mgr`: users, associations and QOS as the controller has them, with what counts against their limits.
+
+Layout as 22.05 prints it: `limit(in use)`, N where there is no limit; the `-o` form has each record on one line.
+
+Source: scontrol(1) show assoc_mgr.
+"""
+
+from __future__ import annotations
+
+from spritz.model.limits.standing import KINDS, AssocStanding, ListStandings, QosStanding, Standing, Standings
+from spritz.notation.tres import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spritz.cli.control.session import Session
+
+_FILTERS = ("users", "accounts", "qos", "flags")
+#: what Slurm prints for the number of a user whom this machine does not know
+_NOBODY = 0xFFFFFFFE
+_CLUSTERS_MODE = ("", "cluster")
+
+
+def show(session: Session, words: list[str]) -> int:
+    """show assoc_mgr [users=A,…] [accounts=A,…] [qos=A,…] [flags=users,assoc,qos]"""
+    given: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        name = next((one for one in _FILTERS if key and one.startswith(key.lower())), None)
+        if not equals:
+            session.say(f"No value given for option {key}")
+            return 1
+        if name is None:
+            session.say(f"invalid entity: {word} for keyword:show assoc_mgr ")
+            return 1
+        given[name] = tuple(item for item in value.split(",") if item)
+    kinds = []
+    for flag in given.pop("flags", ()):
+        kind = next((one for one in KINDS if one.startswith(flag.lower())), None)
+        if kind is None:
+            session.say(f"invalid flag '{flag}', valid options are 'Assoc, QOS, and/or Users'")
+            return 1
+        kinds.append(kind)
+    found = session.call(ListStandings(kinds=tuple(kinds) or KINDS, **given), Standings)
+    session.out(text(found, tuple(kinds) or KINDS, oneliner=session.oneliner))
+    return 0
+
+
+def text(found: Standings, kinds: tuple[str, ...], *, oneliner: bool) -> str:
+    """All of it. `kinds`: which were asked for."""
+    page = _Page(found.tres, oneliner=oneliner)
+    parts = ["Current Association Manager state\n"]
+    if "users" in kinds:
+        users = [
+            f"UserName={one.name}({_uid(one.name)}) DefAccount={one.default_account} "
+            f"DefWckey={one.default_wckey} AdminLevel=Not Set\n"
+            for one in found.users
+        ]
+        parts.append(page.section("User", "users", users))
+    if "assoc" in kinds:
+        rows = [page.record(_association(page, found.cluster, one)) for one in found.associations]
+        parts.append(page.section("Association", "associations", rows))
+    if "qos" in kinds:
+        parts.append(page.section("QOS", "QOS", [page.record(_qos(page, one)) for one in found.qos]))
+    return "".join(parts)
+
+
+class _Page:
+    """How lines are laid out, and which TRES are counted."""
+
+    def __init__(self, tres: tuple[str, ...], *, oneliner: bool) -> None:
+        self.tres = tres
+        self.oneliner = oneliner
+
+    def section(self, title: str, plural: str, rows: list[str]) -> str:
+        before, after = ("", "\n") if self.oneliner else ("\n", "\n\n")
+        if not rows:
+            return f"{before}No {plural} currently cached in Slurm.{after}"
+        return f"{before}{title} Records{after}" + "".join(rows)
+
+    def record(self, lines: list[str]) -> str:
+        return (" " if self.oneliner else "\n    ").join(lines) + "\n"
+
+    def counted(self, limits: str, in_use: Mapping[str, float], per: float = 1.0) -> str:
+        """Every TRES: `limit(in use)`."""
+        bounds = dict(parse(limits))
+        return ",".join(
+            f"{name}={_or_n(bounds.get(name))}({int(in_use.get(name, 0) / per)})"
+            for name in dict.fromkeys((*self.tres, *bounds))
+        )
+
+    def shares(self, title: str, rows: list[tuple[str, list[str]]]) -> str:
+        """Limits of each account or user of a QOS."""
+        kind = title.partition(" ")[0] + "s"
+        if self.oneliner:
+            each = [f" {name}={{{' '.join(lines)}}}" for name, lines in rows]
+            return f"{title}=" + ("".join(each) or f"No {kind}")
+        each = [f"\n      {name}" + "".join(f"\n        {line}" for line in lines) for name, lines in rows]
+        return title + ("".join(each) or f"\n        No {kind}")
+
+
+def _association(page: _Page, cluster: str, one: AssocStanding) -> list[str]:
+    own, use = one.record, one.standing
+    user = f"{own.user}({_uid(own.user)})" if own.user else ""
+    parent = f"{own.parent}({one.parent_id})" if own.parent and not own.user else ""
+    jobs = "" if own.max_jobs is None else f"{own.max_jobs}({use.jobs})"
+    submitted = "" if own.max_submit is None else f"{own.max_submit}({use.submitted})"
+    return [
+        f"ClusterName={cluster} Account={own.account} UserName={user} Partition={own.partition} "
+        f"Priority={own.priority or 0} ID={own.id}",
+        f"SharesRaw/Norm/Level/Factor={own.shares}/{one.norm_shares:.2f}/{one.siblings}/{one.factor:.2f}",
+        f"UsageRaw/Norm/Efctv={use.usage:.2f}/{one.norm_usage:.2f}/{one.effective_usage:.2f}",
+        f"ParentAccount={parent} Lft={one.left} DefAssoc={'Yes' if own.is_default else 'No'}",
+        f"GrpJobs={_or_n(own.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(own.grp_jobs_accrue)}({use.accruing})",
+        f"GrpSubmitJobs={_or_n(own.grp_submit)}({use.submitted}) GrpWall={_or_n(own.grp_wall)}({use.wall / 60:.2f})",
+        *_group(page, own.grp_tres, own.grp_tres_mins, own.grp_tres_run_mins, use),
+        f"MaxJobs={jobs} MaxJobsAccrue= MaxSubmitJobs={submitted} MaxWallPJ={_or_blank(own.max_wall)}",
+        f"MaxTRESPJ={_plain(own.max_tres)}",
+        f"MaxTRESPN={_plain(own.max_tres_per_node)}",
+        f"MaxTRESMinsPJ={_plain(own.max_tres_mins)}",
+        f"MinPrioThresh={_or_blank(own.min_prio_threshold)}",
+    ]
+
+
+def _qos(page: _Page, one: QosStanding) -> list[str]:
+    own, use = one.record, one.standing
+    mode = "OFF" if own.preempt_mode.lower() in _CLUSTERS_MODE else own.preempt_mode.upper()
+    limits_of: tuple[tuple[str, int | None, int | None, str], ...] = (
+        ("PA", own.max_jobs_pa, own.max_submit_pa, own.max_tres_pa),
+        ("PU", own.max_jobs_pu, own.max_submit_pu, own.max_tres_pu),
+    )
+    account, user = (_each(page, *limits) for limits in limits_of)
+    return [
+        f"QOS={own.name}({own.id})",
+        f"UsageRaw={use.usage:.6f}",
+        f"GrpJobs={_or_n(own.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(own.grp_jobs_accrue)}({use.accruing}) "
+        f"GrpSubmitJobs={_or_n(own.grp_submit)}({use.submitted}) GrpWall={_or_n(own.grp_wall)}({use.wall / 60:.2f})",
+        *_group(page, own.grp_tres, own.grp_tres_mins, own.grp_tres_run_mins, use),
+        f"MaxWallPJ={_or_blank(own.max_wall)}",
+        f"MaxTRESPJ={_plain(own.max_tres_pj)}",
+        f"MaxTRESPN={_plain(own.max_tres_pn)}",
+        f"MaxTRESMinsPJ={_plain(own.max_tres_mins_pj)}",
+        f"MinPrioThresh={_or_blank(own.min_prio_threshold)} ",
+        f"MinTRESPJ={_plain(own.min_tres_pj)}",
+        f"PreemptMode={mode}",
+        f"Priority={own.priority}",
+        page.shares("Account Limits", [(name, account(counts)) for name, counts in one.accounts]),
+        page.shares("User Limits", [(str(_uid(name)), user(counts)) for name, counts in one.users]),
+    ]
+
+
+def _group(page: _Page, tres: str, minutes: str, running: str, use: Standing) -> list[str]:
+    return [
+        f"GrpTRES={page.counted(tres, use.tres)}",
+        f"GrpTRESMins={page.counted(minutes, use.used, 60.0)}",
+        f"GrpTRESRunMins={page.counted(running, use.ahead, 60.0)}",
+    ]
+
+
+def _each(
+    page: _Page, suffix: str, jobs: int | None, submitted: int | None, tres: str
+) -> Callable[[Standing], list[str]]:
+    """Lines of one account or user under the limits that hold for each."""
+
+    def lines(use: Standing) -> list[str]:
+        return [
+            f"MaxJobs{suffix}={_or_n(jobs)}({use.jobs}) MaxJobsAccrue{suffix}=N({use.accruing}) "
+            f"MaxSubmitJobs{suffix}={_or_n(submitted)}({use.submitted})",
+            f"MaxTRES{suffix}={page.counted(tres, use.tres)}",
+        ]
+
+    return lines
+
+
+def _or_n(limit: int | None) -> str:
+    return "N" if limit is None else str(limit)
+
+
+def _or_blank(limit: int | None) -> str:
+    return "" if limit is None else str(limit)
+
+
+def _plain(limits: str) -> str:
+    return ",".join(f"{name}={count}" for name, count in parse(limits))
+
+
+def _uid(name: str) -> int:
+    import pwd
+
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return _NOBODY

@@ -1,0 +1,197 @@
+"""Limits of associations and QOS, and how far they are used up. Source: scontrol(1) show assoc_mgr."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.controller.api.fairshare import counted_tres, in_order
+from spritz.model.ids import INFINITE
+from spritz.model.limits.standing import (
+    AssocStanding,
+    ListStandings,
+    QosStanding,
+    Standing,
+    Standings,
+    UserStanding,
+)
+from spritz.model.limits.usage import RAW, WALL
+from spritz.model.resources import mask_of
+from spritz.notation.tres import format as tres_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spritz.client.handling import Call
+    from spritz.controller.context import Context
+    from spritz.core.state import State
+    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.records import Association
+    from spritz.scheduling.fairshare import Share
+
+
+class StandingQueries:
+    """Answers ListStandings."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def list_standings(self, request: ListStandings, call: Call) -> Standings:
+        """Everybody may see them, as sshare's."""
+        context = self._context
+        context.identity.caller(call)
+        await context.writer.durable()
+        tres = counted_tres(context)
+        return standings(context.machine.state, context.shares.current(), request, context.clock.now(), tres)
+
+
+def standings(
+    state: State, shares: Mapping[int, Share], request: ListStandings, now: float, tres: tuple[str, ...]
+) -> Standings:
+    """What `request` asks for; the work grows with jobs and associations."""
+    counts = _Counts(state, now)
+    return Standings(
+        cluster=state.settings.cluster_name,
+        tres=tres,
+        users=_users(state, request) if "users" in request.kinds else [],
+        associations=_associations(state, shares, request, counts) if "assoc" in request.kinds else [],
+        qos=_qos(state, request, counts) if "qos" in request.kinds else [],
+    )
+
+
+class _Counts:
+    """What counts at any place, now."""
+
+    def __init__(self, state: State, now: float) -> None:
+        self._state = state
+        self._now = now
+        self._ahead = _ahead(state, now)
+        self._accruing = _accruing(state, now)
+
+    def at(self, key: Key) -> Standing:
+        use = self._state.ledger.use(key)
+        used = dict(self._state.usage.amounts(key, self._now))
+        return Standing(
+            jobs=use.jobs,
+            submitted=use.submitted,
+            accruing=self._accruing[key],
+            tres=dict(use.tres),
+            usage=used.pop(RAW, 0.0),
+            wall=used.pop(WALL, 0.0),
+            used=used,
+            ahead=self._ahead.get(key, {}),
+        )
+
+
+def _ahead(state: State, now: float) -> dict[Key, dict[str, float]]:
+    """TRES seconds that running jobs may use until their time limits."""
+    found: dict[Key, dict[str, float]] = {}
+    for job_id in state.running:
+        charge, job = state.charges.get(job_id), state.jobs[job_id]
+        if charge is None:
+            continue
+        left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
+        left *= charge.factor
+        for key in charge.keys:
+            sums = found.setdefault(key, {})
+            for name, count in charge.tres:
+                sums[name] = sums.get(name, 0.0) + count * left
+    return found
+
+
+def _accruing(state: State, now: float) -> Counter[Key]:
+    """Jobs that wait and grow older."""
+    found: Counter[Key] = Counter()
+    for job_id in state.pending:
+        job, charge = state.jobs[job_id], state.charges.get(job_id)
+        if charge is None or not 0.0 < job.eligible_at <= now:
+            continue
+        count = 1 if job.array is None else mask_of(job.array.pending).bit_count()
+        for key in charge.keys:
+            found[key] += count
+    return found
+
+
+def _users(state: State, request: ListStandings) -> list[UserStanding]:
+    rules = state.rules
+    names = sorted({one.user for one in rules.policy.associations if one.user})
+    return [
+        UserStanding(
+            name=name, default_account=rules.default_account(name), default_wckey=rules.default_wckeys.get(name, "")
+        )
+        for name in names
+        if not request.users or name in request.users
+    ]
+
+
+def _associations(
+    state: State, shares: Mapping[int, Share], request: ListStandings, counts: _Counts
+) -> list[AssocStanding]:
+    found = []
+    parents, depth = state.rules.parents(), dict[int, int]()
+    for place, one in enumerate(in_order(state.rules.policy.associations)):
+        depth[one.id] = depth.get(parents.get(one.id, 0), -1) + 1
+        if (request.accounts and one.account not in request.accounts) or (
+            request.users and one.user and one.user not in request.users
+        ):
+            continue
+        row = AssocStanding(
+            record=_inherited(state, one),
+            standing=counts.at(("a", one.id)),
+            left=2 * place - depth[one.id] + 1,
+            parent_id=0 if one.user else parents.get(one.id, 0),
+        )
+        share = shares.get(one.id)
+        if share is not None:
+            row = replace(
+                row,
+                siblings=share.siblings,
+                norm_shares=share.norm_shares,
+                factor=share.factor,
+                norm_usage=share.norm_usage,
+                effective_usage=share.effective_usage,
+            )
+        found.append(row)
+    return found
+
+
+def _inherited(state: State, one: Association) -> Association:
+    bounds = state.rules.bounds(one)
+    return replace(
+        one,
+        priority=bounds.priority,
+        max_jobs=bounds.max_jobs,
+        max_submit=bounds.max_submit,
+        max_wall=bounds.max_wall,
+        max_tres=tres_text(bounds.per_job, convert=False),
+        max_tres_per_node=tres_text(bounds.per_node, convert=False),
+        max_tres_mins=tres_text(bounds.mins_per_job, convert=False),
+        min_prio_threshold=bounds.min_prio_threshold,
+    )
+
+
+def _qos(state: State, request: ListStandings, counts: _Counts) -> list[QosStanding]:
+    by_qos: dict[tuple[str, str], list[str]] = {}
+    for key in state.ledger.uses:
+        if key[0] in ("qa", "qu"):
+            by_qos.setdefault((str(key[0]), str(key[1])), []).append(str(key[2]))
+
+    def each(kind: str, name: str) -> tuple[tuple[str, Standing], ...]:
+        return tuple((one, counts.at((kind, name, one))) for one in _sorted(by_qos.get((kind, name), ())))
+
+    return [
+        QosStanding(
+            record=one,
+            standing=counts.at(("q", one.name)),
+            accounts=each("qa", one.name),
+            users=each("qu", one.name),
+        )
+        for one in sorted(state.rules.policy.qos, key=lambda qos: qos.id)
+        if not request.qos or one.name in request.qos
+    ]
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name)
