@@ -391,7 +391,7 @@ class Promises:
         self._waiting.update((shape.order, shape) for some in shapes for shape in some)
         self._seen.update(shape.order for some in shapes for shape in some)
         if any(request.lifts(NO_RESERVE) for some in choices for request in some):
-            self._headless.update(request.line for some in choices[: int(head)] for request in some)
+            self._headless.update(request.line for some in choices for request in some if head)
             return
         if self._full:
             self._old -= sum(len(some) for some in own)

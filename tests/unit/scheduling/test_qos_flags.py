@@ -79,3 +79,14 @@ def test_nothing_is_kept_for_components_either(flags: str, passes: bool) -> None
     made.submit_het(*[spec(4, nodes=1, qos="free")] * 2, priorities=(5, 5))
     behind = made.submit(spec(4, nodes=1, time_limit_minutes=60))
     assert (behind in made.cycle()) is passes
+
+
+@pytest.mark.parametrize("budget", [None, 1000])
+def test_the_next_job_is_first_in_the_stead_of_components(budget: int | None) -> None:
+    made = site("NoReserve")
+    made.submit(spec(4, nodes=1))
+    made.cycle()
+    made.submit_het(*[spec(4, nodes=1, qos="free")] * 2, priorities=(5, 5))
+    made.submit(spec(8, nodes=2, qos="normal"), priority=4)
+    made.submit(spec(4, nodes=1, time_limit_minutes=60))
+    assert made.cycle(budget) == {}
