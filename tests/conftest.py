@@ -8,12 +8,19 @@ import signal
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 _runtime: list[str] = []
 
 
+#: How long an example takes says how busy the machine is, and nothing about what is tested.
+settings.register_profile("counts", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Commands run by themselves, unless SPRITZ_TEST_SERVER asks for the command server (`make test-server`)."""
+    if not config.getoption("--hypothesis-profile", None):
+        settings.load_profile("counts")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a script: what tests start would ignore Ctrl-C too.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -117,3 +117,17 @@ def test_sacctmgr_asks_and_lists_what_it_was_told(limited: Limited) -> None:
     assert "Add Accounts" in limited.manage("show", "transactions")
     limited.manage("delete", "account", "phys")
     assert limited.manage("-nP", "show", "account", "format=account") == "root\n"
+
+
+def test_reservations_are_listed_while_they_hold_and_afterwards(limited: Limited) -> None:
+    made = limited.command(
+        "scontrol", "create", "reservation", "reservationname=r1", "nodes=ALL", "start=now", "duration=60", "users=root"
+    )
+    assert made.returncode == 0, made.stderr
+    asked = ("-nP", "show", "reservation", "names=r1", "format=name,id,assoc")
+    until(lambda: limited.manage(*asked).startswith("r1|1|"), lambda: limited.manage(*asked))
+    assert limited.command("scontrol", "delete", "reservationname=r1").returncode == 0
+    ended = ("-nP", "show", "resv", "start=now-1hour", "format=name,end,tres,unusedwall")
+    until(lambda: "r1|" in limited.manage(*ended), lambda: limited.manage(*ended))
+    assert "|cpu=" in limited.manage(*ended)
+    assert limited.manage("-nP", "show", "reservation", "id=999") == ""

@@ -182,6 +182,7 @@ def _line(words: Sequence[str], said: set[str], context: Context) -> int:
     if verb not in ("add", "modify", "delete", "show"):
         return _other(verb, words[1:], said, context)
     name = words[1].lower() if len(words) > 1 else ""
+    name = "reservation" if name == "resv" else name
     entity = match(name.removesuffix("s") if name not in ("qos", "tres", "stats") else name, _ENTITIES, 2)
     where, setting = read(words[2:])
     if verb == "show":
@@ -236,7 +237,7 @@ def _show(entity: str | None, where: list[Word], said: set[str], context: Contex
         return 1
     assert entity is not None
     style = Style(header="noheader" not in said, parsable=2 if "parsable2" in said else int("parsable" in said))
-    if entity in ("configuration", "event", "runawayjobs", "stats"):
+    if entity in ("configuration", "event", "reservation", "runawayjobs", "stats"):
         return _show_live(entity, where, style, said, context)
     if entity not in _SHOWN:
         raise Fatal(f"show {entity} is not supported by Spritz yet")
@@ -262,6 +263,10 @@ def _show_live(entity: str, where: list[Word], style: Style, said: set[str], con
             from spritz.cli.manager.events import show_events
 
             return show_events(connection, cluster, where, style, context)
+        if entity == "reservation":
+            from spritz.cli.manager.kept import show_reservations
+
+            return show_reservations(connection, cluster, where, style, context)
         from spritz.cli.manager.jobs import show_runaway
 
         return show_runaway(connection, cluster, where, style, context, at_once="immediate" in said)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from spritz.cli.manager.columns import Field
 from spritz.cli.manager.show import columns_of, print_table
-from spritz.cli.manager.words import match
+from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.accounting_admin import EventRecords, SelectEvents
 
@@ -87,7 +87,7 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
         elif known == "condflags":
             only_open = only_open or any(match(one.lower(), ("open",), 1) for one in word.values)
         elif known in ("start", "end"):
-            changes["starts_at" if known == "start" else "ends_at"] = _time(word.value, now, context)
+            changes["starts_at" if known == "start" else "ends_at"] = time_of(word.value, now, context)
         elif known in ("maxcpus", "mincpus"):
             from spritz.model.errors import SpritzError
 
@@ -128,16 +128,6 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
         context.err(f" Unknown user: {word.value}\n")
         raise Silent
     return {"users": tuple(numbers), "kind": "node"}
-
-
-def _time(text: str, now: float, context: Context) -> float:
-    from spritz.notation.times import TimeError, parse_time
-
-    try:
-        return parse_time(text, now, future=False)
-    except TimeError as error:
-        context.err(f"{error}\n")
-        raise Silent from error
 
 
 def _yesterday(now: float) -> float:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spritz.cli.manager.change import selected
 from spritz.cli.manager.columns import DEFAULTS, Field
-from spritz.cli.manager.words import MODIFIERS, MODIFIERS_NOT_BUILT, Conditions, Word, conditions, match
+from spritz.cli.manager.words import MODIFIERS, MODIFIERS_NOT_BUILT, Conditions, Word, conditions, match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Association, Policy
@@ -201,7 +201,6 @@ def transactions_of(book: Book, words: list[Word], context: Context) -> Book:
 
     Raises Silent after sacctmgr's lines for a word that is none, or a time that is none.
     """
-    from spritz.notation.times import TimeError, parse_time
     from spritz.runtime.clock import SystemClock
 
     now = SystemClock().now()
@@ -220,11 +219,7 @@ def transactions_of(book: Book, words: list[Word], context: Context) -> Book:
         elif known == "actors":
             found = [one for one in found if one.actor in word.values]
         else:
-            try:
-                at = parse_time(word.value, now, future=False)
-            except TimeError as error:
-                context.err(f"{error}\n")
-                raise Silent from error
+            at = time_of(word.value, now, context)
             found = [one for one in found if (one.at >= at if known == "start" else one.at < at)]
     return replace(book, transactions=tuple(found))
 

@@ -123,3 +123,14 @@ def conditions(words: Iterable[Word], context: Context, *, names_are: str = "nam
         old = getattr(found, target) or []
         setattr(found, target, [*old, *word.values])
     return found
+
+
+def time_of(text: str, now: float, context: Context) -> float:
+    """A time of the past or to come. Raises Silent after the line that says what is wrong with it."""
+    from spritz.notation.times import TimeError, parse_time
+
+    try:
+        return parse_time(text, now, future=False)
+    except TimeError as error:
+        context.err(f"{error}\n")
+        raise Silent from error

@@ -1,0 +1,174 @@
+"""`sacctmgr show reservation`: what was kept, for whom, and how much of it nobody used.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR RESERVATIONS; what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.manager.columns import Field
+from spritz.cli.manager.show import columns_of, print_table
+from spritz.cli.manager.words import match, time_of
+from spritz.cli.silent import Silent
+from spritz.model.usage import AskReservations, ReservationReport
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.columns import Row
+    from spritz.cli.manager.show import Style
+    from spritz.cli.manager.words import Word
+    from spritz.client.sync import Connection
+    from spritz.model.accounting import ReservationRecord
+    from spritz.model.limits.records import Association, Book
+    from spritz.model.usage import ReservationUsage
+
+_WORDS = ("clusters", "end", "format", "ids", "names", "nodes", "start")
+_DEFAULT = "cluster,name%15,tres%30,timestart,timeend,unusedwall"
+
+
+class Asked:
+    """The question and how its answer is shown. `ids`: of these alone; empty: of all."""
+
+    def __init__(self, query: AskReservations) -> None:
+        self.query = query
+        self.ids: set[int] = set()
+        self.format = ""
+
+
+def show_reservations(
+    connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context
+) -> int:
+    """Ask and print."""
+    from spritz.runtime.clock import SystemClock
+
+    now = SystemClock().now()
+    asked = read(cluster, words, now, context)
+    columns = columns_of(asked.format or _DEFAULT, FIELDS, context)
+    book = None
+    if any(field.title == "Assocs" for field, _, _ in columns):
+        from spritz.cli.manager.commit import get_book
+
+        book = get_book(connection)
+    found = connection.call(asked.query, ReservationReport, timeout=60.0)
+    chosen = [one for one in found.reservations if not asked.ids or one.record.reservation_id in asked.ids]
+    print_table(columns, rows_of(chosen, book, now), style, context)
+    return 0
+
+
+def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> Asked:
+    """Of today until now, unless the words say otherwise. Raises Silent after sacctmgr's lines about bad words."""
+    from msgspec.structs import replace
+
+    asked = Asked(AskReservations(clusters=(cluster,), starts_at=int(time_of("today", now, context)), ends_at=0))
+    changes: dict[str, object] = {"ends_at": int(now) + 1}
+    for word in words:
+        known = match(word.key, _WORDS, 2)
+        if known is None or word.op != "=":
+            context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
+            raise Silent
+        if known == "format":
+            asked.format += ("," if asked.format else "") + word.value
+        elif known == "clusters":
+            changes["clusters"] = tuple(one.lower() for one in word.values)
+        elif known == "names":
+            changes["names"] = tuple(word.values)
+        elif known == "ids":
+            if not all(one.isascii() and one.isdigit() for one in word.values):
+                context.error(f"Invalid reservation id: {word.value}")
+                raise Silent
+            asked.ids |= {int(one) for one in word.values}
+        elif known == "nodes":
+            changes["nodes"] = _nodes(word.value, context)
+        else:
+            changes["starts_at" if known == "start" else "ends_at"] = int(time_of(word.value, now, context))
+    asked.query = replace(asked.query, **changes)
+    return asked
+
+
+def _nodes(text: str, context: Context) -> tuple[str, ...]:
+    from spritz.notation.errors import NotationError
+    from spritz.notation.hostlist import expand
+
+    try:
+        return tuple(expand(text))
+    except NotationError as error:
+        context.error(f"Invalid node list: {text}")
+        raise Silent from error
+
+
+def rows_of(found: Sequence[ReservationUsage], book: Book | None, now: float) -> list[Row]:
+    """Rows for FIELDS. `book`: for the associations that may use them, where those are shown."""
+    return [
+        {
+            "r": one.record,
+            "cluster": one.cluster,
+            "unused": f"{unused_seconds(one, now):.6f}",
+            "associations": _associations(one, book) if book is not None else "",
+        }
+        for one in found
+    ]
+
+
+def unused_seconds(one: ReservationUsage, now: float) -> float:
+    """Its wall-clock seconds until `now` less its jobs' seconds, each times the share of its CPUs that the job had."""
+    from spritz.notation import tres
+
+    cpus = dict(tres.parse(one.record.tres)).get("cpu", 0)
+    seconds = max(0.0, min(now, one.record.ended_at) - one.record.started_at)
+    return max(0.0, seconds - dict(one.used).get("cpu", 0) / cpus) if cpus else seconds
+
+
+def _associations(one: ReservationUsage, book: Book) -> str:
+    """Numbers of the associations that it is for, as the book has them now; those that it is not for with a minus."""
+    users, no_users = _names(one.record.users)
+    accounts, no_accounts = _names(one.record.accounts)
+    mine = [each for each in book.associations if each.cluster == one.cluster]
+    allowed: list[Association] = []
+    if users and accounts:
+        allowed = [each for each in mine if each.user in users and each.account in accounts]
+    elif users:
+        allowed = [each for each in mine if each.user in users]
+    elif accounts:
+        allowed = [each for each in mine if not each.user and each.account in accounts]
+    denied = [each for each in mine if each.user in no_users or (not each.user and each.account in no_accounts)]
+    return ",".join([str(each.id) for each in allowed] + [f"-{each.id}" for each in denied])
+
+
+def _names(text: str) -> tuple[set[str], set[str]]:
+    """Those it is for, and those it is not for."""
+    names = {name for name in text.removeprefix("-").split(",") if name}
+    return (set(), names) if text.startswith("-") else (names, set())
+
+
+# -- columns
+
+
+def _record(row: Row) -> ReservationRecord:
+    found: ReservationRecord = row["r"]
+    return found
+
+
+def _at(epoch: float) -> str:
+    from spritz.notation.times import format_time
+
+    return format_time(epoch) if epoch else "Unknown"
+
+
+_START = Field("TimeStart", 19, lambda row: _at(_record(row).started_at))
+_END = Field("TimeEnd", 19, lambda row: _at(_record(row).ended_at))
+FIELDS: dict[str, Field] = {
+    "associations": Field("Assocs", 10, lambda row: row["associations"]),
+    "cluster": Field("Cluster", 10, lambda row: row["cluster"]),
+    "end": _END,
+    "flags": Field("Flags", 20, lambda row: _record(row).flags),
+    "id": Field("ID", 6, lambda row: _record(row).reservation_id),
+    "name": Field("Name", 10, lambda row: _record(row).name),
+    "nodenames": Field("NodeName", 15, lambda row: _record(row).nodes, left=True),
+    "start": _START,
+    "timestart": _START,
+    "timeend": _END,
+    "tres": Field("TRES", 20, lambda row: _record(row).tres),
+    "unusedwall": Field("UnusedWall", 10, lambda row: row["unused"]),
+}
