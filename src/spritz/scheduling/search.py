@@ -107,6 +107,7 @@ class Search:
         return np.array(changed) if changed and len(changed) <= FEW_NODES else None
 
     def may_overtake(self) -> bool:
+        """May one more job start behind the first blocked one of its partition?"""
         limit = self._policy.starts_max
         return not self._policy.builtin and (limit is None or self.backfilled < limit)
 
