@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -131,3 +132,10 @@ def test_reservations_are_listed_while_they_hold_and_afterwards(limited: Limited
     until(lambda: "r1|" in limited.manage(*ended), lambda: limited.manage(*ended))
     assert "|cpu=" in limited.manage(*ended)
     assert limited.manage("-nP", "show", "reservation", "id=999") == ""
+
+
+def test_the_book_is_listed_as_json_and_as_yaml(limited: Limited) -> None:
+    found = json.loads(limited.manage("--json", "show", "assoc"))
+    assert [one["account"] for one in found["associations"]] == ["root", "root"]
+    assert limited.manage("--yaml", "show", "qos").startswith("%YAML 1.2\n---\nqos:\n  - description:")
+    assert "Possible data_parser plugins" in limited.manage("--json=list")

@@ -23,7 +23,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("associations", "s", "", "with `show user` and `show account`: with their associations"),
     Option("help", "h", "", "this text"),
     Option("immediate", "i", "", "commit without asking"),
-    Option("json", "", "[=list|VERSION]", refused="lists as JSON are not built yet"),
+    Option("json", "", "[=list|VERSION]", "as JSON: show account, association, cluster, qos, tres, user, wckey"),
     Option("noheader", "n", "", "no headings"),
     Option("oneliner", "o", "", refused="Slurm takes it for older scripts and does nothing"),
     Option("parsable", "p", "", "fields between |, and one at the end"),
@@ -33,7 +33,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("usage", "", "", "this text"),
     Option("verbose", "v", "", refused="there is nothing more to say"),
     Option("version", "V", "", "the version"),
-    Option("yaml", "", "[=list|VERSION]", refused="lists as YAML are not built yet"),
+    Option("yaml", "", "[=list|VERSION]", "the same as YAML"),
 )
 
 _SYNOPSIS = "[OPTIONS] add|modify|delete|show ENTITY [where|set KEY=VALUE ...]"
@@ -92,13 +92,22 @@ _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federati
 _SHOWN = ("account", "association", "cluster", "qos", "transaction", "tres", "user", "wckey", "problem")
 
 
+class Said(set[str]):
+    """Options that were given. `json`: what follows `--json=`, as `jsonview.envelope` has it; None without it."""
+
+    json: str | None = None
+
+
 def main(argv: list[str], context: Context) -> int:
     """0, or 1 for anything that was not understood, not done or not possible."""
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
     found, words = parsed
-    said = {key for key, _ in found}
+    said = Said(key for key, _ in found)
+    for key, value in found:
+        if key in ("json", "yaml"):
+            said.json = ("yaml=" if key == "yaml" else "") + (value or "")
     from spritz.cli.options import help_text, version_text
 
     if "version" in said or words[:1] == ["version"]:
@@ -106,6 +115,11 @@ def main(argv: list[str], context: Context) -> int:
         return 0
     if said & {"help", "usage"} or words[:1] == ["help"]:
         context.out(help_text("sacctmgr", _SYNOPSIS, OPTIONS))
+        return 0
+    if said.json in ("list", "yaml=list"):
+        from spritz.cli.jsonview.envelope import show as show_versions
+
+        show_versions(context, said.json, {})
         return 0
     from spritz.cli.silent import Silent
 
@@ -115,7 +129,7 @@ def main(argv: list[str], context: Context) -> int:
         return silent.exit_code
 
 
-def _interactive(said: set[str], context: Context) -> int:
+def _interactive(said: Said, context: Context) -> int:
     """Commands from standard input, one a line."""
     import shlex
 
@@ -151,7 +165,7 @@ def _interactive(said: set[str], context: Context) -> int:
 _MODES = {"associations": "associations", "parsable": "parsable", "quiet": "quiet", "readonly": "readonly"}
 
 
-def _mode(words: Sequence[str], said: set[str], context: Context) -> bool:
+def _mode(words: Sequence[str], said: Said, context: Context) -> bool:
     """`quiet`, `readonly` and their like hold for what follows."""
     mode = _MODES.get(words[0].lower())
     if mode is None:
@@ -163,7 +177,7 @@ def _mode(words: Sequence[str], said: set[str], context: Context) -> bool:
     return True
 
 
-def _line(words: Sequence[str], said: set[str], context: Context) -> int:
+def _line(words: Sequence[str], said: Said, context: Context) -> int:
     from spritz.cli.manager.words import match, read
 
     verb = match(words[0].lower(), _VERBS, 2)
@@ -179,6 +193,10 @@ def _line(words: Sequence[str], said: set[str], context: Context) -> int:
     if "readonly" in said and verb in _CHANGING:
         context.err("Can't run this command in readonly mode.\n")
         return 1
+    if verb != "show" and said.json is not None:
+        from spritz.cli.options import Fatal
+
+        raise Fatal(f"--json and --yaml are not supported by Spritz with {verb}")
     if verb not in ("add", "modify", "delete", "show"):
         return _other(verb, words[1:], said, context)
     name = words[1].lower() if len(words) > 1 else ""
@@ -203,7 +221,7 @@ def _connected(context: Context) -> Connection:
     return connected(context)[0]
 
 
-def _other(verb: str, words: Sequence[str], said: set[str], context: Context) -> int:
+def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int:
     """Commands that are about files and the daemon."""
     from spritz.cli.manager import daemon, files
     from spritz.cli.manager.words import read
@@ -226,7 +244,7 @@ def _other(verb: str, words: Sequence[str], said: set[str], context: Context) ->
         return daemon.reconfigure(connection) if verb == "reconfigure" else daemon.shutdown(connection)
 
 
-def _show(entity: str | None, where: list[Word], said: set[str], context: Context) -> int:
+def _show(entity: str | None, where: list[Word], said: Said, context: Context) -> int:
     from spritz.cli.manager.commit import get_book
     from spritz.cli.manager.show import Style, show
     from spritz.cli.manager.words import Word
@@ -236,6 +254,13 @@ def _show(entity: str | None, where: list[Word], said: set[str], context: Contex
         context.err(f"No valid entity in list command\n{_LISTED}")
         return 1
     assert entity is not None
+    if said.json is not None:
+        from spritz.cli.jsonview.envelope import version_of
+        from spritz.cli.manager.json import ENTITIES
+
+        if entity not in ENTITIES:
+            raise Fatal(f"--json and --yaml are not supported by Spritz yet with show {entity}")
+        version_of(said.json)
     style = Style(header="noheader" not in said, parsable=2 if "parsable2" in said else int("parsable" in said))
     if entity in ("configuration", "event", "reservation", "runawayjobs", "stats"):
         return _show_live(entity, where, style, said, context)
@@ -245,10 +270,10 @@ def _show(entity: str | None, where: list[Word], said: set[str], context: Contex
         where = [*where, Word("", "=", "withassoc", "withassoc")]
     with _connected(context) as connection:
         book = get_book(connection, transactions=entity == "transaction")
-    return show(entity, where, book, style, context)
+    return show(entity, where, book, style, context, said.json)
 
 
-def _show_live(entity: str, where: list[Word], style: Style, said: set[str], context: Context) -> int:
+def _show_live(entity: str, where: list[Word], style: Style, said: Said, context: Context) -> int:
     """Lists that are not of the book."""
     from spritz.cli.acct.connect import connected
     from spritz.cli.manager import daemon
@@ -272,9 +297,7 @@ def _show_live(entity: str, where: list[Word], style: Style, said: set[str], con
         return show_runaway(connection, cluster, where, style, context, at_once="immediate" in said)
 
 
-def _edit(
-    verb: str, entity: str | None, where: list[Word], setting: list[Word], said: set[str], context: Context
-) -> int:
+def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word], said: Said, context: Context) -> int:
     from spritz.cli.manager import add, change, rawusage
     from spritz.cli.manager.commit import commit, get_book
     from spritz.cli.manager.words import conditions

@@ -45,8 +45,8 @@ class Style:
         self.parsable = parsable
 
 
-def show(entity: str, words: list[Word], book: Book, style: Style, context: Context) -> int:
-    """Print one list."""
+def show(entity: str, words: list[Word], book: Book, style: Style, context: Context, as_json: str | None = None) -> int:
+    """Print one list. `as_json`: what follows `--json=`, as `jsonview.envelope` has it."""
     asked_format = ""
     flags: set[str] = set()
     rest = []
@@ -64,6 +64,13 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
     if entity == "transaction":
         book, rest = transactions_of(book, rest, context), []
     asked = conditions(rest, context)
+    if as_json is not None:
+        from spritz.cli.jsonview.envelope import show as show_json
+        from spritz.cli.manager.json import View
+
+        view = View(book, _tres(book), full="withassoc" in flags)
+        show_json(context, as_json, view.body(entity, _rows(entity, book, asked, flags, with_associations=False)))
+        return 0
     kind = f"{entity} withassoc" if "withassoc" in flags and f"{entity} withassoc" in DEFAULTS else entity
     table, default = DEFAULTS[kind]
     if "withcoord" in flags:

@@ -1,0 +1,217 @@
+"""`sacctmgr --json show` of what is in the book. Source: Slurm's OpenAPI specification of slurmdbd, v0.0.43."""
+
+from __future__ import annotations
+
+from spritz.cli.jsonview.values import number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from spritz.cli.manager.columns import Row
+    from spritz.model.limits.records import Association, Book, Qos
+
+    Json = dict[str, Any]
+
+#: sacctmgr's words for flags of QOS, and the specification's
+_QOS_FLAGS = {
+    "DenyOnLimit": "DENY_LIMIT",
+    "EnforceUsageThreshold": "ENFORCE_USAGE_THRESHOLD",
+    "NoDecay": "NO_DECAY",
+    "OverPartQOS": "OVERRIDE_PARTITION_QOS",
+    "Relative": "RELATIVE",
+    "UsageFactorSafe": "USAGE_FACTOR_SAFE",
+}
+
+
+class View:
+    """Turns rows of `show` into records. `tres`: (type, name, number) of each TRES; `full`: with associations."""
+
+    def __init__(self, book: Book, tres: Iterable[tuple[str, str, int]], *, full: bool) -> None:
+        self._book = book
+        self._full = full
+        self._numbers = {f"{kind}/{name}" if name else kind: at for kind, name, at in tres}
+
+    def body(self, entity: str, rows: Iterable[Row]) -> Json:
+        """The list under its name."""
+        name, record = _LISTS[entity]
+        return {name: [record(self, row) for row in rows]}
+
+    def _tres(self, value: str | Iterable[tuple[str, int]]) -> list[Json]:
+        from spritz.notation.tres import parse
+
+        found = []
+        for key, count in parse(value) if isinstance(value, str) else value:
+            kind, _, name = key.partition("/")
+            found.append({"type": kind, "name": name, "id": self._numbers.get(key, 0), "count": count})
+        return found
+
+    def tres(self, row: Row) -> Json:
+        """One TRES; `count` is of uses of it, and none here."""
+        return {"type": row["type"], "name": row["name"], "id": row["id"], "count": 0}
+
+    def account(self, row: Row) -> Json:
+        """Coordinators of accounts above it are not its direct ones."""
+        one = row["c"]
+        direct = {each.user for each in self._book.coordinators if each.account == one.name}
+        return {
+            "associations": self._associations(lambda each: each.account == one.name),
+            "coordinators": [{"name": name, "direct": name in direct} for name in _words(row["coordinators"])],
+            "description": one.description,
+            "name": one.name,
+            "organization": one.organization,
+            "flags": [],
+        }
+
+    def user(self, row: Row) -> Json:
+        """`coordinators` are the accounts that the user coordinates."""
+        one = row["u"]
+        return {
+            "administrator_level": [one.admin],
+            "old_name": "",
+            "associations": self._associations(lambda each: each.user == one.name),
+            "coordinators": [{"name": name, "direct": True} for name in _words(row["coordinators"])],
+            "default": {"account": row["default_account"], "wckey": one.default_wckey},
+            "flags": [],
+            "name": one.name,
+            "wckeys": [self.wckey({"w": each}) for each in self._book.wckeys if each.user == one.name],
+        }
+
+    def cluster(self, row: Row) -> Json:
+        """Its controller, as it registered."""
+        one, root = row["k"], row.get("a")
+        return {
+            "controller": {"host": one.host, "port": one.port},
+            "flags": [],
+            "name": one.name,
+            "nodes": "",
+            "select_plugin": "",
+            "associations": {"root": _short(root) if root is not None else {}},
+            "rpc_version": row["rpc"],
+            "tres": [],
+        }
+
+    def wckey(self, row: Row) -> Json:
+        """Keys have no numbers here."""
+        one = row["w"]
+        return {"accounting": [], "cluster": one.cluster, "id": 0, "name": one.name, "user": one.user, "flags": []}
+
+    def association(self, row: Row) -> Json:
+        """Max* and QOS as they hold, from above too."""
+        one, bounds = row["a"], row["b"]
+        jobs = {
+            "per": {
+                "count": number(one.grp_jobs),
+                "accruing": number(one.grp_jobs_accrue),
+                "submitted": number(one.grp_submit),
+                "wall_clock": number(bounds.max_wall),
+            },
+            "active": number(bounds.max_jobs),
+            "accruing": number(one.max_jobs_accrue),
+            "total": number(bounds.max_submit),
+        }
+        tres = {
+            "total": self._tres(one.grp_tres),
+            "group": {"minutes": self._tres(one.grp_tres_mins), "active": self._tres(one.grp_tres_run_mins)},
+            "minutes": {"total": [], "per": {"job": self._tres(bounds.mins_per_job)}},
+            "per": {"job": self._tres(bounds.per_job), "node": self._tres(bounds.per_node)},
+        }
+        return {
+            "accounting": [],
+            **_short(one),
+            "comment": "",
+            "default": {"qos": bounds.default_qos},
+            "flags": [],
+            "max": {"jobs": jobs, "tres": tres, "per": {"account": {"wall_clock": number(one.grp_wall)}}},
+            "is_default": one.is_default,
+            "min": {"priority_threshold": number(bounds.min_prio_threshold)},
+            "parent_account": one.parent,
+            "priority": number(one.priority),
+            "qos": sorted(bounds.qos),
+            "shares_raw": one.shares,
+        }
+
+    def qos(self, row: Row) -> Json:
+        """Limits by what they bound."""
+        one: Qos = row["q"]
+        minutes = {
+            "total": self._tres(one.grp_tres_mins),
+            "per": {
+                "qos": self._tres(one.grp_tres_run_mins),
+                "job": self._tres(one.max_tres_mins_pj),
+                "account": self._tres(one.max_tres_run_mins_pa),
+                "user": self._tres(one.max_tres_run_mins_pu),
+            },
+        }
+        per = {
+            "account": self._tres(one.max_tres_pa),
+            "job": self._tres(one.max_tres_pj),
+            "node": self._tres(one.max_tres_pn),
+            "user": self._tres(one.max_tres_pu),
+        }
+        most = {
+            "active_jobs": {"accruing": number(one.grp_jobs_accrue), "count": number(one.grp_jobs)},
+            "jobs": {
+                "active_jobs": {"per": {"account": number(one.max_jobs_pa), "user": number(one.max_jobs_pu)}},
+                "per": {"account": number(one.max_submit_pa), "user": number(one.max_submit_pu)},
+                "count": number(one.grp_submit),
+            },
+            "tres": {"total": self._tres(one.grp_tres), "minutes": minutes, "per": per},
+            "wall_clock": {"per": {"qos": number(one.grp_wall), "job": number(one.max_wall)}},
+            "accruing": {"per": {"account": number(one.max_jobs_accrue_pa), "user": number(one.max_jobs_accrue_pu)}},
+        }
+        return {
+            "description": one.description,
+            "flags": [_QOS_FLAGS[name] for name in _words(one.flags)],
+            "id": one.id,
+            "limits": {
+                "grace_time": one.grace_seconds,
+                "max": most,
+                "factor": number(one.limit_factor),
+                "min": {
+                    "priority_threshold": number(one.min_prio_threshold),
+                    "tres": {"per": {"job": self._tres(one.min_tres_pj)}},
+                },
+            },
+            "name": one.name,
+            "preempt": {
+                "exempt_time": number(one.preempt_exempt_seconds),
+                "list": _words(one.preempt),
+                "mode": _words(one.preempt_mode.upper()) or ["DISABLED"],
+            },
+            "priority": number(one.priority),
+            "usage_factor": number(one.usage_factor),
+            "usage_threshold": number(one.usage_threshold),
+        }
+
+    def _associations(self, wanted: Callable[[Association], bool]) -> list[Json]:
+        return [_short(each) for each in self._book.associations if wanted(each)] if self._full else []
+
+
+def _short(one: Association) -> Json:
+    """What tells an association from others."""
+    return {
+        "account": one.account,
+        "cluster": one.cluster,
+        "partition": one.partition,
+        "user": one.user,
+        "id": one.id,
+    }
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+#: entity -> (name of the list, what makes a record of it)
+_LISTS: Mapping[str, tuple[str, Callable[[View, Row], Json]]] = {
+    "account": ("accounts", View.account),
+    "association": ("associations", View.association),
+    "cluster": ("clusters", View.cluster),
+    "qos": ("qos", View.qos),
+    "tres": ("TRES", View.tres),
+    "user": ("users", View.user),
+    "wckey": ("wckeys", View.wckey),
+}
+ENTITIES = tuple(_LISTS)
