@@ -309,6 +309,10 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
     deleting = {"user": change.delete_users, "account": change.delete_accounts, "qos": change.delete_qos}
     deleting |= {"cluster": change.delete_clusters, "coordinator": change.delete_coordinators}
     tables: dict[str, object] = {"add": adding, "modify": modifying, "delete": deleting}
+    if entity in ("federation", "resource"):
+        from spritz.cli.options import Fatal
+
+        raise Fatal(f"{verb} {entity} is not supported by Spritz yet")
     if entity is None or entity not in tables[verb]:  # type: ignore[operator]  # a dict, whatever is in it
         context.err(f"No valid entity in {verb} command\n{_ADDED}")
         return 1

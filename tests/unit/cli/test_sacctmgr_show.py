@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from spritz.cli import sacctmgr
 from spritz.cli.context import Context
 from spritz.cli.manager.show import Style, show
 from spritz.cli.manager.words import Word, read
@@ -19,6 +20,14 @@ def test_a_modifier_that_is_not_built_is_refused_by_name(word: str) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match=f"{word} is not supported"):
         show("association", [Word("", "=", word, word)], Book(), Style(), context)
+
+
+@pytest.mark.parametrize("verb", ["add", "modify", "delete", "show"])
+@pytest.mark.parametrize("entity", ["resource", "federation"])
+def test_records_that_are_not_kept_are_refused_by_name(verb: str, entity: str) -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+    with pytest.raises(SpritzError, match=f"{verb} {entity} is not supported"):
+        sacctmgr.main([verb, entity, "name=x"], context)
 
 
 def shown(*words: str) -> tuple[list[str], str]:
