@@ -140,6 +140,8 @@ class SchedulerDriver:
         #: earliest moment for a full pass that a cut-off quick one has asked for
         self._full_not_before = 0.0
         self._full_began = 0.0
+        #: the table of nodes for which the full pass under way is made
+        self._full_table: object = None
         self._child: Child | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
@@ -322,6 +324,7 @@ class SchedulerDriver:
         def work() -> bytes:
             return _encode_plan(cycle.run(self._projection.snapshot(at)))
 
+        self._full_table = self._projection.table
         self._child = Child("cycle", work, self._full_pass_done, context.log, nice=0)
 
     def _settle_some(self) -> None:
@@ -338,7 +341,11 @@ class SchedulerDriver:
         now = self._context.clock.monotonic()
         self._full_not_before = now + max(FULL_PAUSE_SECONDS, now - self._full_began)
         self._context.writer.turn()
-        if result is not None and not self._stopped and not self._context.scheduling_paused:
+        if self._full_table is not self._projection.table:
+            # It was made for nodes that are not those any more.
+            self._stirred = self._full_wanted = True
+            self._wake_in(self._full_not_before - now)
+        elif result is not None and not self._stopped and not self._context.scheduling_paused:
             plan, counting = _decode_plan(result), self._context.counting
             queue, started = len(self._context.machine.state.pending), counting.started
             self._apply(plan)
@@ -350,7 +357,11 @@ class SchedulerDriver:
     def _apply(self, plan: Plan) -> None:
         if plan.starts or plan.preemptions or plan.notes:
             self._context.writer.handle_own(ApplyPlan(plan=plan))
-        self._projection.adopt(plan)
+        try:
+            self._projection.adopt(plan)
+        except Exception as error:
+            self._context.log.error("projection.failed", exception=error, error=repr(error))
+            self._distrusted = self._stirred = True
         if plan.look_again_at:
             # Rather a moment late than early: an exempt time that has not ended is looked at in vain.
             pause = max(0.0, plan.look_again_at - self._context.clock.now()) + CLOCK_SECONDS

@@ -26,13 +26,16 @@ if TYPE_CHECKING:
 
 def adopt(projection: Projection, plan: Plan) -> None:
     """Take over the promises of a plan, once its starts have been applied; those that have become void since are
-    left out.
+    left out, and those of nodes that are there no more.
     """
     if plan.promises is None:
         return
+    there = projection.table.index_of
     wanted: dict[Request, list[PlannedPromise]] = {}
     for item in plan.promises:
         record = projection.records.get(item.job_id)
+        if not all(name in there for name in item.allocation.names):
+            continue
         for _key, shape in record.entries if record is not None else ():
             if shape.request.line == (item.allocation.partition, item.allocation.reservation):
                 wanted.setdefault(shape.request, []).append(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spritz.model.events.cluster import NodesCreated, NodesDeleted, NodeUpdated
+from spritz.model.events.cluster import ClusterConfigured, NodesCreated, NodesDeleted, NodeUpdated
 from spritz.model.node import NodeConfig
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
@@ -103,3 +103,22 @@ def test_a_new_kind_of_gres_is_there_for_the_next_cycle() -> None:
     assert job not in site.cycle()
     bring(site, "d1", gres=[gpus(2)])
     assert site.cycle()[job].names == ("d1",)
+
+
+def test_promises_of_a_plan_that_was_made_before_a_node_went_are_not_kept_on_it() -> None:
+    """The full cycle runs in a process of its own, and the nodes may be others when its plan comes."""
+    configs = [node("n1", 2), node("n2", 2), node("n3", 2)]
+    site = Site(configs)
+    first = site.submit(spec(6, 3))
+    site.cycle()
+    second = site.submit(spec(4, 2))
+    plan = site.plan()
+    assert plan.promises, "the second is promised two nodes"
+    site.end(first)
+    gone = plan.promises[0].allocation.names[0]
+    left = tuple(config for config in configs if config.name != gone)
+    home = partition("debug", left, default=True)
+    site.apply(ClusterConfigured(at=site.now, settings=site.settings, nodes=left, partitions=(home,)))
+    site.projection.snapshot(site.now)  # a quick pass has looked meanwhile
+    site.projection.adopt(plan)
+    assert site.cycle()[second].names == tuple(config.name for config in left)
