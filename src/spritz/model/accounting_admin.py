@@ -88,19 +88,6 @@ class CallCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rollups: list[RollupCount] = []
 
 
-class RunawayJob(Struct, frozen=True, kw_only=True):
-    """A life of a job that the database thinks is waiting or running, and its cluster knows nothing of."""
-
-    number: int
-    job_id: int
-    name: str
-    partition: str
-    cluster: str
-    state: str
-    submitted_at: float
-    started_at: float
-
-
 class FixRunaway(Struct, frozen=True, kw_only=True):
     """End these lives of jobs of `cluster` in the database: COMPLETED, when they began. Reply: `Changed`."""
 

@@ -198,7 +198,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_bind: str = ""
     #: --acctg-freq: seconds between samples of its tasks (0: none); None: JobAcctGatherFrequency
     sample_seconds: int | None = None
-    wait_all_nodes: bool = False
 
 
 class ArrayState(Struct, frozen=True, kw_only=True, gc=False):

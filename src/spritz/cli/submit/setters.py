@@ -344,7 +344,7 @@ def _group(fields: Fields, value: str, source: Source) -> None:
 
 
 def _wait_all_nodes(fields: Fields, value: str, source: Source) -> None:
-    fields["wait_all_nodes"] = nodecount.parse_count(value, "--wait-all-nodes", minimum=0) != 0
+    nodecount.parse_count(value, "--wait-all-nodes", minimum=0)  # a job waits for all of its nodes anyway
 
 
 def _switches(fields: Fields, value: str, source: Source) -> None:
