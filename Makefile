@@ -15,7 +15,7 @@ help:
 	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands clients databases kills traces docs clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
-$(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch]) $(wildcard src/spritz/*/_*.c)
+$(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c)
 	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing Spritz and what its tests need (a minute or two)'
 	@$(PIP) install --upgrade --constraint constraints.txt --editable '.[dev]'

@@ -1,8 +1,9 @@
-"""Installs the commands as a small C program where there is a C compiler, and as Python entry points otherwise.
+"""Installs the commands as a small C program where there is a C compiler, and as a Python script otherwise.
 
-The metadata is in pyproject.toml; this adds what it cannot say. The launcher (launcher/) takes the place of every
-entry point of `spritz.cli` but `spritz` itself; `spritz-command` stays Python, and is what the launcher falls back to.
-`SPRITZ_NO_LAUNCHER=1` at installation time leaves everything to Python.
+The metadata is in pyproject.toml; this adds what it cannot say. Entry points as pip writes them find their packages
+only where Python looks by itself, which is not so with `pip install --prefix`. So `spritz-command` (packaging/bin) is a
+script that looks beside itself, and every other name is the launcher (launcher/), which executes it, or a copy of it.
+`SPRITZ_NO_LAUNCHER=1` at installation time leaves everything to Python. See docs/decisions/0100.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from setuptools import Distribution, setup
 # setuptools brings its own distutils, which has this.
 from distutils.command.build_scripts import build_scripts  # isort: skip
 
-LAUNCHER = Path(__file__).resolve().parent / "launcher"
-#: They stay Python: `spritz` starts daemons, and the other is the launcher's way back.
-PYTHON = ("spritz", "spritz-command")
+ROOT = Path(__file__).resolve().parent
+LAUNCHER = ROOT / "launcher"
+#: the one that stays Python: the launcher's way there
+SCRIPT = ROOT / "packaging/bin/spritz-command"
 
 
 #: Without the C library (launcher/lean.c) it starts in a third of the time, static with it in two thirds.
@@ -60,42 +62,35 @@ def compile_launcher(target: Path) -> bool:
 
 
 class SpritzDistribution(Distribution):
-    """Moves the commands' entry points to `launchers` where a launcher can be built."""
+    """Moves the commands from the entry points to `launchers`."""
 
     launchers: tuple[str, ...] = ()
 
     def parse_config_files(self, *arguments, **options) -> None:  # type: ignore[no-untyped-def]
-        """As always, and then without the entry points whose names the launcher gets."""
+        """As always, and then without the commands among the entry points."""
         super().parse_config_files(*arguments, **options)
-        scripts = list((self.entry_points or {}).get("console_scripts", ()))
-        with tempfile.TemporaryDirectory() as directory:
-            if not scripts or not compile_launcher(Path(directory) / "launcher"):
-                return
-        names = {}
-        for script in scripts:
-            name, _, target = (part.strip() for part in script.partition("="))
-            if target.startswith("spritz.cli.") and name not in PYTHON:
-                names[name] = script
-        self.launchers = tuple(names)
-        # What install_scripts looks at, to see whether there is anything to do.
-        self.scripts = ["launcher/launcher.c"]
-        self.entry_points["console_scripts"] = [script for script in scripts if script not in names.values()]
+        entry_points = self.entry_points or {}
+        self.launchers = tuple(script.partition("=")[0].strip() for script in entry_points.pop("console_scripts", ()))
+        if self.launchers:
+            # What install_scripts looks at, to see whether there is anything to do.
+            self.scripts = [str(SCRIPT.relative_to(ROOT))]
 
 
 class BuildScripts(build_scripts):
-    """One file for each command, all of them the same."""
+    """One file for each command, all but one of them the same."""
 
     def run(self) -> None:
-        """Build the launcher, and give it the commands' names."""
-        names = self.distribution.launchers
+        """Give the launcher, or the script, every command's name."""
         directory = Path(self.build_dir)
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as elsewhere:
             launcher = Path(elsewhere) / "launcher"
-            if not compile_launcher(launcher):
-                raise RuntimeError("the launcher could be built a moment ago, and now it cannot")
-            for name in names:
-                shutil.copy2(launcher, directory / name)
+            common = launcher if compile_launcher(launcher) else SCRIPT
+            for name in self.distribution.launchers:
+                # A new file each: who runs the old one is not to be disturbed.
+                (directory / name).unlink(missing_ok=True)
+                shutil.copyfile(SCRIPT if name == SCRIPT.name else common, directory / name)
+                (directory / name).chmod(0o755)
 
     def get_outputs(self) -> list[str]:
         """For whoever records what was built."""
@@ -103,7 +98,8 @@ class BuildScripts(build_scripts):
 
     def get_source_files(self) -> list[str]:
         """For source distributions."""
-        return sorted(f"launcher/{path.name}" for path in LAUNCHER.glob("*.[ch]"))
+        files = [*LAUNCHER.glob("*.[ch]"), SCRIPT]
+        return sorted(str(path.relative_to(ROOT)) for path in files)
 
 
 setup(distclass=SpritzDistribution, cmdclass={"build_scripts": BuildScripts})

@@ -25,7 +25,7 @@ from .cluster import BenchmarkError, Cluster
 from .recorded import Recorded
 
 SUBMITTERS = (1, 4, 16)
-SUBMISSIONS = 64
+SUBMISSIONS = 256
 SBATCH = ("sbatch", "-H", "-o", "/dev/null", "--wrap", "true")
 
 

@@ -17,7 +17,7 @@ def measure(cluster: Cluster) -> dict[str, float]:
     began = time.monotonic()
     cluster.submit(JOBS, held=True)
     submitted = (time.monotonic() - began) * 1000 / JOBS
-    megabytes = sum(_rss_kilobytes(pid) for pid in cluster.controller_pids()) / 1024
+    megabytes = sum(_own_kilobytes(pid) for pid in cluster.controller_pids()) / 1024
     began = time.monotonic()
     lines = len(cluster.run("squeue", "-h").splitlines())
     squeue = (time.monotonic() - began) * 1000
@@ -41,6 +41,10 @@ def _restart(cluster: Cluster, lines: int) -> float:
     return time.monotonic() - began
 
 
-def _rss_kilobytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.split("VmRSS:")[1].split()[0])
+def _own_kilobytes(pid: int) -> int:
+    """Proportional set size (proc_pid_smaps(5)): pages that a forked child shares with its parent count once."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return 0  # a child that has ended meanwhile
+    return int(rollup.split("\nPss:")[1].split()[0])

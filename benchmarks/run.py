@@ -37,7 +37,6 @@ DEFAULT_ROUNDS = 3
 def main(arguments: list[str]) -> int:
     """Run what is asked for; status 1 if a question could not be answered."""
     options = parse(arguments)
-    os.nice(5)
     # A terminated run takes its clusters with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     clusters = [Cluster("ours", options.ours)] if options.ours else []

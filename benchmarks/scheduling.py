@@ -6,6 +6,7 @@ and counts (placements tried, jobs started), which do not depend on the machine.
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import resource
@@ -13,6 +14,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from spritz.controller.scheduler import QUICK_PLACEMENTS, QUICK_SECONDS
 from spritz.model.cluster import ClusterSettings
@@ -22,6 +25,7 @@ from spritz.model.job import Job, JobSpec
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan
+from spritz.model.preemption import PreemptionPolicy
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import JobState, NodeState
 from spritz.scheduling import cycle
@@ -172,10 +176,13 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
     applied = (time.process_time() - started) * 1e6 / max(1, started_count)
     bench.projection.queue.forget_failures()
     bench.projection.snapshot(bench.now).profile.settle()
+    # The controller's child, in which full cycles run, collects no garbage.
+    gc.disable()
     full, second = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
     bench.apply(second)
     bench.projection.adopt(second)
     again, _third = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+    gc.enable()
     forecast, waiting = second.forecast, pending - started_count - len(second.starts)
     expected = len(forecast.job_ids) // 8 if forecast is not None else 0
     # Gates: counts, which no machine changes.
@@ -210,6 +217,56 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
     )
 
 
+def preemption(nodes: int) -> None:
+    """Half of the nodes full of a higher tier, half of a lower one, and two hundred wait that can preempt nobody where
+    they may run: what does a quick cycle cost?
+    """
+    bench = Bench(nodes, 64, 8)
+    names = tuple(bench.projection.nodes)
+    settings = replace(SETTINGS, preemption=PreemptionPolicy(type="partition_prio", mode=("REQUEUE",)))
+    homes = (
+        Partition(name="low", nodes=names, default=True),
+        Partition(name="high", nodes=names[: nodes // 2], priority_tier=10),
+    )
+    configs = tuple(node.config for node in bench.projection.nodes.values())
+    bench.projection.apply(ClusterConfigured(at=bench.now, settings=settings, nodes=configs, partitions=homes))
+    for name in names:
+        bench.projection.apply(NodeStateChanged(at=bench.now, name=name, state=NodeState.IDLE))
+
+    def submit(home: str, count: int, gpus: int, minutes: int) -> None:
+        bench.submit(
+            JobSpec(
+                partitions=(home,),
+                nodes_min=count,
+                nodes_max=count,
+                nodes_given=True,
+                tasks=count,
+                tasks_given=True,
+                gpus_per_node=(GresRequest("gpu", "", gpus),),
+                time_limit_minutes=minutes,
+            )
+        )
+
+    for number in range(nodes // 2):
+        submit("high", 1, 8, 600 + number % 50)
+    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    for number in range(nodes):
+        submit("low", 1, 4, 600 + number % 50)
+    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    for number in range(200):
+        submit("high", 1 + number % 8, 8, 60 + number)
+    costs, tested = [], 0
+    for turn in range(20):
+        if turn:
+            bench.end(bench.running[-turn])
+        cost, plan = timed(bench.quick)
+        bench.apply(plan)
+        bench.projection.adopt(plan)
+        costs.append(cost)
+        tested += plan.examined
+    say(f"preemption_{nodes}_nodes", quick_ms=statistics.median(costs), quick_max_ms=max(costs), tested=tested / 20)
+
+
 def burst() -> None:
     """5,000 empty nodes, 6,000 single-node GPU jobs of many sizes at once: placements a second."""
     rng = random.Random(7)
@@ -231,7 +288,9 @@ def main(arguments: list[str]) -> int:
     burst()
     cluster(1000, 10_000, 200)
     cluster(1000, 10_000, 2000)
+    preemption(1000)
     if "--large" in arguments:
+        preemption(10_000)
         cluster(10_000, 100_000, 2000)
     return 0
 

@@ -19,7 +19,8 @@ from sqlalchemy import insert, text, update
 
 from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
-from spritz.accounting.rollup.report import job_sizes, usage_of
+from spritz.accounting.rollup.ask_sizes import job_sizes
+from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
 from spritz.model.accounting import JobRecord, NodeEventRecord, RegisterCluster
@@ -40,12 +41,12 @@ def say(what: str, value: float, unit: str) -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds, the best of three."""
+    """Seconds of processor time, the best of three."""
     best = 1e9
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         work()
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.process_time() - began)
     return best
 
 
@@ -126,9 +127,9 @@ def main(argv: list[str]) -> None:
         say(f"{count} jobs put in", time.perf_counter() - began, "s (not measured for itself)")
         end = float(START + YEAR)
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        began = time.perf_counter()
+        began = time.process_time()
         hours = roll_all(store, end)
-        say(f"all of it rolled up, {hours} hours", time.perf_counter() - began, "s")
+        say(f"all of it rolled up, {hours} hours", time.process_time() - began, "s of processor time")
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - base
         say("  memory that took at most", grown, "MiB")
         began = time.perf_counter()
@@ -145,6 +146,8 @@ def main(argv: list[str]) -> None:
         say("  of a year less five hours at each end", timed(lambda: list(usage_of(store.engine, odd))), "s")
         sizes = AskJobSizes(starts_at=START, ends_at=START + YEAR)
         say("the year's jobs by size", timed(lambda: job_sizes(store.engine, sizes, end)), "s")
+        odd_sizes = AskJobSizes(starts_at=START + 5 * HOUR, ends_at=START + YEAR - 5 * HOUR, partitions=("main",))
+        say("  of a year less five hours at each end", timed(lambda: job_sizes(store.engine, odd_sizes, end)), "s")
         store.engine.dispose()
 
 

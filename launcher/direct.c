@@ -23,9 +23,6 @@
 /* A server that works touches its lock at least every second; one that is merely busy is not replaced. */
 #define STUCK_SECONDS 10
 
-#define RUN_COMMAND "from spritz.cli.server.direct import entry; entry()"
-#define RUN_SERVER "from spritz.cli.server.main import entry; entry()"
-
 void run_directly(const struct call *call, const struct place *found)
 {
     struct place place = *found;
@@ -37,12 +34,9 @@ void run_directly(const struct call *call, const struct place *found)
     find_interpreter(&place);
     if (place.interpreter[0]) {
         words[count++] = place.interpreter;
-        words[count++] = "-P"; /* the current directory is no place to look for modules */
-        words[count++] = "-c";
-        words[count++] = RUN_COMMAND;
-    } else {
-        words[count++] = place.script;
+        words[count++] = "-P"; /* no directory but Python's own is a place to look for modules */
     }
+    words[count++] = place.script;
     words[count++] = (char *)call->path;
     for (int i = 1; i < call->argc; i++)
         words[count++] = call->argv[i];
@@ -101,8 +95,8 @@ static void become_server(const struct place *place, char **environment, int loc
 static void become_server(const struct place *place, char **environment, int lock)
 {
     char directory[PATH_MAX], link[64];
-    char *words[] = {(char *)place->interpreter, "-P", "-c", RUN_SERVER, "--directory", directory, "--name",
-                     (char *)place->base, "--lock", "3", "--installed", (char *)place->script, NULL};
+    char *words[] = {(char *)place->interpreter, "-P", (char *)place->script, "--serve", "--directory", directory,
+                     "--name", (char *)place->base, "--lock", "3", "--installed", (char *)place->script, NULL};
     ssize_t got;
     sigset_t none;
     cpu_set_t everywhere;

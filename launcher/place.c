@@ -17,8 +17,8 @@
 
 #define SCRIPT "spritz-command"
 
-/* "#!/path/python3" of the script. Anything else (a path with spaces is written in another way) is left to the
- * kernel. */
+/* "#!/path/python3" of the script, whose path may be longer than the kernel takes there and have spaces in it.
+ * Anything else is left to the kernel. */
 void find_interpreter(struct place *place)
 {
     char line[PATH_MAX + 4];
@@ -38,7 +38,7 @@ void find_interpreter(struct place *place)
         return;
     *end = 0;
     slash = strrchr(line, '/');
-    if (!strncmp(slash + 1, "python", 6) && !strchr(line, ' '))
+    if (!strncmp(slash + 1, "python", 6) && (!strchr(line, ' ') || access(line + 2, X_OK) == 0))
         strcpy(place->interpreter, line + 2);
 }
 

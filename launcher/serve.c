@@ -246,7 +246,8 @@ enum outcome serve(const struct call *call, const struct place *place)
     if (got > 0)
         follow(call, connection, pid);
     if (!take_back(token)) {
-        /* It has begun, and may say so yet. */
+        /* It has begun, and may say so yet. Nobody is there to pass signals on to: they are the launcher's own. */
+        release_signals();
         if (receive(connection, &reply, 0) > 0 && reply.kind == STARTED)
             follow(call, connection, reply.value);
         fail(call);

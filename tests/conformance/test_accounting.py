@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import MetaData, inspect, select, text
+from sqlalchemy import Connection, MetaData, inspect, select, text
+from sqlalchemy import event as connection_event
 
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
@@ -228,6 +229,8 @@ def test_conditions_choose_what_a_look_at_every_record_would(store: Store) -> No
     expect(lambda job: job.partition in ("gpu", "long"), partitions=("gpu", "long"))
     expect(lambda job: job.name == every[0].name, names=(every[0].name,))
     expect(lambda job: job.node_count >= 2, nodes_min=2)
+    expect(lambda job: job.scheduler in ("Main", "Submit"), schedulers=("Main", "Submit"))
+    expect(lambda job: job.association_id in (2, 3), associations=(2, 3))
     expect(lambda job: job.ended_at == 0.0 or job.ended_at >= middle, starts_at=middle)
     expect(lambda job: 0.0 < job.eligible_at <= middle, ends_at=middle)
     expect(lambda job: job.state == "FAILED" and job.ended_at >= middle, states=("FAILED",), starts_at=middle)
@@ -280,6 +283,19 @@ def test_an_answer_that_nobody_reads_to_its_end_gives_its_connection_back(store:
     assert store.engine.pool.checkedout() == 0  # type: ignore[attr-defined]  # a QueuePool
 
 
+def test_a_great_many_jobs_are_asked_for_by_their_numbers(store: Store) -> None:
+    """Databases take some ten thousand parameters."""
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(History(18).events(40), 18))
+    every = ids(store)
+    few = tuple(JobPick(number) for number in every)
+    found = ids(store, picks=few)
+    assert len(found) >= 40
+    many = tuple(JobPick(number) for number in range(1, 300_001))
+    assert ids(store, picks=many) == found
+    assert ids(store, picks=many[len(many) // 2 :]) == []
+
+
 # -- tables
 
 
@@ -315,6 +331,26 @@ def test_a_database_of_each_released_revision_is_brought_up_with_what_it_holds(n
         store.engine.dispose()
 
 
+def test_usage_of_an_earlier_release_is_kept_when_its_records_are_gone(new_url: Callable[[], str]) -> None:
+    """Revision 0009 puts what a holder used of all TRES into one row."""
+    store = Store(open_engine(parse_url(new_url())))
+    quote = store.engine.dialect.identifier_preparer.quote
+    with store.engine.begin() as connection:
+        migrations.upgrade(connection, "0008")
+        for holder, period, tres, seconds in ((1, 0, "cpu", 3600), (1, 0, "gres/gpu:a100", 7), (2, 2, "mem", 1 << 50)):
+            row = f"(1, {period}, 1699999200, {holder}, '{tres}', {seconds})"
+            columns = "cluster_id, period, started_at, holder_id, tres, seconds"
+            connection.execute(text(f"INSERT INTO {quote('usage')} ({columns}) VALUES {row}".replace(":a", r"\:a")))
+    store.migrate()
+    with store.engine.connect() as connection:
+        rows = [tuple(row) for row in connection.execute(select(schema.holder_usage))]
+    assert sorted((row[1], row[3], set(row[4].split(","))) for row in rows) == [
+        (0, 1, {"cpu=3600", "gres/gpu:a100=7"}),
+        (2, 2, {f"mem={1 << 50}"}),
+    ]
+    store.engine.dispose()
+
+
 def test_a_database_of_a_later_release_is_refused_and_left_alone(store: Store) -> None:
     with store.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -335,6 +371,41 @@ def test_a_database_that_cannot_be_written_is_told_and_tried_again_later(tmp_pat
         read_only.ingest("c1", JOURNAL, in_groups(History(17).events(3), 17))
     assert caught.value.temporary
     read_only.engine.dispose()
+
+
+def test_a_database_that_vanishes_at_the_commit_has_all_of_a_batch_or_nothing(
+    make_store: Callable[[], Store],
+) -> None:
+    """Its connection is cut when everything is written and the commit is about to be sent."""
+    store, whole = make_store(), make_store()
+    if store.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite's database is a file: there is no connection to cut")
+    groups = in_groups(History(19).events(60), 19)
+    for one in (store, whole):
+        register(one)
+    whole.ingest("c1", JOURNAL, groups)
+    at, cut = 0, [True, False, True, True, False]
+
+    def vanish(connection: Connection) -> None:
+        if cut.pop():
+            mine = "pg_backend_pid" if connection.dialect.name == "postgresql" else "CONNECTION_ID"
+            number = int(connection.execute(text(f"SELECT {mine}()")).scalar() or 0)
+            end = f"SELECT pg_terminate_backend({number})" if mine == "pg_backend_pid" else f"KILL CONNECTION {number}"
+            with whole.engine.connect() as other:
+                other.execute(text(end))
+
+    connection_event.listen(store.engine, "commit", vanish)
+    failed = list[DatabaseError]()
+    while cut:
+        batch = [group for group in groups if group.last > at][: len(groups) // 4]
+        try:
+            at = store.ingest("c1", JOURNAL, batch)
+        except DatabaseError as error:
+            failed.append(error)
+    connection_event.remove(store.engine, "commit", vanish)
+    assert [error.temporary for error in failed] == [True] * 3
+    store.ingest("c1", JOURNAL, groups)
+    assert tables(store) == tables(whole)
 
 
 # -- events that are gone

@@ -97,3 +97,20 @@ def test_events_are_found_by_node_time_state_and_reason(filled: Store) -> None:
     assert events(starts_at=0.0, ends_at=middle) == [one for one in every if one[1] < middle]
     assert events(clusters=("c2",)) == []
     assert events(starts_at=0.0, reasons=("no such % reason",)) == []
+
+
+def test_events_are_found_by_the_cpus_that_were_affected(filled: Store) -> None:
+    """Of a node what it had at the time; of the cluster all of it."""
+
+    def events(**conditions: int) -> list[tuple[str, str]]:
+        query = SelectEvents(starts_at=0.0, **conditions)  # type: ignore[arg-type]  # numbers of CPUs alone
+        return [(e.node, e.tres.partition(",")[0]) for piece in read_events(filled.engine, query) for e in piece.events]
+
+    every = events()
+    nodes = [one for one in every if one[0]]
+    assert nodes
+    assert {tres for _, tres in nodes} == {"cpu=64"}
+    assert {int(tres.removeprefix("cpu=")) for node, tres in every if not node}.isdisjoint({64})
+    assert events(cpus_min=64, cpus_max=64) == nodes
+    assert events(cpus_min=65) == [one for one in every if not one[0]]
+    assert events(cpus_max=63) == []

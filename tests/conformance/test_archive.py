@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.msgpack import encode
 
 from spritz.accounting import archive
 from spritz.accounting.archive import ArchiveError, Archivist
 from spritz.accounting.associations.book import ensure
-from spritz.accounting.purge import Upkeep, purge
+from spritz.accounting.purge import PERIODS, Upkeep, purge
+from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup
+from spritz.model.events import Event
+from spritz.model.events import reservation as reservations
+from spritz.model.reservation import Reservation
 from spritz.testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, register, tables
+from tests.conformance.test_usage import rolled
 
 pytestmark = pytest.mark.xdist_group("databases")
 
@@ -24,7 +30,7 @@ START = 1_700_000_000.0
 #: Everything that has ended is old by then.
 LATER = START + 400 * 86_400
 
-KEYS = ("PurgeEventAfter", "PurgeSuspendAfter", "PurgeStepAfter", "PurgeJobAfter", "PurgeTXNAfter")
+KEYS = tuple(key for key, (archive, _) in PERIODS.items() if archive)
 
 
 def filled(store: Store, jobs: int = 60) -> Store:
@@ -32,7 +38,19 @@ def filled(store: Store, jobs: int = 60) -> Store:
     groups = in_groups(History(21, start_at=START).events(jobs), 21)
     store.ingest("c1", JOURNAL, groups, {"a" * 40: b"#!/bin/sh\n\x00\xff"})
     ensure(store.engine, "c1", START)
+    last = groups[-1].last
+    store.ingest("c1", JOURNAL, [EventGroup(last + 1, last + 2, encode(_reserved()))])
+    while roll(store.engine, START + 3 * 86_400):
+        pass
     return store
+
+
+def _reserved() -> list[Event]:
+    kept = Reservation(name="r", id=1, start_at=START + 10, end_at=START + 500, nodes=("n1",), accounts=("physics",))
+    return [
+        reservations.ReservationCreated(at=START + 5, reservation=kept),
+        reservations.ReservationDeleted(at=START + 400, name="r"),
+    ]
 
 
 def upkeep(directory: Path, *keys: str, **more: Any) -> Upkeep:
@@ -52,20 +70,23 @@ def test_what_was_archived_and_purged_comes_back_into_an_empty_database_once(
     make_store: Callable[[], Store], tmp_path: Path
 ) -> None:
     store, empty = filled(make_store()), make_store()
-    before = tables(store)
+    before, used = tables(store), rolled(store)["usage"]
     files: list[str] = []
     list(purge(store.engine, upkeep(tmp_path, rows=7), LATER, files))
     left = tables(store)
-    assert sorted(Path(path).name.split("_")[1] for path in files) == ["event", "job", "step", "suspend", "txn"]
+    kinds = sorted(Path(path).name.split("_")[1] for path in files)
+    assert kinds == ["event", "job", "resv", "step", "suspend", "txn", "usage"]
     assert {os.stat(path).st_mode & 0o777 for path in files} == {0o600}
     gone = [name for name in before if len(left[name]) < len(before[name])]
-    assert {"jobs", "steps", "node_events", "transactions"} <= set(gone)
+    assert {"jobs", "steps", "node_events", "transactions", "reservations"} <= set(gone)
+    assert {"holder_usage", "cluster_usage", "job_sizes"} <= set(gone)
     for path in files:
         added = archive.load(empty.engine, path, LATER)
         assert sum(added.values()) > 0
-    assert {name: sorted([*left[name], *tables(empty)[name]]) for name in gone if name != "transactions"} == {
-        name: before[name] for name in gone if name != "transactions"
-    }
+    # Numbers of holders are the database's own.
+    same = [name for name in gone if name not in ("transactions", "holder_usage")]
+    assert {name: sorted([*left[name], *tables(empty)[name]]) for name in same} == {name: before[name] for name in same}
+    assert rolled(empty)["usage"] == used
     once = tables(empty)
     for path in files:
         assert sum(archive.load(empty.engine, path, LATER).values()) == 0

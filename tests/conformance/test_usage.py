@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.msgpack import encode
 from msgspec.structs import replace
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from spritz.accounting import schema
 from spritz.accounting.purge import Upkeep, cutoff, purge
+from spritz.accounting.rollup import spans
+from spritz.accounting.rollup.amounts import add_text, text_of
+from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
@@ -23,7 +27,7 @@ from spritz.model.events import reservation as reservations
 from spritz.model.events import step as steps
 from spritz.model.job import JobSpec
 from spritz.model.reservation import Reservation
-from spritz.model.usage import AskUsage
+from spritz.model.usage import AskJobSizes, AskUsage
 from spritz.testing.history import History, in_groups
 
 JOURNAL = 77
@@ -47,18 +51,23 @@ def roll_all(store: Store, now: float) -> int:
 
 def rolled(store: Store) -> dict[str, list[tuple[Any, ...]]]:
     """All usage, in order, with holders' names."""
-    who, used, whole = schema.usage_holders, schema.usage, schema.cluster_usage
+    who, used, whole = schema.usage_holders, schema.holder_usage, schema.cluster_usage
     names = (who.c.account, who.c.user, who.c.wckey, who.c.qos)
     with store.engine.connect() as connection:
         rows = connection.execute(
-            select(used.c.period, used.c.started_at, *names, used.c.tres, used.c.seconds).join(
-                who, who.c.id == used.c.holder_id
-            )
+            select(used.c.period, used.c.started_at, *names, used.c.tres).join(who, who.c.id == used.c.holder_id)
         )
         return {
-            "usage": sorted(tuple(row) for row in rows),
+            "usage": sorted((*row[:-1], *pair) for row in rows for pair in pairs_of(row[-1])),
             "cluster": sorted(tuple(row) for row in connection.execute(select(whole))),
+            "sizes": sorted((*row[:-1], *pairs_of(row[-1])) for row in connection.execute(select(schema.job_sizes))),
         }
+
+
+def pairs_of(text: str) -> list[tuple[str, int]]:
+    found: dict[str, int] = {}
+    add_text(found, text)
+    return sorted(found.items())
 
 
 def story(seed: int) -> list[Event]:
@@ -221,13 +230,40 @@ def test_usage_and_reservations_go_when_they_are_old_enough_and_nothing_younger(
     assert {key for key, _ in purge(store.engine, upkeep, now)} == {"PurgeUsageAfter"}
     limit = cutoff("36hour", now)
     for name, rows in rolled(store).items():
-        at = 1 if name == "usage" else 2
+        at = 1 if name == "usage" else 2  # the others have the cluster before it
         wanted = [row for row in before[name] if row[at] >= limit]
         assert rows == wanted
         assert 0 < len(rows) < len(before[name])
     list(purge(store.engine, upkeep, now + 60 * 86_400))
     with store.engine.connect() as connection:
         assert connection.execute(select(schema.reservations)).all() == []
+
+
+def test_news_of_a_time_whose_records_were_purged_leaves_its_usage_as_it_is(make_store: Callable[[], Store]) -> None:
+    """A job of long ago is charged to another account: hours whose jobs are gone would be made of nothing."""
+    store = make_store()
+    register(store)
+    events = story(11)
+    running = next(event for event in events if isinstance(event, jobs.JobQueued))
+    groups = in_groups(iter(events), 11)
+    store.ingest("c1", JOURNAL, groups)
+    now = START + 60 * HOUR
+    roll_all(store, now)
+    before = rolled(store)
+    assert dict(purge(store.engine, Upkeep(periods={"PurgeJobAfter": "24hour"}), now))["PurgeJobAfter"] > 10
+    late = jobs.JobUpdated(at=now, job=replace(running.job, spec=replace(running.job.spec, account="another")))
+    last = groups[-1].last
+    store.ingest("c1", JOURNAL, [EventGroup(last + 1, last + 2, encode([running, late]))])
+    roll_all(store, now)
+    limit = cutoff("24hour", now)
+    after = rolled(store)
+    for name, place in (("usage", 0), ("cluster", 1)):
+        kept, known = (
+            [row for row in found[name] if row[place] == spans.HOUR and row[place + 1] < limit]
+            for found in (after, before)
+        )
+        assert kept == known
+        assert len(known) > 24
 
 
 def test_energy_is_charged_when_its_job_has_ended(make_store: Callable[[], Store]) -> None:
@@ -243,3 +279,67 @@ def test_energy_is_charged_when_its_job_has_ended(make_store: Callable[[], Store
     roll_all(store, START + 3 * HOUR)
     energy = [row for row in rolled(store)["usage"] if row[6] == "energy" and row[0] == 0]
     assert [row[7] for row in energy] == [1234]
+
+
+def sizes_of(store: Store, start: float, end: float, **more: Any) -> dict[tuple[Any, ...], tuple[int, int, str]]:
+    query = AskJobSizes(starts_at=int(start), ends_at=int(end), **more)
+    found: dict[tuple[Any, ...], tuple[int, int, str]] = {}
+    for one in job_sizes(store.engine, query, START + 60 * 86400):
+        key = (one.account, one.wckey, one.cpus)
+        jobs, seconds, used = found.get(key, (0, 0, ""))
+        total: dict[str, int] = {}
+        add_text(total, used)
+        add_text(total, one.used)
+        found[key] = (jobs + one.jobs, seconds + one.seconds, text_of(dict(sorted(total.items()))))
+    return found
+
+
+def test_jobs_by_size_are_the_same_from_days_that_are_rolled_up_as_from_the_jobs(
+    make_store: Callable[[], Store],
+) -> None:
+    """Spans of whole days and months, and such as begin and end within one; with each condition that days can keep."""
+    store = make_store()
+    register(store)
+    history = History(9, start_at=START, nodes=4)
+    events: list[Event] = []
+    for _ in range(70):
+        events += history.events(2)
+        history.now += 17 * HOUR
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 9))
+    with store.engine.begin() as connection:
+        # Some that run for days, and half seconds at both ends.
+        connection.execute(
+            update(schema.jobs)
+            .where(schema.jobs.c.number % 3 == 0, schema.jobs.c.ended_at > 0)
+            .values(ended_at=schema.jobs.c.ended_at + 200_000.5)
+        )
+    midnight = [int(time.mktime((2023, 11, day, 0, 0, 0, 0, 0, -1))) for day in (15, 16, 20, 29, 70)]
+    ends = [*midnight, int(START - START % HOUR) + 7 * HOUR, int(START - START % HOUR) + 40 * 24 * HOUR]
+    asked: list[tuple[int, int, dict[str, Any]]] = [
+        (low, high, more)
+        for low in ends
+        for high in ends
+        if low < high
+        for more in ({}, {"partitions": ("main",)}, {"partitions": ("other",)}, {"wckeys": ("", "a")})
+    ]
+    before = [sizes_of(store, low, high, **more) for low, high, more in asked]
+    roll_all(store, START + 60 * 86400)
+    assert [sizes_of(store, low, high, **more) for low, high, more in asked] == before
+    assert max(len(one) for one in before) > 3
+    assert sum(jobs for jobs, *_ in sizes_of(store, 0, START + 60 * 86400).values()) > 100
+
+
+def test_a_years_jobs_by_size_are_told_without_a_look_at_the_jobs(make_store: Callable[[], Store]) -> None:
+    """Days that were rolled up are known when their jobs are purged."""
+    store = make_store()
+    register(store)
+    store.ingest("c1", JOURNAL, in_groups(iter(story(10)), 10))
+    now = START + 60 * 86400
+    roll_all(store, now)
+    low, high = time.mktime((2023, 11, 1, 0, 0, 0, 0, 0, -1)), time.mktime((2023, 12, 1, 0, 0, 0, 0, 0, -1))
+    before = sizes_of(store, low, high)
+    list(purge(store.engine, Upkeep(periods={"PurgeJobAfter": "1day"}), now))
+    with store.engine.connect() as connection:
+        assert connection.execute(select(schema.jobs)).all() == []
+    assert before
+    assert sizes_of(store, low, high) == before

@@ -132,5 +132,6 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 def a_job(name: str = "job", **fields: object) -> SubmitJob:
     """A small batch job."""
-    spec = JobSpec(name=name, batch=True, work_dir="/tmp", time_limit_minutes=10, **fields)  # type: ignore[arg-type]
+    given: dict[str, object] = {"batch": True, "work_dir": "/tmp", "time_limit_minutes": 10, **fields}
+    spec = JobSpec(name=name, **given)  # type: ignore[arg-type]  # by name
     return SubmitJob(spec=spec, script=b"#!/bin/sh\ntrue\n", environment=(b"PATH=/usr/bin:/bin",))

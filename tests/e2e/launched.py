@@ -1,7 +1,7 @@
 """The launcher, built for a test, with a command server that is the test's own.
 
-`Launched.directory` is as an installation's `bin`: a launcher for each command, and the Python script beside it. The
-script's interpreter is a program that writes down how it was called, so a test can tell who did what.
+`Launched.directory` is as an installation's `bin`: a launcher for each command, and the Python script beside it, which
+writes down how it was called, so a test can tell who did what.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ COMMANDS = ("sbatch", "srun", "salloc", "scancel", "squeue", "sinfo", "scontrol"
 COMPILER = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), "")
 
 PATIENCE_SECONDS = 50.0
-_SCRIPT = "from spritz.cli.server.direct import entry; entry()\n"
+_SCRIPT = """\
+#!{python}
+import os, sys
+sys.path[:0] = [{packages!r}]
+try:
+    with open({log!r}, "a") as file:
+        print("direct" if sys.argv[1][0] == "/" else "server", os.getpid(), os.path.basename(sys.argv[1]), file=file)
+except OSError:
+    pass  # too few descriptors
+from spritz.cli.server.direct import entry
+entry()
+"""
 
 
 #: as in setup.py: without the C library
@@ -51,7 +62,7 @@ def install(target: Path) -> None:
 class Launched:
     """One installation and one user's runtime directory. `packages` is where Spritz is imported from."""
 
-    def __init__(self, base: Path, launcher: Path, packages: Path) -> None:
+    def __init__(self, base: Path, launcher: Path, packages: Path, python: str = sys.executable) -> None:
         self.directory = base / "bin"
         self.runtime = base / "runtime"
         self.log = base / "python.log"
@@ -59,15 +70,8 @@ class Launched:
         self.runtime.mkdir(mode=0o700)
         for name in COMMANDS:
             os.link(launcher, self.directory / name)
-        interpreter = self.directory / "python-of-tests"
-        interpreter.write_text(
-            "#!/bin/sh\n"
-            f'case "$*" in *server.main*) echo server $$;; *) echo direct $$ "$4";; esac >>{self.log}\n'
-            f'PYTHONPATH={packages} exec {sys.executable} "$@"\n'
-        )
-        interpreter.chmod(0o755)
         self.script = self.directory / "spritz-command"
-        self.script.write_text(f"#!{interpreter}\n{_SCRIPT}")
+        self.script.write_text(_SCRIPT.format(python=python, packages=str(packages), log=str(self.log)))
         self.script.chmod(0o755)
         self.socket = self.runtime / "spritz" / socket_name(str(self.script))
 
@@ -117,7 +121,7 @@ class Launched:
 
     def direct_calls(self) -> list[str]:
         """Commands that ran without a server, in order."""
-        return [os.path.basename(words[2]) for words in self._logged() if words[0] == "direct" and words[2:]]
+        return [words[2] for words in self._logged() if words[0] == "direct" and words[2:]]
 
     def _logged(self) -> list[list[str]]:
         return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []
@@ -130,3 +134,6 @@ class Launched:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        # One that is still starting finds no place to listen; one that just began sees its socket gone.
+        if self.runtime.is_dir():
+            shutil.rmtree(self.runtime, ignore_errors=True)

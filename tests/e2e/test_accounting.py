@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
+from tests.e2e.commands import run
 from tests.e2e.controller_process import free_port
 
 pytestmark = pytest.mark.xdist_group("accounting")
@@ -295,3 +296,5 @@ def test_the_completion_log_has_a_line_for_every_end(make_cluster: Callable[...,
     assert f"JobId={number} UserId={user_name()}(" in said
     assert " Name=odd JobState=FAILED Partition=main TimeLimit=10 " in said
     assert said.endswith(" ExitCode=3:0 ")
+    shown = run(cluster, "sacct", "--completion", "-n", "-P", "-o", "jobid,jobname,state,exitcode,user").stdout
+    assert shown.decode() == f"{number}|odd|FAILED|3:0|{user_name()}\n"

@@ -1,5 +1,6 @@
 """`pip install .` under a prefix of its own, and a cluster started from it by hand, as an administrator does.
 
+The prefix is a virtual environment, or a bare directory (`pip install --prefix`), with a launcher and without one.
 Source: slurmctld(8), slurmd(8), scontrol(1).
 """
 
@@ -29,9 +30,9 @@ COMMANDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh prefix with Spritz in it, installed from a copy of the sources."""
+@pytest.fixture(scope="module", params=["environment", "bare", "bare, without a compiler"])
+def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh prefix with Spritz in it, installed from a copy of the sources. Its path has a blank."""
     base = tmp_path_factory.mktemp("install")
     source = base / "source"
     source.mkdir()
@@ -39,13 +40,23 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, source)
     for name in ("src", "packaging", "launcher"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    prefix = base / "prefix"
-    subprocess.run([sys.executable, "-m", "venv", prefix], check=True)
+    words: list[str | Path] = ["-c", source / "constraints.txt"]
+    if request.param == "environment":
+        prefix = base / "a prefix"
+        python = prefix / "bin/python"
+        subprocess.run([sys.executable, "-m", "venv", prefix], check=True)
+    else:
+        # pip lets be what its own Python has already: it is one that has nothing.
+        prefix = base / "prefix"
+        python = base / "installer/bin/python"
+        subprocess.run([sys.executable, "-m", "venv", base / "installer"], check=True)
+        words += ["--prefix", prefix]
     done = subprocess.run(
-        [prefix / "bin/pip", "--disable-pip-version-check", "install", "-q", "-c", source / "constraints.txt", source],
+        [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *words, source],
         capture_output=True,
         text=True,
         timeout=500,
+        env=os.environ | ({"SPRITZ_NO_LAUNCHER": "1"} if "without" in request.param else {}),
     )
     assert done.returncode == 0, done.stderr
     shutil.rmtree(source)

@@ -36,7 +36,6 @@ from spritz.model.queries import (
     AllocationGranted,
     AwaitAllocation,
     AwaitEnd,
-    Counters,
     EventBatch,
     GetScript,
     JobEndedReply,
@@ -49,7 +48,6 @@ from spritz.model.queries import (
     Ping,
     Pong,
     Script,
-    Statistics,
     Steps,
     WatchEvents,
 )
@@ -209,15 +207,6 @@ def test_watched_events_are_numbered_without_gaps_from_disk_to_live(controller: 
             if names[-1:] == ["watched-1"]:
                 submit(controller, "watched-2", hold=True)
     assert numbers == list(range(1, len(numbers) + 1))
-
-
-def test_counters_are_named_and_count(controller: ControllerProcess) -> None:
-    with controller.connect() as connection:
-        before = connection.call(Statistics(), Counters).values
-        connection.call(Ping(), Pong)
-        after = connection.call(Statistics(), Counters).values
-    assert after["request.Ping_count"] == before["request.Ping_count"] + 1
-    assert after["journal.durable_sequence"] >= 1
 
 
 # -- rights
@@ -492,26 +481,3 @@ def test_a_request_beyond_every_limit_is_refused_before_it_is_read(controller: C
             pass
     with controller.connect() as other:
         other.call(Ping(), Pong)
-
-
-def test_figures_about_the_controller_count_jobs_and_requests(controller: ControllerProcess) -> None:
-    """sdiag(1)."""
-    from spritz.model.commands.job import Done
-    from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
-
-    with controller.connect() as connection:
-        connection.call(ResetDiagnostics(), Done)
-        for number in range(3):
-            submit(controller, f"counted-{number}", hold=True)
-        found = connection.call(GetDiagnostics(), Diagnostics)
-        assert (found.jobs_submitted, found.jobs_started) == (3, 0)
-        assert found.jobs_pending >= 3
-        kinds = {row.name: row.count for row in found.kinds}
-        assert kinds["SubmitJob"] == 3
-        assert [row.name for row in found.users] == [str(os.getuid())]
-        assert found.pending == {"GetDiagnostics": 1}
-        assert found.since <= found.now
-        connection.call(ResetDiagnostics(), Done)
-        again = connection.call(GetDiagnostics(), Diagnostics)
-        assert again.jobs_submitted == 0
-        assert again.since >= found.now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,15 @@ def test_up_status_job_down_and_up_again(local: Local) -> None:
     local.up()
     assert "3 of 3 usable" in local("status").stdout
     assert local.job(1).state == "COMPLETED", "the record outlives the daemons"
+
+
+def test_the_first_job_has_an_account_already(local: Local) -> None:
+    """What a controller knows of users it has from slurmdbd, which starts beside it."""
+    for attempt in range(3):
+        local.up("--nodes", "1", "--cpus", "2", "--memory", "500M")
+        assert local.job(local.submit("true")).spec.account, f"attempt {attempt}"
+        assert local("down").returncode == 0
+        shutil.rmtree(local.directory)
 
 
 def test_up_twice_starts_nothing_and_another_shape_is_refused_while_it_runs(local: Local) -> None:

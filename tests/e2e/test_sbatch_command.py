@@ -100,8 +100,7 @@ def test_a_job_submitted_from_a_job_does_not_see_that_one(cluster: Cluster) -> N
         (("--wrap", "true", "x"), b"", 1, "sbatch: error: Script arguments not permitted with --wrap option"),
         (("--no", "--wrap", "true"), b"", 255, "sbatch: option '--no' is ambiguous; possibilities: '--no-kill' "
          "'--no-requeue' '--nodefile' '--nodelist' '--nodes'"),
-        (("-M", "all", "--wrap", "true"), b"", 1,
-         "sbatch: error: option --clusters is not supported by Spritz: there is one cluster"),
+        (("-M", "nosuch", "--wrap", "true"), b"", 1, "sbatch: error: Problem talking to database"),
         (("-w", "nosuch", "--wrap", "true"), b"", 1,
          "sbatch: error: Batch job submission failed: Invalid node name specified"),
         (("-d", "afterok:x", "--wrap", "true"), b"", 1,

@@ -6,6 +6,7 @@ See docs/decisions/0041.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -129,17 +130,25 @@ def test_signals_and_early_ends_leave_the_next_call_alone(launched: Launched, si
         disturbed.wait(20)
 
 
-def test_lowered_limits_end_with_their_call(launched: Launched, site: Site) -> None:
+@pytest.mark.parametrize("limit", ["-n 77", "-S -n 77", "-S -t 7777"])
+def test_lowered_limits_end_with_their_call(launched: Launched, site: Site, limit: str) -> None:
+    """Hard limits with the child; soft ones are put back, but for that of processor time, which is used up."""
     launched.warm()
     environment = launched.environment(SLURM_CONF=site.environ["SLURM_CONF"])
-    for _ in range(3):
-        script = "ulimit -n 77; exec squeue"
+    before = has_rested(launched)
+    for _ in range(2 * len(before)):
+        script = f"ulimit {limit}; exec squeue"
         done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, timeout=40)
         assert (done.returncode, done.stderr) == (0, b"")
+
     until(
-        lambda: not any(" 77 " in Path(f"/proc/{pid}/limits").read_text() for pid in has_rested(launched)),
+        lambda: (
+            not any(re.search(r" 77(77)? ", Path(f"/proc/{pid}/limits").read_text()) for pid in has_rested(launched))
+        ),
         "no child with these limits is left",
     )
+    if limit == "-S -n 77":
+        assert before & has_rested(launched), "they go on serving"
 
 
 def test_a_controller_that_was_restarted_is_connected_to_again(launched: Launched, tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 from msgspec.structs import replace
 
 from spritz.core.invariants import breaches
@@ -29,6 +38,7 @@ from spritz.model.commands.job import (
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Dependency, EndSignal, Job
+from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.reports import JobGone, NodePrologEnded, PrologEnded, StepFinished, StepStarted, TaskEnd
@@ -62,14 +72,23 @@ class Conversation(RuleBasedStateMachine):
 
     jobs: Bundle[int] = Bundle("jobs")
 
-    @initialize(target=jobs, running=st.booleans(), prolog=st.sampled_from([False, False, True]), flags=prolog_flags)
-    def begin(self, running: bool, prolog: bool, flags: tuple[str, ...]) -> MultipleResults[int]:
+    @initialize(
+        target=jobs,
+        running=st.booleans(),
+        prolog=st.sampled_from([False, False, True]),
+        flags=prolog_flags,
+        accruing=st.sampled_from([None, None, 0, 1, 3]),
+    )
+    def begin(self, running: bool, prolog: bool, flags: tuple[str, ...], accruing: int | None) -> MultipleResults[int]:
         """Some jobs are there from the start: most rules need one."""
+        self.settings = replace(SETTINGS, enforce=() if accruing is None else ("limits",))
         self.world = world = World(
             nodes=3,
             hardware=capacity(cpus=4, memory_mib=1000, gpus=2),
-            settings=replace(SETTINGS, prolog_slurmctld=prolog, prolog_flags=flags),
+            settings=replace(self.settings, prolog_slurmctld=prolog, prolog_flags=flags),
         )
+        if accruing is not None:
+            self.limit_accrual(accruing, accruing + 1)
         two_nodes = world.submit(nodes_min=2, nodes_given=True, time_limit_minutes=1)
         array = world.submit(BOB, array="0-3%2", name="a")
         waiting = world.submit(dependencies=(Dependency(kind="afterok", job_id=array),), name="b")
@@ -435,8 +454,20 @@ class Conversation(RuleBasedStateMachine):
         world = self.world
         nodes = world.nodes[:count]
         partition = replace(world.partitions[0], nodes=world.names[:count])
-        changed = replace(SETTINGS, min_job_age_seconds=age, prolog_slurmctld=prolog, prolog_flags=flags)
+        changed = replace(self.settings, min_job_age_seconds=age, prolog_slurmctld=prolog, prolog_flags=flags)
         world.ok(Configure(settings=changed, nodes=nodes, partitions=(partition,)))
+
+    @precondition(lambda self: self.settings.enforce)
+    @rule(alice=st.sampled_from([None, 0, 1, 4]), all_of_them=st.sampled_from([None, 0, 2, 5]))
+    def limit_accrual(self, alice: int | None, all_of_them: int | None) -> None:
+        """So many jobs of hers may grow older, and so many of the account's."""
+        root = Association(id=1, cluster="cluster", account="root", grp_jobs_accrue=all_of_them)
+        users = [
+            Association(id=number, cluster="cluster", account="root", user=user, is_default=True, max_jobs_accrue=limit)
+            for number, user, limit in ((2, "alice", alice), (3, "bob", None))
+        ]
+        version = self.world.state.rules.policy.version + 1
+        self.world.ok(SetPolicy(policy=Policy(version=version, associations=(root, *users))))
 
     @rule(seconds=st.sampled_from([0.5, 5.0, 40.0, 130.0]))
     def time_passes(self, seconds: float) -> None:

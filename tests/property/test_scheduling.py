@@ -93,6 +93,7 @@ SIZES: list[dict[str, Any]] = [
     {"cpus_per_node_min": 2},
     {"sharing": Sharing.EXCLUSIVE},
     {"sharing": Sharing.USER},
+    {"sharing": Sharing.TOPO},
     {"sharing": Sharing.OVERSUBSCRIBE},
     {"overcommit": True},
 ]
@@ -285,7 +286,12 @@ def test_the_projection_of_events_equals_the_projection_of_records(site: Site, s
 def portrait(projection: Projection) -> dict[str, Any]:
     """Everything a cycle could see, in a comparable form."""
     projection.settle(0.0)
+    occupants = projection.snapshot(0.0).occupants
+    occupants.settle(projection.records)
     return {
+        "occupants": {kind: held.tolist() for kind, held in occupants.held.items()},
+        "parts": occupants.counts,
+        "leaving": occupants.leaving(),
         "rows": [row.key() for row in projection.table.rows],
         "columns": [column.tolist() for _kind, column in sorted(projection.table.gres.items())]
         + [projection.table.cpus.tolist(), projection.table.memory.tolist(), projection.table.up.tolist()],
@@ -318,13 +324,14 @@ def test_a_plan_depends_on_the_snapshot_alone_not_on_what_earlier_cycles_remembe
 
 EASY = (("bf_policy", "easy"),)
 PREDICT = (("bf_predict", ""),)
+SLOWDOWN = (("bf_predict", "slowdown"),)
 
 
 @settings(SPEED, max_examples=30)
 @given(
     sites(),
     st.lists(requests(), min_size=4, max_size=14),
-    st.sampled_from([(), (), EASY, PREDICT, (("bf_max_job_test", "3"),)]),
+    st.sampled_from([(), (), EASY, PREDICT, SLOWDOWN, SLOWDOWN, (("bf_max_job_test", "3"),)]),
     st.data(),
 )
 def test_no_promised_start_is_ever_broken(
@@ -387,6 +394,6 @@ def promised(site: Site) -> dict[int, float]:
         for key, promise in zip(shape.keys, promises, strict=False):
             if promise.provisional:
                 break
-            job_id = shape.jobs[key].id
+            job_id = promise.holder or shape.jobs[key].id
             found[job_id] = min(promise.start_at, found.get(job_id, promise.start_at))
     return found

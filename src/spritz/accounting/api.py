@@ -18,6 +18,7 @@ from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
 from spritz.accounting.associations.requests import BookRequests
+from spritz.accounting.associations.rights import name_of, read_rights
 from spritz.accounting.links import Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
 from spritz.accounting.rollup.requests import UsageRequests
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
+    from spritz.accounting.associations.rights import Rights
     from spritz.accounting.store import Store
     from spritz.client.handling import Call, Handler
     from spritz.runtime.clock import Clock
@@ -127,6 +129,14 @@ class Api:
         if not self.is_admin(call):
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 
+    async def restricted(self, call: Call, *words: str) -> Rights | None:
+        """Whose records the caller may see, if PrivateData has any of `words`; None: everybody's."""
+        uid = self._uid(call)
+        if self.private.isdisjoint(words) or self.is_admin(call):
+            return None
+        rights: Rights = await self._read_by(read_rights, self._store.engine, name_of(uid))
+        return None if rights.operator else rights
+
     # -- the outbox of controllers
 
     async def _store_by(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -145,9 +155,13 @@ class Api:
         """A batch; answered when it is committed."""
         self.need_admin(call)
         link = self.links.of(request.cluster, call.channel)
-        sequence = await self._store_by(
-            self._store.ingest, request.cluster, request.journal, request.groups, request.documents
-        )
+        try:
+            sequence = await self._store_by(
+                self._store.ingest, request.cluster, request.journal, request.groups, request.documents
+            )
+        except SpritzError as error:  # the controller sends them again
+            self._log.error("events.not_stored", cluster=request.cluster, after=link.stored, error=error.message)
+            raise
         self._counts["events.stored_count"] += sequence - link.stored
         self._counts["batches.count"] += 1
         link.advance(sequence)
@@ -183,6 +197,8 @@ class Api:
 
     async def purge_once(self, upkeep: Upkeep, files: list[str]) -> None:
         """One piece at a time between batches; `files` gets the archives' paths. Raises SpritzError."""
+        # What goes has its part in usage first.
+        await self.usage.roll_due()
         now, began = self._clock.now(), self._clock.monotonic()
         pieces = purge(self._store.engine, upkeep, now, files)
         counts: dict[str, int] = {}
@@ -209,12 +225,12 @@ class Api:
     # -- questions
 
     async def select_jobs(self, request: model.SelectJobs, call: Call) -> AsyncIterator[model.JobRecords]:
-        """Jobs and their steps, as fast as the caller reads. With PrivateData=jobs, of others only administrators'."""
-        uid = self._uid(call)
-        if "jobs" in self.private and not self.is_admin(call):
-            if request.users and uid not in request.users:
-                return
-            request = structs.replace(request, users=(uid,))
+        """Jobs and their steps, as fast as the caller reads. With PrivateData=jobs, of others only operators', and
+        those of accounts that the caller coordinates.
+        """
+        rights = await self.restricted(call, "jobs")
+        if rights is not None:
+            request = structs.replace(request, owner=self._uid(call), owner_accounts=tuple(sorted(rights.accounts)))
         self._counts["queries.count"] += 1
         behind = await self.links.catch_up(request.clusters)
         if behind:
@@ -236,13 +252,13 @@ class Api:
         return await asyncio.get_running_loop().run_in_executor(self._readers, lambda: work(*arguments))
 
     async def ask_history(self, request: model.AskHistory, call: Call) -> model.Histories:
-        """What happened to jobs. With PrivateData=jobs, of others only administrators'."""
+        """What happened to jobs. With PrivateData=jobs, of others as `select_jobs`."""
         uid = self._uid(call)
-        users = (uid,) if "jobs" in self.private and not self.is_admin(call) else ()
+        rights = await self.restricted(call, "jobs")
         await self.links.catch_up(request.clusters)
-        query = model.SelectJobs(
-            clusters=request.clusters, picks=request.picks, users=users, duplicates=True, not_eligible=True
-        )
+        query = model.SelectJobs(clusters=request.clusters, picks=request.picks, duplicates=True, not_eligible=True)
+        if rights is not None:
+            query = structs.replace(query, owner=uid, owner_accounts=tuple(sorted(rights.accounts)))
         async with self.reading:
             lives = await self._read_by(histories, self._store.engine, query)
         return model.Histories(now=self._clock.now(), lives=lives)

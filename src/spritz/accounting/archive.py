@@ -21,6 +21,9 @@ from sqlalchemy import Connection, Engine, Table, insert, select, tuple_, update
 from spritz.accounting import schema
 from spritz.accounting.associations import tables as book
 from spritz.accounting.engine import told
+from spritz.accounting.rollup import spans
+from spritz.accounting.rollup.hours import Holder
+from spritz.accounting.rollup.write import Holders
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -44,8 +47,16 @@ TABLES: dict[str, Table] = {
     "node_events": schema.node_events,
     "reservations": schema.reservations,
     "documents": schema.documents,
+    "holder_usage": schema.holder_usage,
+    "cluster_usage": schema.cluster_usage,
+    "job_sizes": schema.job_sizes,
     "transactions": book.transactions,
 }
+
+#: What a file has in the place of a holder's number.
+HOLDER = ("account", "user", "wckey", "qos")
+
+_USAGE = ("holder_usage", "cluster_usage", "job_sizes")
 
 #: Row of a table by its name there.
 Line = tuple[str, dict[str, Any]]
@@ -145,7 +156,13 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
     with told(engine.url), engine.begin() as connection:
         cluster_id = _cluster(connection, cluster, now) if cluster else 0
         held: dict[str, list[dict[str, Any]]] = {}
+        holders = Holders(connection, cluster_id)
+        used_until = 0
         for name, row in lines:
+            if name == "holder_usage":
+                row["holder_id"] = holders.of(Holder(*(str(row.pop(one, "")) for one in HOLDER)))
+            if name in _USAGE and row.get("period") == spans.HOUR:
+                used_until = max(used_until, int(row.get("started_at", 0)) + 3600)
             rows = held.setdefault(name, [])
             rows.append(_row(TABLES[name], row, cluster_id))
             if len(rows) >= _ROWS:
@@ -155,7 +172,16 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
             added[name] = added.get(name, 0) + _put(connection, name, rows)
         if cluster:
             _make_room(connection, cluster_id)
+            _settle_usage(connection, cluster_id, used_until)
     return added
+
+
+def _settle_usage(connection: Connection, cluster_id: int, until: int) -> None:
+    """Usage that was loaded stays as it is, whatever records of its time there are."""
+    table = schema.clusters
+    connection.execute(
+        update(table).where(table.c.id == cluster_id, table.c.purged_until < until).values(purged_until=until)
+    )
 
 
 def _read(path: str) -> tuple[str, Iterator[Line]]:

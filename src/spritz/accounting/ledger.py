@@ -284,6 +284,8 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
     record.eligible_at = record.eligible_at or event.at
     record.time_limit_minutes = event.time_limit_minutes
     record.partition = event.allocation.partition
+    record.scheduler = event.scheduler
+    record.association_id = event.association or record.association_id
     allocate(record, event.allocation, event.billing)
     if event.licenses:
         record.licenses = ",".join(f"{name}:{count}" if count > 1 else name for name, count in event.licenses)
@@ -358,7 +360,7 @@ def _requeued(ledger: Ledger, place: int, event: job_events.JobRequeued) -> None
     new.submitted_at, new.eligible_at = event.at, event.eligible_at
     new.started_at = new.ended_at = new.suspended_at = new.suspended_seconds = 0.0
     new.exit_status = new.derived_exit_status = 0
-    new.cancelled_by, new.failed_node = -1, ""
+    new.cancelled_by, new.failed_node, new.scheduler = -1, "", ""
     new.nodes, new.node_count, new.cpus, new.tres_allocated = "", 0, 0, ""
     new.priority = event.priority
     new.reason, new.reason_detail = event.reason.value, text(event.reason_detail)
@@ -406,6 +408,7 @@ _APPLIERS: dict[type[Event], Callable[[Ledger, int, Any], None]] = {
 NOT_RECORDED = frozenset(
     {
         "EndSignalSent",
+        "JobAccrued",
         "JobConfigured",
         "JobNodeGone",
         "JobNodeReady",

@@ -18,7 +18,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Engine, Table, and_, delete, exists, select, tuple_, update
 
 from spritz.accounting import schema
-from spritz.accounting.archive import ArchiveError, Archivist, Line
+from spritz.accounting.archive import HOLDER, ArchiveError, Archivist, Line
 from spritz.accounting.associations.tables import transactions
 from spritz.accounting.engine import told
 
@@ -46,7 +46,7 @@ PERIODS = {
     "PurgeJobEnvAfter": ("", ""),
     "PurgeResvAfter": ("ArchiveResvs", "resv"),
     "PurgeTXNAfter": ("ArchiveTXN", "txn"),
-    "PurgeUsageAfter": ("", ""),
+    "PurgeUsageAfter": ("ArchiveUsage", "usage"),
 }
 
 #: An ArchiveScript may take so long, seconds.
@@ -161,6 +161,15 @@ class _Round:
         name = self.connection.execute(select(clusters.c.name).where(clusters.c.id == cluster_id)).scalar()
         self.keeper.write(self.key, name or "slurmdbd", begins, self.before, lines)
 
+    def settle_usage(self, cluster_ids: set[int]) -> None:
+        """Usage of the time that was purged is not rolled up again: the records that it was made of are gone."""
+        table = schema.clusters
+        self.connection.execute(
+            update(table)
+            .where(table.c.id.in_(sorted(cluster_ids)), table.c.purged_until < int(self.before))
+            .values(purged_until=int(self.before))
+        )
+
     def lines(self, table: Table, chosen: ColumnElement[bool]) -> list[Line]:
         names = [str(column.name) for column in table.columns]
         rows = self.connection.execute(select(table).where(chosen))
@@ -192,6 +201,7 @@ def _purge_jobs(one: _Round) -> int:
             one.keep(cluster_id, min(row["submitted_at"] for row in found), lines)
     for table in tables:
         one.connection.execute(delete(table).where(tuple_(table.c.cluster_id, table.c.number).in_(keys)))
+    one.settle_usage({key[0] for key in keys})
     return len(keys)
 
 
@@ -210,6 +220,8 @@ def _purge_table(table: Table) -> Callable[[_Round], int]:
                 mine = [line for line in lines if line[1]["cluster_id"] == cluster_id]
                 one.keep(cluster_id, min(row["started_at"] for _, row in mine), mine)
         one.connection.execute(delete(table).where(doomed))
+        if table is not schema.steps:
+            one.settle_usage({key[0] for key in keys})
         return len(keys)
 
     return work
@@ -228,15 +240,33 @@ def _purge_transactions(one: _Round) -> int:
 
 
 def _purge_usage(one: _Round) -> int:
-    """Hours, days and months that began before; as many rows of both tables as they have."""
+    """Hours, days and months that began before; as many rows of each table as they have."""
     count = 0
-    for table in (schema.usage, schema.cluster_usage):
+    changed: set[int] = set()
+    for table in (schema.holder_usage, schema.cluster_usage, schema.job_sizes):
         span = (table.c.cluster_id, table.c.period, table.c.started_at)
         chosen = select(*span).where(table.c.started_at < one.before).distinct().limit(_SPANS)
         keys = [tuple(row) for row in one.connection.execute(chosen)]
         if keys:
-            count += one.connection.execute(delete(table).where(tuple_(*span).in_(keys))).rowcount
+            doomed = tuple_(*span).in_(keys)
+            if one.keeper.keeps(one.key):
+                lines = one.lines(table, doomed) if table is not schema.holder_usage else _named_usage(one, doomed)
+                for cluster_id in sorted({key[0] for key in keys}):
+                    mine = [line for line in lines if line[1]["cluster_id"] == cluster_id]
+                    one.keep(cluster_id, min(key[2] for key in keys if key[0] == cluster_id), mine)
+            count += one.connection.execute(delete(table).where(doomed)).rowcount
+            changed |= {key[0] for key in keys}
+    one.settle_usage(changed)
     return count
+
+
+def _named_usage(one: _Round, doomed: ColumnElement[bool]) -> list[Line]:
+    """With holders' names: their numbers say nothing in another database."""
+    table, who = schema.holder_usage, schema.usage_holders
+    names = [*(str(column.name) for column in table.columns if column.name != "holder_id"), *HOLDER]
+    columns = [*(column for column in table.columns if column.name != "holder_id"), *(who.c[name] for name in HOLDER)]
+    rows = one.connection.execute(select(*columns).join_from(table, who, who.c.id == table.c.holder_id).where(doomed))
+    return [(str(table.name), dict(zip(names, row, strict=True))) for row in rows]
 
 
 def _forget_key(column: str) -> Callable[[_Round], int]:

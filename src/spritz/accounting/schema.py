@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 #: The newest script of `migrations/versions`, which makes these tables.
-REVISION = "0007"
+REVISION = "0009"
 
 metadata = MetaData()
 
@@ -56,7 +56,7 @@ OPTIONS = _OPTIONS
 #: Texts that conditions and indexes are made of.
 _SHORT = frozenset(
     {"user", "group", "account", "qos", "wckey", "partition", "reservation", "name", "state", "reason", "failed_node"}
-    | {"script_key", "environment_key", "sharing", "layout", "node"}
+    | {"script_key", "environment_key", "sharing", "layout", "node", "scheduler"}
 )
 
 
@@ -103,6 +103,10 @@ clusters = Table(
     Column("lost", BigInteger, nullable=False),
     #: usage is rolled up to this time (0: not at all); what is stored of an earlier time sets it back
     Column("rolled_until", BigInteger, nullable=False, server_default="0"),
+    #: jobs by size are known from the first day on that begins then or later
+    Column("sizes_since", BigInteger, nullable=False, server_default="0"),
+    #: records that ended before were purged: usage of the time before is all that is known, and stays as it is
+    Column("purged_until", BigInteger, nullable=False, server_default="0"),
     **_OPTIONS,
 )
 
@@ -121,7 +125,8 @@ Index("jobs_by_array", jobs.c.cluster_id, jobs.c.array_job_id)
 Index("jobs_by_het", jobs.c.cluster_id, jobs.c.het_job_id)
 Index("jobs_by_user", jobs.c.cluster_id, jobs.c.uid, jobs.c.ended_at)
 Index("jobs_by_account", jobs.c.cluster_id, jobs.c.account, jobs.c.ended_at)
-Index("jobs_by_end", jobs.c.cluster_id, jobs.c.ended_at)
+# What lived at some time ended after it and began before it: both are found without a look at the jobs themselves.
+Index("jobs_by_life", jobs.c.cluster_id, jobs.c.ended_at, jobs.c.started_at, jobs.c.eligible_at)
 # Which documents does a job still name?
 Index("jobs_by_script", jobs.c.script_key)
 Index("jobs_by_environment", jobs.c.environment_key)
@@ -150,14 +155,13 @@ _SPAN = (
     ("period", Integer),
     ("started_at", BigInteger),
 )
-usage = Table(
-    "usage",
+holder_usage = Table(
+    "holder_usage",
     metadata,
     *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in _SPAN),
     Column("holder_id", Integer, primary_key=True, autoincrement=False),
-    Column("tres", String(64), primary_key=True),
-    #: count times seconds; memory in MiB
-    Column("seconds", BigInteger, nullable=False),
+    #: count of each TRES times seconds; memory in MiB (`rollup.amounts`)
+    Column("tres", LONG_TEXT, nullable=False),
     **_OPTIONS,
 )
 cluster_usage = Table(
@@ -170,6 +174,23 @@ cluster_usage = Table(
         Column(name, BigInteger, nullable=False)
         for name in ("allocated", "down", "planned_down", "idle", "planned", "over")
     ),
+    **_OPTIONS,
+)
+# Jobs by what they were given, in days and months (`rollup.sizes`).
+job_sizes = Table(
+    "job_sizes",
+    metadata,
+    *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in _SPAN),
+    Column("account", String(120), primary_key=True),
+    Column("wckey", String(120), primary_key=True),
+    Column("partition", String(120), primary_key=True),
+    Column("cpus", BigInteger, primary_key=True, autoincrement=False),
+    #: jobs that ran when it began, and jobs that began in it
+    Column("running", BigInteger, nullable=False),
+    Column("begun", BigInteger, nullable=False),
+    #: how long they ran, together; and count of each TRES times seconds
+    Column("seconds", BigInteger, nullable=False),
+    Column("used", LONG_TEXT, nullable=False),
     **_OPTIONS,
 )
 

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, Table, and_, func, or_, select, union
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
+from spritz.accounting.listed import among
 from spritz.accounting.store import job_of, step_of
 from spritz.model.accounting import (
     HISTORIES_MAX,
@@ -231,11 +232,14 @@ def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
 def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """As `conditions`, whatever the time and the state."""
     found: list[ColumnElement[bool]] = []
+    if query.owner is not None:
+        found.append(or_(_jobs.uid == query.owner, _jobs.account.in_(query.owner_accounts)))
     if query.picks:
         ids = sorted({pick.job_id for pick in query.picks})
         found.append(
             _any_of(
-                cluster_id, lambda job: (column.in_(ids) for column in (job.job_id, job.array_job_id, job.het_job_id))
+                cluster_id,
+                lambda job: (among(column, ids) for column in (job.job_id, job.array_job_id, job.het_job_id)),
             )
         )
     for column, wanted in (
@@ -246,6 +250,8 @@ def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
         (_jobs.qos, query.qos),
         (_jobs.wckey, query.wckeys),
         (_jobs.name, query.names),
+        (_jobs.association_id, query.associations),
+        (_jobs.scheduler, query.schedulers),
     ):
         if wanted:
             found.append(column.in_(wanted))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, or_, select
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
+from spritz.accounting.nodes import tres_by_node
 from spritz.model.accounting import NodeEventRecord
 from spritz.model.accounting_admin import EventRecords
+from spritz.notation import tres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Connection
 
+    from spritz.accounting.rollup.hours import Pairs
     from spritz.model.accounting_admin import SelectEvents
 
 #: Events of one piece.
@@ -36,13 +40,48 @@ def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
                 .where(table.c.cluster_id == cluster_id, *_conditions(query))
                 .order_by(table.c.started_at, table.c.place)
             )
+            had = _Had(connection, cluster_id)
             rows = connection.execution_options(yield_per=PIECE).execute(statement)
             try:
                 for part in rows.partitions(PIECE):
-                    events = [NodeEventRecord(**dict(zip(fields, row, strict=True))) for row in part]
-                    yield EventRecords(cluster=name, events=events)
+                    events = [had.told(NodeEventRecord(**dict(zip(fields, row, strict=True)))) for row in part]
+                    yield EventRecords(cluster=name, events=[one for one in events if _of_size(one, query)])
             finally:
                 rows.close()
+
+
+class _Had:
+    """What nodes had at the time: the cluster's own records say so."""
+
+    def __init__(self, connection: Connection, cluster_id: int) -> None:
+        table = schema.node_events
+        fields = NodeEventRecord.__struct_fields__
+        rows = connection.execute(
+            select(*(table.c[field] for field in fields))
+            .where(table.c.cluster_id == cluster_id, table.c.node == "")
+            .order_by(table.c.started_at, table.c.place)
+        )
+        self._records = [NodeEventRecord(**dict(zip(fields, row, strict=True))) for row in rows]
+        self._starts = [one.started_at for one in self._records]
+        #: of the record that was asked last
+        self._known: tuple[int, dict[str, Pairs]] = (-1, {})
+
+    def told(self, event: NodeEventRecord) -> NodeEventRecord:
+        """With the node's resources, where they are known."""
+        if event.node:
+            # A node that was down when the cluster's first record came had then what it says.
+            place = max(0, bisect_right(self._starts, event.started_at) - 1)
+            if self._records and self._known[0] != place:
+                self._known = place, tres_by_node(self._records[place])
+            event.tres = tres.format(self._known[1].get(event.node, ()), convert=False)
+        return event
+
+
+def _of_size(event: NodeEventRecord, query: SelectEvents) -> bool:
+    if query.cpus_min is None and query.cpus_max is None:
+        return True
+    cpus = dict(tres.parse(event.tres)).get("cpu", 0)
+    return cpus >= (query.cpus_min or 0) and (query.cpus_max is None or cpus <= query.cpus_max)
 
 
 def _conditions(query: SelectEvents) -> list[ColumnElement[bool]]:

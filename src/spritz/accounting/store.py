@@ -297,9 +297,11 @@ class Store:
 
 def set_back(since: float) -> Any:
     """Up to when usage is rolled up, once something of the time since then is news."""
-    column = schema.clusters.c.rolled_until
+    column, purged = schema.clusters.c.rolled_until, schema.clusters.c.purged_until
     hour = spans.floor(spans.HOUR, since) if since < 1e12 else 1 << 62
-    return case((column > hour, hour), else_=column)
+    # Records of the time before are gone: what was made of them is not made again.
+    first = case((purged > hour, purged), else_=hour)
+    return case((column > first, first), else_=column)
 
 
 _JOB_COLUMNS = [column.name for column in schema.jobs.columns][1:]

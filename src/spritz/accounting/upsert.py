@@ -1,4 +1,4 @@
-"""Insert rows, or replace those that are there, on each kind of database."""
+"""Insert rows, many at once, or replace those that are there, on each kind of database."""
 
 from __future__ import annotations
 
@@ -31,3 +31,31 @@ def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> 
     statement = _statement(connection.dialect.name, table)
     for start in range(0, len(rows), ROWS):
         connection.execute(statement, rows[start : start + ROWS])
+
+
+class Inserter:
+    """Inserts rows of one table, all its columns in their order, as tuples.
+
+    For tables with a million rows: SQLAlchemy's statements take three times as long for each of them.
+    """
+
+    def __init__(self, connection: Connection, table: Table) -> None:
+        self.columns = [str(column.name) for column in table.columns]
+        self._connection = connection
+        quote = connection.dialect.identifier_preparer.quote
+        mark = "?" if connection.dialect.name == "sqlite" else "%s"
+        names = ", ".join(quote(name) for name in self.columns)
+        self._statement = f"INSERT INTO {quote(table.name)} ({names}) VALUES ({', '.join([mark] * len(self.columns))})"
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        """Hold it; some thousand are written together."""
+        self._rows.append(row)
+        if len(self._rows) >= 10 * ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._rows:
+            self._connection.exec_driver_sql(self._statement, self._rows)
+            self._rows = []

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobWithSteps
 
-_COMPLETION = "job completion records are not read back; the accounting database holds more"
 _FEDERATION = "federations are not built"
 
 OPTIONS: tuple[Option, ...] = (
@@ -24,21 +23,21 @@ OPTIONS: tuple[Option, ...] = (
     Option("allclusters", "L", "", "jobs of all clusters in the database"),
     Option("allocations", "X", "", "jobs alone, without their steps"),
     Option("allusers", "a", "", "jobs of all users"),
-    Option("associations", "x", "IDS", refused="associations are not built yet"),
+    Option("associations", "x", "IDS", "only jobs of associations with these numbers"),
     Option("batch-script", "B", "", "print the batch scripts (of the jobs of -j)"),
     Option("brief", "b", "", "JobID, State and ExitCode"),
     Option("clusters", "M", "NAMES", "only jobs of these clusters; all: every one"),
     Option("cluster", "", "NAMES", alias="clusters"),
-    Option("completion", "c", "", refused=_COMPLETION),
+    Option("completion", "c", "", "jobs of the completion log (JobCompType=jobcomp/filetxt)"),
     Option("constraints", "C", "FEATURES", "only jobs that asked for all of these features"),
     Option("delimiter", "", "TEXT", "what separates the fields of -p and -P; | by default"),
     Option("duplicates", "D", "", "every life of a requeued job, not the last alone"),
     Option("endtime", "E", "TIME", "only jobs before this time; now by default"),
     Option("env-vars", "", "", "print the environments of batch jobs (of -j)"),
-    Option("expand-patterns", "", "", refused="names of files are printed as they were given"),
+    Option("expand-patterns", "", "", "fill in %j, %A … in StdIn, StdOut and StdErr"),
     Option("federation", "", "", refused=_FEDERATION),
-    Option("file", "f", "FILE", refused=_COMPLETION),
-    Option("flags", "F", "FLAGS", refused="which scheduler started a job is not recorded"),
+    Option("file", "f", "FILE", "jobs of this completion log"),
+    Option("flags", "F", "FLAGS", "only jobs that were started so: SchedSubmit, SchedMain, SchedBackfill"),
     Option("format", "o", "FIELDS", "fields to print: name[%[-]width],…", env="SACCT_FORMAT"),
     Option("fields", "", "FIELDS", alias="format"),
     Option("gid", "g", "GROUPS", "only jobs of these groups"),
@@ -69,7 +68,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("user", "", "USERS", alias="uid"),
     Option("units", "", "KMGTP", "values in this unit"),
     Option("usage", "", "", "a short usage"),
-    Option("use-local-uid", "", "", refused="users are shown by the names that they had"),
+    Option("use-local-uid", "", "", "UID: the number that the user's name has here, not the recorded one"),
     Option("verbose", "v", "", "say which window of time is looked at"),
     Option("version", "V", "", "the version"),
     Option("wckeys", "W", "NAMES", "only jobs of these wckeys"),
@@ -134,8 +133,13 @@ def _run(given: dict[str, str], context: Context) -> int:
 
         show(context, "list", {})
         return 0
-    listing = _listing(given, context)
+    logged = "completion" in given or "file" in given
+    listing = _listing(given, context, logged=logged)
     now = SystemClock().now()
+    if logged:
+        from spritz.cli.acct.completion import show as show_logged
+
+        return show_logged(given, listing, now, context)
     from spritz.cli.acct.ask import build
     from spritz.client.locate import locate_database
 
@@ -159,7 +163,7 @@ def _run(given: dict[str, str], context: Context) -> int:
     return 0
 
 
-def _listing(given: dict[str, str], context: Context) -> Listing:
+def _listing(given: dict[str, str], context: Context, *, logged: bool) -> Listing:
     """The columns. Everything wrong with them is said here, before anybody is asked."""
     from spritz.cli.acct import fields
     from spritz.cli.acct.listing import Listing, parse_columns
@@ -169,8 +173,19 @@ def _listing(given: dict[str, str], context: Context) -> Listing:
     if "units" in given and (len(unit) != 1 or unit not in "KMGTP"):
         context.error(f"Invalid unit type '{given['units']}'. Possible options are 'KMGTP'")
         raise Fatal("Invalid unit type")
-    text = fields.BRIEF if "brief" in given else fields.LONG if "long" in given else given.get("format", fields.DEFAULT)
-    style = fields.Style(context.environ, unit=unit, convert="noconvert" not in given)
+    brief, long, default = fields.BRIEF, fields.LONG, fields.DEFAULT
+    if logged:
+        from spritz.cli.acct import completion
+
+        brief, long, default = completion.BRIEF, completion.LONG, completion.DEFAULT
+    text = brief if "brief" in given else long if "long" in given else given.get("format", default)
+    style = fields.Style(
+        context.environ,
+        unit=unit,
+        convert="noconvert" not in given,
+        expand="expand-patterns" in given,
+        local_uid="use-local-uid" in given,
+    )
     parsable = "parsable" in given or "parsable2" in given
     delimiter = given.get("delimiter") or "|"
     return Listing(

@@ -25,13 +25,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("immediate", "i", "", "commit without asking"),
     Option("json", "", "[=list|VERSION]", "as JSON: show account, association, cluster, qos, tres, user, wckey"),
     Option("noheader", "n", "", "no headings"),
-    Option("oneliner", "o", "", refused="Slurm takes it for older scripts and does nothing"),
+    Option("oneliner", "o", "", "for scripts of old: one line for each record, as always"),
     Option("parsable", "p", "", "fields between |, and one at the end"),
     Option("parsable2", "P", "", "fields between |"),
     Option("quiet", "Q", "", "only results and errors"),
     Option("readonly", "r", "", "change nothing, whatever is asked"),
     Option("usage", "", "", "this text"),
-    Option("verbose", "v", "", refused="there is nothing more to say"),
+    Option("verbose", "v", "", "say which slurmdbd is asked"),
     Option("version", "V", "", "the version"),
     Option("yaml", "", "[=list|VERSION]", "the same as YAML"),
 )
@@ -89,7 +89,7 @@ _LISTED = (
     '"RunAwayJobs", "Stats", "Transaction", "TRES", "User", or "WCKey"\n'
 )
 _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
-_SHOWN = ("account", "association", "cluster", "qos", "transaction", "tres", "user", "wckey", "problem")
+_SHOWN = ("resource", "account", "association", "cluster", "qos", "transaction", "tres", "user", "wckey", "problem")
 
 
 class Said(set[str]):
@@ -162,7 +162,7 @@ def _interactive(said: Said, context: Context) -> int:
 
 
 #: commands of the interactive mode that stand for options
-_MODES = {"associations": "associations", "parsable": "parsable", "quiet": "quiet", "readonly": "readonly"}
+_MODES = {name: name for name in ("associations", "oneliner", "parsable", "quiet", "readonly", "verbose")}
 
 
 def _mode(words: Sequence[str], said: Said, context: Context) -> bool:
@@ -180,6 +180,11 @@ def _mode(words: Sequence[str], said: Said, context: Context) -> bool:
 def _line(words: Sequence[str], said: Said, context: Context) -> int:
     from spritz.cli.manager.words import match, read
 
+    if "verbose" in said and "quiet" not in said:
+        from spritz.client.locate import locate_database
+
+        asked = locate_database()
+        context.info(f"accounting_storage/{asked.kind}: {asked.host}:{asked.port}, cluster {asked.cluster_name}")
     verb = match(words[0].lower(), _VERBS, 2)
     if verb is None:
         context.err(f"invalid keyword: {words[0]}\n")
@@ -309,15 +314,17 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
     deleting = {"user": change.delete_users, "account": change.delete_accounts, "qos": change.delete_qos}
     deleting |= {"cluster": change.delete_clusters, "coordinator": change.delete_coordinators}
     tables: dict[str, object] = {"add": adding, "modify": modifying, "delete": deleting}
-    if entity in ("federation", "resource"):
+    if entity == "federation":
         from spritz.cli.options import Fatal
 
         raise Fatal(f"{verb} {entity} is not supported by Spritz yet")
-    if entity is None or entity not in tables[verb]:  # type: ignore[operator]  # a dict, whatever is in it
+    if entity is None or (entity != "resource" and entity not in tables[verb]):  # type: ignore[operator]  # a dict, whatever is in it
         context.err(f"No valid entity in {verb} command\n{_ADDED}")
         return 1
 
     def make(book: Book) -> Edit:
+        if entity == "resource":
+            return _edit_resources(book, verb, where, setting, context)
         if verb == "add":
             return adding[entity](book, [*where, *setting], context)
         asked = conditions(where, context)
@@ -338,6 +345,21 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             if status or not setting:
                 return status
         return commit(connection, context, make, at_once="immediate" in said)
+
+
+def _edit_resources(book: Book, verb: str, where: list[Word], setting: list[Word], context: Context) -> Edit:
+    from spritz.cli.manager import resources
+
+    if verb == "add":
+        return resources.add(book, [*where, *setting], context)
+    if verb == "delete":
+        return resources.delete(book, where, context)
+    if not setting:
+        context.err(" You didn't give me anything to set\n")
+        from spritz.cli.silent import Silent
+
+        raise Silent
+    return resources.modify(book, where, setting, context)
 
 
 def entry() -> None:

@@ -41,6 +41,10 @@ def _main(argv: list[str], context: Context) -> int:
         return about.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
     outside = variables.read("salloc", OPTIONS, context.environ)
     given = values.merge(outside, given)
+    if "clusters" in given:
+        from spritz.cli.clusters import chosen
+
+        chosen(given["clusters"], context)
     if "verbose" in given:
         from spritz.cli.submit import listing
 
@@ -49,10 +53,20 @@ def _main(argv: list[str], context: Context) -> int:
     from spritz.cli.submit.refusals import Refusal
 
     try:
-        holding = Holding(given, command, argv, context)
+        several = [given]
         if len(parts) > 1:
             parts[0] = given
-            holding.components = components.laid_over(outside, parts)
+            several = components.laid_over(outside, parts)
+        filtering = values.filters_of("salloc", OPTIONS, context)
+        if filtering is not None:
+            weakest = filtering.defaults()
+            several = [
+                filtering.before(values.merge(weakest, one), command, offset) for offset, one in enumerate(several)
+            ]
+        holding = Holding(several[0], command, argv, context)
+        holding.filters = filtering
+        if len(parts) > 1:
+            holding.components = several
         return holding.run()
     except Refusal as error:
         from spritz.cli.launch.allocation import SALLOC, refused

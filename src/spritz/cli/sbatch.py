@@ -17,6 +17,7 @@ from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values
     from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 
@@ -59,7 +60,18 @@ def _main(argv: list[str], context: Context) -> int:
     several = in_force(parts, given, script, context)
     if isinstance(several, int):
         return several
+    filtering = values.filters_of("sbatch", OPTIONS, context)
+    if filtering is not None:
+        script_argv = (script.path, *rest[1:])
+        weakest = filtering.defaults()
+        several = [
+            filtering.before(values.merge(weakest, one), script_argv, offset) for offset, one in enumerate(several)
+        ]
     merged = several[0]
+    if "clusters" in merged:
+        from spritz.cli.clusters import chosen
+
+        merged["clusters"] = chosen(merged["clusters"], context)
     if "verbose" in merged:
         from spritz.cli.submit import listing
 
@@ -70,8 +82,8 @@ def _main(argv: list[str], context: Context) -> int:
         return gres_help(context)
     try:
         if len(several) > 1:
-            return _submit(_components(several, script, tuple(rest[1:]), argv, context), merged, context)
-        return _submit(_request(merged, script, tuple(rest[1:]), argv, context), merged, context)
+            return _submit(_components(several, script, tuple(rest[1:]), argv, context), merged, context, filtering)
+        return _submit(_request(merged, script, tuple(rest[1:]), argv, context), merged, context, filtering)
     except Refusal as error:
         raise _failed(error) from error
 
@@ -176,10 +188,12 @@ def _environment(merged: Values, context: Context) -> dict[str, str]:
     return environ
 
 
-def _submit(request: SubmitJob | SubmitHetJob, merged: Values, context: Context) -> int:
+def _submit(
+    request: SubmitJob | SubmitHetJob, merged: Values, context: Context, filtering: Filters | None = None
+) -> int:
     from spritz.client.errors import RemoteError
     from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import JobSubmitted
+    from spritz.model.commands.job import JobSubmitted, SubmitHetJob
 
     with connect_controller() as controller:
         if "test-only" in merged:
@@ -192,6 +206,9 @@ def _submit(request: SubmitJob | SubmitHetJob, merged: Values, context: Context)
             raise _failed(error) from error
         for message in reply.messages:
             context.info(message)
+        if filtering is not None:
+            for offset in range(len(request.components) if isinstance(request, SubmitHetJob) else 1):
+                filtering.after(reply.job_id, offset=offset)
         _announce(reply, merged, context)
     if "wait" in merged:
         from spritz.cli.submit.announce import await_end
@@ -209,10 +226,11 @@ def _failed(error: SpritzError) -> SpritzError:
 
 
 def _announce(reply: JobSubmitted, merged: Values, context: Context) -> None:
+    cluster = merged.get("clusters", "")
     if "parsable" in merged:
-        context.out(f"{reply.job_id}\n")
+        context.out(f"{reply.job_id};{cluster}\n" if cluster else f"{reply.job_id}\n")
     elif "quiet" not in merged:
-        context.out(f"Submitted batch job {reply.job_id}\n")
+        context.out(f"Submitted batch job {reply.job_id}{f' on cluster {cluster}' if cluster else ''}\n")
 
 
 def entry() -> None:

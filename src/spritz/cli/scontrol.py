@@ -12,8 +12,8 @@ _FEDERATION = "there is one cluster; federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "show what is hidden too"),
-    Row("clusters", "M", "NAMES", refused="there is one cluster"),
-    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("cluster", "", "NAMES", alias="clusters"),
     Row("details", "d", "", "show more"),
     Row("federation", "", "", refused=_FEDERATION),
     Row("future", "F", "", "show nodes in state FUTURE too"),
@@ -51,6 +51,11 @@ def main(argv: list[str], context: Context) -> int:
     if said & {"help", "usage"}:
         context.out(full_help() if "help" in said else USAGE)
         return 0
+    if "clusters" in said or "SLURM_CLUSTERS" in context.environ:
+        from spritz.cli import clusters
+
+        names = next((value for key, value in reversed(found) if key == "clusters"), None)
+        clusters.chosen(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(found))
     from spritz.cli.control.session import Session
 
     session = Session(context)

@@ -82,13 +82,10 @@ def main(argv: list[str], context: Context) -> int:
     from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 
     config = locate_controller()
-    if said.get("cluster", config.cluster_name) != config.cluster_name:
-        context.error(f"No cluster '{said['cluster']}' known by database.")
-        context.error(
-            f"'{said['cluster']}' can't be reached now, or it is an invalid entry for --cluster.  Use 'sacctmgr list "
-            "clusters' to see available clusters."
-        )
-        return 1
+    if "cluster" in said:
+        from spritz.cli.clusters import chosen
+
+        chosen(said["cluster"] or "", context)
     with connect_controller(config, wait_seconds=config.message_timeout_seconds) as connection:
         if "reset" in said:
             try:

@@ -16,8 +16,8 @@ _FEDERATION = "there is one cluster; federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "hidden partitions too", env="SINFO_ALL"),
-    Row("clusters", "M", "NAMES", refused="there is one cluster"),
-    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("cluster", "", "NAMES", alias="clusters"),
     Row("dead", "d", "", "only nodes that do not respond"),
     Row("exact", "e", "", "group only nodes that are alike in every column"),
     Row("federation", "", "", refused=_FEDERATION),
@@ -64,11 +64,18 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.queue.ask import merge
+    from spritz.cli.queue.ask import check_form, merge
     from spritz.cli.silent import Silent
 
+    check_form(found, ("format", "Format"))
     given = merge(found, OPTIONS, context)
+    if "summarize" in said and "format" not in said:
+        given.pop("format", None)  # the environment's
     try:
+        if "clusters" in given:
+            from spritz.cli import clusters
+
+            given["clusters"] = clusters.chosen(given["clusters"], context, said=clusters.source(found))
         return _run(given, context)
     except Silent as silent:
         return silent.exit_code
@@ -79,15 +86,23 @@ def _run(given: dict[str, str], context: Context) -> int:
 
     seconds = _seconds(given, context)
     listing = Listing(given, context)
+    if seconds:
+        from time import sleep
+
+        from spritz.cli import again
+
+        again.begin()
     while True:
         with _connected(context) as controller:
             if "json" in given:
                 listing.show_json(controller)
                 return 0
-            if seconds or "long" in given:
+            if "noheader" not in given and (seconds or "long" in given):
                 from time import ctime
 
                 context.out(ctime() + "\n")
+            if "clusters" in given and "noheader" not in given:
+                context.out(f"CLUSTER: {given['clusters']}\n")
             if "reservation" in given:
                 listing.show_reservations(controller)
             else:
@@ -96,8 +111,6 @@ def _run(given: dict[str, str], context: Context) -> int:
             return 0
         context.out("\n")
         context.stdout.flush()
-        from time import sleep
-
         sleep(seconds)
 
 

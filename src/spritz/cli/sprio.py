@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _FEDERATION = "there is one cluster; federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
-    Row("clusters", "M", "NAMES", refused="there is one cluster"),
-    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("cluster", "", "NAMES", alias="clusters"),
     Row("federation", "", "", refused=_FEDERATION),
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SPRIO_FORMAT"),
     Row("help", "", "", "this text"),
@@ -70,6 +70,10 @@ def main(argv: list[str], context: Context) -> int:
 
     given = merge(found, OPTIONS, context)
     try:
+        if "clusters" in given:
+            from spritz.cli import clusters
+
+            given["clusters"] = clusters.chosen(given["clusters"], context, said=clusters.source(found))
         return _run(given, context)
     except Silent as silent:
         return silent.exit_code
@@ -86,6 +90,8 @@ def _run(given: dict[str, str], context: Context) -> int:
     if not pieces[0].weights.multifactor:
         context.err(_NOT_MULTIFACTOR)
         return 1
+    if "clusters" in given and "noheader" not in given:
+        context.out(f"CLUSTER: {given['clusters']}\n")
     listing.show(pieces)
     return 0
 

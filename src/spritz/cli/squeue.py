@@ -21,8 +21,8 @@ OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "jobs of hidden partitions too", env="SQUEUE_ALL"),
     Row("array", "r", "", "one line for each task of an array", env="SQUEUE_ARRAY"),
     Row("array-unique", "", "", "one line for each task of an array", alias="array", env="SQUEUE_ARRAY_UNIQUE"),
-    Row("clusters", "M", "NAMES", refused="there is one cluster"),
-    Row("cluster", "", "NAMES", refused="there is one cluster", alias="clusters"),
+    Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
+    Row("cluster", "", "NAMES", alias="clusters"),
     Row("expand-patterns", "", "", "fill in %j, %A … in the names of files"),
     Row("federation", "", "", refused=_FEDERATION),
     Row("Format", "O", "NAMES", "columns by name: name[:[.][width][suffix]],…", env="SQUEUE_FORMAT2"),
@@ -86,7 +86,13 @@ def main(argv: list[str], context: Context) -> int:
     from spritz.cli.queue import ask
     from spritz.cli.silent import Silent
 
+    ask.check_form(found, ("format",))
+    ask.check_formats(found)
     given = ask.merge(found, OPTIONS, context)
+    if "long" in said and "Format" not in said:
+        # The environment's form gives way to what the command line asks for.
+        given.pop("format", None)
+        given.pop("Format", None)
     for option in ("jobs", "steps"):
         # `-j 12`: the list is optional, so that getopt leaves a separate word for the command.
         if rest and given.get(option) == "":
@@ -96,6 +102,10 @@ def main(argv: list[str], context: Context) -> int:
         context.out(USAGE)
         return 1
     try:
+        if "clusters" in given:
+            from spritz.cli import clusters
+
+            given["clusters"] = clusters.chosen(given["clusters"], context, said=clusters.source(found))
         return _run(given, context)
     except Silent as silent:
         return silent.exit_code
@@ -106,19 +116,25 @@ def _run(given: Mapping[str, str], context: Context) -> int:
 
     seconds = ask.iterate_seconds(given["iterate"], context) if "iterate" in given else 0
     show = _listing(given, context)
+    if seconds:
+        from time import sleep
+
+        from spritz.cli import again
+
+        again.begin()
     while True:
         with _connected(context) as controller:
             if given.get("nodelist"):
                 _check_nodes(given["nodelist"], controller)
-            if seconds or ("long" in given and "noheader" not in given):
+            if "noheader" not in given and (seconds or "long" in given):
                 _print_date(context)
+            if "clusters" in given and not given.keys() & {"noheader", "json"}:
+                context.out(f"CLUSTER: {given['clusters']}\n")
             _call(show, controller, context)
         if not seconds:
             return 0
         context.out("\n")
         context.stdout.flush()
-        from time import sleep
-
         sleep(seconds)
 
 
@@ -172,6 +188,8 @@ def _check_nodes(text: str, controller: Connection) -> None:
         try:
             controller.call(ListNodes(names=(name,)), Nodes)
         except RemoteError as error:
+            if error.code == "ESLURM_ACCESS_DENIED":
+                return  # PrivateData=nodes: jobs are listed all the same
             if error.code != "ESLURM_INVALID_NODE_NAME":
                 raise
             raise SpritzError(f"Invalid node name {name}") from error

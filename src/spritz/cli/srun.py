@@ -13,6 +13,7 @@ from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values
 
 OPTIONS = rows_of("s")
@@ -39,6 +40,10 @@ def _main(argv: list[str], context: Context) -> int:
     if ":" in command or "het-group" in given:
         return _run_together(argv, context, inside)
     given = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), given)
+    if "clusters" in given:
+        from spritz.cli.clusters import chosen
+
+        chosen(given["clusters"], context)
     if "verbose" in given:
         from spritz.cli.submit import listing
 
@@ -49,19 +54,30 @@ def _main(argv: list[str], context: Context) -> int:
         return gres_help(context)
     if not command:
         raise Fatal("No command given to execute.")
-    return _run(given, command, argv, context, inside)
+    filtering = values.filters_of("srun", OPTIONS, context)
+    if filtering is not None:
+        given = filtering.before(values.merge(filtering.defaults(), given), command)
+    return _run(given, command, argv, context, inside, filtering)
 
 
 def _asks_help(given: Values) -> bool:
     return "help" in (given.get("cpu-bind"), given.get("mem-bind"), given.get("hint"))
 
 
-def _run(given: Values, command: list[str], argv: list[str], context: Context, inside: bool) -> int:
+def _run(
+    given: Values,
+    command: list[str],
+    argv: list[str],
+    context: Context,
+    inside: bool,
+    filtering: Filters | None = None,
+) -> int:
     from spritz.cli.launch.session import Session
     from spritz.cli.submit.refusals import Refusal
 
     try:
         with Session(given, command, argv, context, inside=inside) as session:
+            session.filters = filtering
             return session.run()
     except Refusal as error:
         from spritz.cli.launch.allocation import SRUN, refused
@@ -78,20 +94,31 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
         return parts
     if not all(command for _group, _given, command in parts):
         raise Fatal("No command given to execute.")
+    filtering = values.filters_of("srun", OPTIONS, context)
+    if filtering is not None:
+        weakest = filtering.defaults()
+        parts = [
+            (group, filtering.before(values.merge(weakest, given), command, offset), command)
+            for offset, (group, given, command) in enumerate(parts)
+        ]
     if inside and len(parts) == 1 and parts[0][0] == 0:
         # The leader alone is a job like others.
-        return _run(parts[0][1], parts[0][2], argv, context, inside)
+        return _run(parts[0][1], parts[0][2], argv, context, inside, filtering)
     for _group, given, _command in parts:
-        for option in ("bcast", "pty", "mpi"):
-            asked = given.get(option, "none").lower() not in ("", "none") if option == "mpi" else option in given
+        if "clusters" in given:
+            from spritz.cli.clusters import chosen
+
+            chosen(given["clusters"], context)
+        for option in ("bcast", "pty"):
             # A terminal can be had in one component; files are copied to nodes of the first alone.
-            if asked and (option == "bcast" or len(parts) > 1):
+            if option in given and (option == "bcast" or len(parts) > 1):
                 raise SpritzError(
                     f"option --{option} is not supported by Spritz for these components of a heterogeneous job",
                     code="ESLURM_NOT_SUPPORTED",
                 )
     try:
         with together.Together(parts, argv, context, inside=inside) as session:
+            session.filters = filtering
             return session.run()
     except Refusal as error:
         from spritz.cli.launch.allocation import SRUN, refused

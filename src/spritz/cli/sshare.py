@@ -109,15 +109,10 @@ def _run(given: Mapping[str, str], context: Context) -> int:
     if "format" in given:
         choose(given["format"], context)  # a field that there is not is said before anything else
     whole = _asked(accounts, users, context)
-    clusters = _words(given.get("clusters", ""))
-    for name in clusters:
-        if name not in (whole.cluster, "all"):
-            context.error(f"No cluster '{name}' known by database.")
-            context.error(
-                f"'{name}' can't be reached now, or it is an invalid entry for --cluster.  "
-                "Use 'sacctmgr list clusters' to see available clusters."
-            )
-            return 1
+    if "clusters" in given:
+        from spritz.cli.clusters import chosen
+
+        chosen(given["clusters"], context)
     if "json" in given or "yaml" in given:
         from spritz.cli.share.record import show
 
@@ -125,7 +120,7 @@ def _run(given: Mapping[str, str], context: Context) -> int:
         return 0
     if "verbose" in given:
         _say_what(users, accounts, context)
-    if clusters:
+    if "clusters" in given:
         context.out(f"CLUSTER: {whole.cluster}\n")
     text = given.get("format") or default_format(whole, long="long" in given, partition="partition" in given)
     parsable = 2 if "parsable2" in given else int("parsable" in given)

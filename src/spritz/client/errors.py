@@ -36,6 +36,8 @@ class RemoteError(ClientError):
         )
         self.failure = failure
         self.errno = failure.errno
+        #: what the site's plugins have for the user: the first of `details`
+        self.told = failure.details[: failure.told]
 
 
 def unreachable(hint: str = "") -> ClientError:

@@ -9,7 +9,7 @@ Sources: slurm.conf(5) "SlurmctldHost", "SlurmctldPort", "SlurmUser", "MessageTi
 from __future__ import annotations
 
 import os
-import sys
+from time import monotonic
 
 from msgspec import Struct
 
@@ -27,6 +27,7 @@ DEFAULT_MESSAGE_TIMEOUT_SECONDS = 10.0
 _INCLUDE_DEPTH_MAX = 8
 _KEYS = frozenset(
     (
+        "clifilterplugins",
         "clustername",
         "messagetimeout",
         "slurmctldaddr",
@@ -124,8 +125,7 @@ def database_socket_name(port: int) -> str:
 def locate_database(path: str | None = None) -> DatabaseConfig:
     """What slurm.conf says of slurmdbd. Raises ClientError as `locate_controller` does."""
     path = path or find_slurm_conf()
-    found: dict[str, list[str]] = {}
-    _scan(path, found, 0, _DATABASE_KEYS)
+    found = _read(path, _DATABASE_KEYS)
     port = _last(found, "accountingstorageport", "0")
     if not port.isdigit() or int(port) > 65535:
         raise ClientError(f"{path}: invalid AccountingStoragePort {port} (a port, 0 is {DEFAULT_DATABASE_PORT})")
@@ -168,9 +168,11 @@ def candidates() -> list[str]:
     configured = os.environ.get("SLURM_CONF")
     if configured:
         return [configured]
+    from spritz.installed import prefix
+
     return [
-        os.path.join(sys.prefix, "etc/slurm.conf"),
-        os.path.join(sys.prefix, "etc/slurm/slurm.conf"),
+        os.path.join(prefix(), "etc/slurm.conf"),
+        os.path.join(prefix(), "etc/slurm/slurm.conf"),
         "/etc/slurm/slurm.conf",
         os.path.join(state_home(), "default/etc/slurm.conf"),
     ]
@@ -195,8 +197,7 @@ def locate_controller(path: str | None = None) -> ControllerConfig:
     Raises ClientError if there is none, it cannot be read, or one of these keys is wrong. Other keys are not looked at.
     """
     path = path or find_slurm_conf()
-    found: dict[str, list[str]] = {}
-    _scan(path, found, 0, _KEYS)
+    found = _read(path, _KEYS)
     if not found and os.path.getsize(path):  # some other file
         raise ClientError(
             f"Unable to process configuration file {path}: ClusterName needs to be specified",
@@ -216,13 +217,22 @@ def locate_controller(path: str | None = None) -> ControllerConfig:
     )
 
 
+def cli_filters() -> tuple[str, ...]:
+    """CliFilterPlugins, without their kind; none where no slurm.conf is found: who connects will say so."""
+    try:
+        found = _read(find_slurm_conf(), _KEYS)
+    except ClientError:
+        return ()
+    words = _last(found, "clifilterplugins", "")
+    return tuple(word.strip().removeprefix("cli_filter/") for word in words.split(",") if word.strip())
+
+
 def read_keys(names: frozenset[str], path: str | None = None) -> dict[str, str]:
     """Values, as they stand there, of these keys (lower case) in slurm.conf; the last one counts.
 
     For the few settings that are the commands' own (KillOnBadExit, SrunProlog). Raises ClientError as above.
     """
-    found: dict[str, list[str]] = {}
-    _scan(path or find_slurm_conf(), found, 0, names | {"clustername"})
+    found = _read(path or find_slurm_conf(), names | {"clustername"})
     return {name: values[-1] for name, values in found.items() if name in names}
 
 
@@ -259,12 +269,61 @@ def _seconds(path: str, value: str) -> float:
     return float(value)
 
 
-def _scan(path: str, found: dict[str, list[str]], depth: int, keys: frozenset[str]) -> None:
-    """Collect the values of `keys` from a file and the files it includes."""
+class _Known:
+    """What was found in some files the last time. `found` is None until these files have rested for a moment."""
+
+    __slots__ = ("files", "found", "since")
+
+    def __init__(self, files: dict[str, tuple[int, ...]], since: float) -> None:
+        self.files = files
+        self.since = since
+        self.found: dict[str, list[str]] | None = None
+
+
+_known: dict[tuple[str, frozenset[str]], _Known] = {}
+_KNOWN_MAX = 64
+#: Longer than a tick of the clock that files are stamped by: what is written after that has another stamp.
+_REST_SECONDS = 0.1
+
+
+def _read(path: str, keys: frozenset[str]) -> dict[str, list[str]]:
+    """Values of `keys` in a file and the files it includes; the same as long as none of these files has changed.
+
+    For processes that serve many calls. The answer is not to be modified. Raises ClientError.
+    """
+    known = _known.get((path, keys))
+    if known is not None and known.found is not None:
+        try:
+            if all(_stamp(os.stat(name)) == stamp for name, stamp in known.files.items()):
+                return known.found
+        except OSError:
+            pass  # reading it will say so
+    found: dict[str, list[str]] = {}
+    files: dict[str, tuple[int, ...]] = {}
+    _scan(path, found, 0, keys, files)
+    now = monotonic()
+    if known is None or known.files != files:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[path, keys] = _Known(files, now)
+    elif now - known.since > _REST_SECONDS:
+        known.found = found
+    return found
+
+
+def _stamp(info: os.stat_result) -> tuple[int, ...]:
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def _scan(
+    path: str, found: dict[str, list[str]], depth: int, keys: frozenset[str], files: dict[str, tuple[int, ...]]
+) -> None:
+    """Collect the values of `keys` from a file and the files it includes; `files` gets their stamps."""
     if depth > _INCLUDE_DEPTH_MAX:
         raise ClientError(f"{path}: files include each other more than {_INCLUDE_DEPTH_MAX} deep")
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            files[path] = _stamp(os.fstat(file.fileno()))
             text = file.read()
     except OSError as error:
         raise ClientError(f"unable to read configuration file {path}: {error.strerror}") from error
@@ -274,7 +333,7 @@ def _scan(path: str, found: dict[str, list[str]], depth: int, keys: frozenset[st
         if equals and name in keys:
             found.setdefault(name, []).append(_value(value))
         elif name.startswith("include") and key[: len("include") + 1].strip().lower() == "include":
-            _scan_included(path, line.strip()[len("include") :], found, depth, keys)
+            _scan_included(path, line.strip()[len("include") :], found, depth, keys, files)
 
 
 def _value(text: str) -> str:
@@ -287,9 +346,16 @@ def _value(text: str) -> str:
     return words[0] if words else ""
 
 
-def _scan_included(path: str, words: str, found: dict[str, list[str]], depth: int, keys: frozenset[str]) -> None:
+def _scan_included(
+    path: str,
+    words: str,
+    found: dict[str, list[str]],
+    depth: int,
+    keys: frozenset[str],
+    files: dict[str, tuple[int, ...]],
+) -> None:
     name = _value(words)
     if "%c" in name:
         name = name.replace("%c", _last(found, "clustername", "cluster"))
     if name:
-        _scan(os.path.join(os.path.dirname(path), name), found, depth + 1, keys)
+        _scan(os.path.join(os.path.dirname(path), name), found, depth + 1, keys, files)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spritz.config.check import specs_of
 from spritz.config.geometry import geometry
 from spritz.config.gres import capacity
+from spritz.config.mcs import mcs_policy
 from spritz.config.power import power_policy
 from spritz.config.schema.status import HONOURED
 from spritz.model.cluster import ClusterSettings, NodeSet
@@ -88,6 +89,8 @@ def cluster_settings(
         block_cores="CR_CORE_DEFAULT_DIST_BLOCK" in select,
         enforce_gres_binding="ENFORCE_BINDING_GRES" in select,
         least_loaded_shares="LL_SHARED_GRES" in select,
+        several_sharing="MULTIPLE_SHARING_GRES_PJ" in select,
+        one_task_per_sharing="ONE_TASK_PER_SHARING_GRES" in select,
         select_linear=text("SelectType") == "select/linear",
         scheduler_parameters=_pairs(words("SchedulerParameters")),
         scheduler_builtin=text("SchedulerType") == "sched/builtin",
@@ -103,11 +106,12 @@ def cluster_settings(
         max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),
         licenses=_licenses(words("Licenses")),
         enforce=enforced(words("AccountingStorageEnforce")),
-        private_data=tuple(word for word in words("PrivateData") if word in ("jobs", "reservations")),
+        private_data=_private(words("PrivateData")),
         track_wckey=flag("TrackWCKey") or "wckeys" in enforced(words("AccountingStorageEnforce")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
         prolog_flags=_prolog_flags(words("PrologFlags")),
         preemption=preemption_policy(have),
+        mcs=mcs_policy(have),
         power=power_policy(have),
         topologies=topologies,
         topology_optional="TopoOptional" in words("TopologyParam"),
@@ -126,6 +130,12 @@ def enforced(words: Iterable[str]) -> tuple[str, ...]:
     if "nojobs" in given:
         given.add("nosteps")
     return tuple(sorted(given - {"all", "1"}))
+
+
+def _private(words: tuple[str, ...]) -> tuple[str, ...]:
+    """What the controller keeps from others; `cloud` is another matter, `accounts` and `events` are slurmdbd's."""
+    kept = ("jobs", "nodes", "partitions", "reservations", "usage", "users")
+    return kept if "all" in words else tuple(word for word in words if word in kept)
 
 
 def _prolog_flags(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -354,6 +364,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         alternate=str(line["Alternate"]),
         oversubscribe=str(line["OverSubscribe"]),
         exclusive_user=line["ExclusiveUser"] is True or line["Exclusive"] == "USER",
+        exclusive_topo=line["ExclusiveTopo"] is True or line["Exclusive"] == "TOPO",
         priority_tier=_number(line["PriorityTier"]),
         priority_job_factor=_number(line["PriorityJobFactor"]),
         preempt_mode=",".join(_words(line["PreemptMode"]) if given else settings.words("PreemptMode")) or off,

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from spritz.config.diagnostics import PRINTED_MAX
 from spritz.config.geometry import geometry
 from spritz.config.gres import SHARED, GresFile, GresSpec, parse_spec
+from spritz.config.mcs import check_mcs
+from spritz.config.plugins import check_plugins
 from spritz.config.power import check_power
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
@@ -82,6 +84,8 @@ def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
         diagnostics.error(place, message, key="PrologFlags")
     _preemption(parsed, diagnostics)
     check_power(parsed, diagnostics)
+    check_mcs(parsed.settings, diagnostics)
+    check_plugins(settings, diagnostics)
     _ports(parsed, diagnostics)
 
 

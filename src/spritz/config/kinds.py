@@ -99,6 +99,13 @@ def _whole(text: str) -> int:
     return -number if text[0] == "-" else number
 
 
+class OutOfBounds(ValueError):
+    """A number as it should be, but too large or too small."""
+
+    def __init__(self, low: int, high: int) -> None:
+        super().__init__(f"not from {low} to {high}")
+
+
 def integer(low: int, high: int, unit: str = "", *, unlimited: bool = False, name: str = "") -> Kind:
     """A number from `low` to `high`.
 
@@ -112,7 +119,7 @@ def integer(low: int, high: int, unit: str = "", *, unlimited: bool = False, nam
         thousands = high > PORT_MAX and text[-1:] in ("k", "K")
         number = _whole(text[:-1]) * 1024 if thousands else _whole(text)
         if not low <= number <= high:
-            raise ValueError
+            raise OutOfBounds(low, high)
         return number
 
     def show(value: Value) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from spritz.config import build, check, gres, topology, typed
+from spritz.config import build, check, gres, helpers, topology, typed
 from spritz.config.diagnostics import ConfigError, Diagnostics
 from spritz.config.files import Files
 from spritz.config.grammar import Line, Malformed, Place, tokens
@@ -58,6 +58,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     cgroup = _cgroup(cgroup_lines, diagnostics)
     partitions = check.check(parsed, gres_lines, diagnostics, Place(path, 0))
     networks = _networks(files, path, parsed, diagnostics)
+    changeable = _helpers(files, path, parsed, diagnostics)
     if check_users:
         _check_users(parsed.settings, diagnostics)
     found = tuple(diagnostics.items)
@@ -66,7 +67,10 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
     config = LoadedConfig(
         path=path,
         settings=parsed.settings,
-        cluster=build.cluster_settings(parsed.settings, networks, parsed.nodesets),
+        cluster=structs.replace(
+            build.cluster_settings(parsed.settings, networks, parsed.nodesets),
+            features=changeable.policy(parsed.settings),
+        ),
         nodes=_ranked(build.node_configs(parsed, gres_lines), networks, parsed.settings),
         partitions=build.partitions(partitions, parsed.settings),
         parsed=parsed,
@@ -76,6 +80,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
         files_read=tuple(files.read),
         digest=files.digest(),
         cgroup_given=bool(cgroup_lines),
+        helpers=changeable,
     )
     return config, found
 
@@ -131,6 +136,23 @@ def _networks(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagno
     if "Dragonfly" in parsed.settings.words("TopologyParam"):
         networks = [structs.replace(each, spread=each.kind == "tree") for each in networks]
     return tuple(networks)
+
+
+def _helpers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnostics) -> helpers.HelpersFile:
+    """helpers.conf, if NodeFeaturesPlugins wants it."""
+    helpers.check_delay(parsed.settings, diagnostics)
+    if not helpers.is_wanted(parsed.settings):
+        return helpers.HelpersFile()
+    place = parsed.settings.places.get("NodeFeaturesPlugins") or Place(path, 0)
+    found = helpers.read(_beside(files, path, helpers.FILE), diagnostics)
+    if not found.helpers and not diagnostics.errors:
+        message = f"NodeFeaturesPlugins={helpers.PLUGIN}: {helpers.FILE} beside this file names no feature"
+        diagnostics.error(place, message, key="NodeFeaturesPlugins", hint="write Feature=NAME Helper=PROGRAM")
+    reboots = any(not helper.rebootless for helper in found.helpers.values())
+    if reboots and not parsed.settings.text("RebootProgram"):
+        message = f"{helpers.FILE} has features that need a reboot, and there is no RebootProgram: no job gets them"
+        diagnostics.warning(place, message, key="RebootProgram")
+    return found
 
 
 def _ranked(

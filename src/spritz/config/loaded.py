@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from spritz.config.diagnostics import Diagnostic
 from spritz.config.gres import GresFile
+from spritz.config.helpers import HelpersFile
 from spritz.config.kinds import Value
 from spritz.config.schema import cgroup_keys, slurmdbd_keys
 from spritz.config.settings import Settings
@@ -88,3 +89,4 @@ class LoadedConfig(Struct, frozen=True, kw_only=True):
     digest: str
     #: whether there is a cgroup.conf
     cgroup_given: bool = False
+    helpers: HelpersFile = HelpersFile()

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.config.schema import cgroup_keys, gres_keys, record_keys, slurm_keys, slurmdbd_keys, status, topology_keys
+from spritz.config.schema import (
+    cgroup_keys,
+    gres_keys,
+    helpers_keys,
+    record_keys,
+    slurm_keys,
+    slurmdbd_keys,
+    status,
+    topology_keys,
+)
 from spritz.config.schema.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -42,6 +51,7 @@ def markdown() -> str:
     parts.append(_table("gres.conf", "gres.conf", gres_keys().values()))
     parts.append(_table("cgroup.conf", "cgroup.conf", cgroup_keys().values()))
     parts.append(_table("topology.conf", "topology.conf", topology_keys().values()))
+    parts.append(_table("helpers.conf", "helpers.conf", helpers_keys().values()))
     parts.append(_table("slurmdbd.conf", "slurmdbd.conf", slurmdbd_keys().values()))
     parts.append(_options())
     return "\n".join(parts)
@@ -53,7 +63,7 @@ def counts() -> dict[str, int]:
     scopes: list[tuple[str, Iterable[Key]]] = [("", slurm_keys().values())]
     scopes += [(_TITLES[kind][1], table.values()) for kind, table in record_keys().items()]
     scopes += [("gres.conf", gres_keys().values()), ("cgroup.conf", cgroup_keys().values())]
-    scopes.append(("topology.conf", topology_keys().values()))
+    scopes += [("topology.conf", topology_keys().values()), ("helpers.conf", helpers_keys().values())]
     scopes.append(("slurmdbd.conf", slurmdbd_keys().values()))
     for scope, keys in scopes:
         for key in set(keys):

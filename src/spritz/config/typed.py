@@ -15,9 +15,9 @@ from msgspec import Struct
 from spritz.config.diagnostics import PRINTED_MAX, Diagnostics
 from spritz.config.grammar import Line, Malformed, Place, Token, tokens
 from spritz.config.kinds import OPTIONS as OPTIONS_KIND
-from spritz.config.kinds import Value, amount
+from spritz.config.kinds import OutOfBounds, Value, amount
 from spritz.config.schema import record_keys, slurm_keys, status
-from spritz.config.schema.options import INTEGERS, OPTIONS
+from spritz.config.schema.options import INTEGERS, OPTIONS, WORDS
 from spritz.config.schema.removed import GONE, OLD_HOSTS, RENAMED
 from spritz.config.settings import ControllerHost, Settings
 from spritz.notation import hostlist
@@ -124,8 +124,10 @@ class Fields:
             return None
         try:
             value = key.kind.parse(token.value)
-        except (ValueError, OverflowError):
-            self._bad_value(token, key)
+        except (ValueError, OverflowError) as error:
+            # Where the bounds are those of 32 bits the key's description does not name them.
+            bounds = f", {error}" if isinstance(error, OutOfBounds) and " from " not in key.kind.accepted else ""
+            self._bad_value(token, key, bounds)
             return None
         if key.name in self.values and key.name != "SlurmctldHost":
             self.diagnostics.warning(
@@ -149,8 +151,8 @@ class Fields:
             hint = f"did you mean {close}?" if close else ""
         self.diagnostics.error(token.place, f'Unknown key "{shown(token.key)}"{kind}', key=token.key, hint=hint)
 
-    def _bad_value(self, token: Token, key: Key) -> None:
-        message = f"{key.name}={shown(token.value)}: expected {key.kind.accepted}"
+    def _bad_value(self, token: Token, key: Key, bounds: str = "") -> None:
+        message = f"{key.name}={shown(token.value)}: expected {key.kind.accepted}{bounds}"
         hint = ""
         if len(self.diagnostics.items) < PRINTED_MAX:
             hint = _value_hint(token.value, key)
@@ -198,12 +200,20 @@ class Fields:
                 self.diagnostics.warning(place, message, key=key.name, hint=hint, once=f"{key.name}.{option}")
             elif name in INTEGERS:
                 self._check_number(key, name, str(word).partition("=")[2], place)
+            elif name in WORDS:
+                self._check_word(key, name, str(word).partition("=")[2], place)
             elif name is not None and f"{key.name}.{name}" in status.MOOT:
                 message = f"{key.name}={name} has no effect: {status.MOOT[f'{key.name}.{name}']}"
                 self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")
             elif name is not None and f"{key.name}.{name}" not in status.DONE and key.name != "JobAcctGatherFrequency":
                 message = f"{key.name}={name} is not implemented yet and has no effect"
                 self.diagnostics.warning(place, message, key=key.name, once=f"{key.name}.{name}")
+
+    def _check_word(self, key: Key, name: str, text: str, place: Place) -> None:
+        words = WORDS[name]
+        if text.lower() not in words:
+            message = f"{key.name}: {name}={shown(text)}: expected {' or '.join(word for word in words if word)}"
+            self.diagnostics.error(place, message, key=key.name)
 
     def _check_number(self, key: Key, name: str, text: str, place: Place) -> None:
         low, high = INTEGERS[name]

@@ -22,6 +22,7 @@ Map
 `shares`, `recorded`   fair share, every PriorityCalcPeriod; usage by accounting's records
 `outlook`, `diagnostics`   what is said of waiting jobs beyond their records; figures for sdiag
 `site_programs`, `power_programs`, `reservation_programs`   what runs here as SlurmUser
+`plugins/`          JobSubmitPlugins: the site's say in submissions and updates
 `timers`            `Tick` when something falls due
 `api/`              every request: authenticate, stamp, decide or read, answer
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spritz.controller.loop import SingleWriter
     from spritz.controller.nodes import NodeLinks
     from spritz.controller.outlook import Outlook
+    from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.recorded import RecordedUsage
     from spritz.controller.shares import Shares
     from spritz.core.machine import Machine
@@ -35,6 +36,8 @@ class Context:
     configuration: Configuration
     #: Priorities in force and expected starts.
     outlook: Outlook
+    #: JobSubmitPlugins; None for none.
+    submit_plugins: SubmitPlugins | None = None
     #: Fair share of every association.
     shares: Shares
     #: Usage by accounting's records.

@@ -33,6 +33,7 @@ from spritz.controller.mail import Mailer
 from spritz.controller.main import log_level
 from spritz.controller.nodes import NodeLinks
 from spritz.controller.outbox import begin_outbox
+from spritz.controller.plugins.submit import begin_plugins, renew_plugins
 from spritz.controller.power_programs import PowerPrograms
 from spritz.controller.recorded import RecordedUsage
 from spritz.controller.recovery import Recovered
@@ -103,6 +104,7 @@ class _Daemon:
                 context.tasks = tasks
                 committer = CommitThread(self._journal_failed)
                 cluster = self._assemble(context, committer, recovered)
+                context.submit_plugins = await begin_plugins(context, self._configuration)
                 watch = StallWatch(self._log) if self._log.enabled("debug") else nullcontext()
                 counting = context.counting
                 server = Server(handlers(context, cluster), role="slurmctld", log=self._log, statistics=counting.calls)
@@ -281,7 +283,7 @@ class _Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminated, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reread, cluster)
+        loop.add_signal_handler(signal.SIGHUP, self._reread, context, cluster)
         loop.add_signal_handler(signal.SIGUSR2, self._reopen_log, context)
         for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -290,11 +292,13 @@ class _Daemon:
         self._log.info("daemon.terminating", signal=signal.Signals(number).name)
         self._request_stop(False)
 
-    def _reread(self, cluster: ClusterQueries) -> None:
+    def _reread(self, context: Context, cluster: ClusterQueries) -> None:
         try:
             cluster.reread()
         except SpritzError as error:
             self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
+        else:
+            context.tasks.spawn(renew_plugins(context, context.configuration), name="plugins.renew")
 
     def _reopen_log(self, context: Context) -> None:
         try:

@@ -36,6 +36,8 @@ from spritz.runtime.randomness import SystemRandomness
 #: "SPRZ": tells our database from any other file of that name.
 _APPLICATION_ID = 0x5350525A
 _FORMAT = 1
+#: As far as SQLite writes its log before it begins anew: wal_autocheckpoint pages, their headers, and a large group.
+_LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 _IMAGE_MAGIC = b"spritz image 1\n"
 
 _SCHEMA = f"""
@@ -67,6 +69,7 @@ class SqliteJournal:
                 self.identity = self._own_identity()
                 base = self._writer.execute("SELECT value FROM meta WHERE key = 'base'").fetchone()
                 self.oldest_sequence = _oldest(self._writer)
+            self._reserve_log()
             self.last_sequence: int = last[0] or base[0]
         except BaseException:
             os.close(self._lock)
@@ -74,6 +77,27 @@ class SqliteJournal:
             raise
 
     # -- writing
+
+    def _reserve_log(self) -> None:
+        """Have the write-ahead log's blocks before they are needed.
+
+        A sync of a file that grows waits for the file system's own journal, and with it for what other programs have
+        written; one of blocks that are there does not. What lies behind the last frame means nothing to SQLite: its
+        salt is not the log's. After a checkpoint the log is written over from its beginning.
+        """
+        try:
+            descriptor = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # nothing was written yet, on a read-only disk for one
+        try:
+            size = os.fstat(descriptor).st_size
+            zeros = bytes(max(0, _LOG_BYTES - size))
+            if zeros and os.pwrite(descriptor, zeros, size) == len(zeros):
+                os.fsync(descriptor)
+        except OSError:
+            pass  # a full disk: what is really written will say so
+        finally:
+            os.close(descriptor)
 
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
         """See `Journal.append`."""

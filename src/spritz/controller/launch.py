@@ -179,7 +179,9 @@ class Letters:
         node = self._state().nodes.get(effect.node)
         if node is None or node.reboot_at != effect.ordered_at:
             return None
-        return launch.RebootNode(term=self._term, node=effect.node, ordered_at=effect.ordered_at)
+        return launch.RebootNode(
+            term=self._term, node=effect.node, ordered_at=effect.ordered_at, features=node.features_wanted
+        )
 
     def _reload(self, effect: core_effects.ReloadNode) -> Struct | None:
         return launch.ReloadNode(term=self._term)

@@ -20,6 +20,7 @@ from spritz.client.aio import PersistentChannel
 from spritz.client.errors import ClientError
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.locate import DatabaseConfig
+from spritz.controller.api.fairshare import counted_tres
 from spritz.controller.events import decode_group
 from spritz.model.accounting import (
     ClusterRegistered,
@@ -99,7 +100,12 @@ class Outbox:
 
     def _counters(self) -> dict[str, float]:
         behind = self._context.writer.durable_sequence - self.acknowledged
-        return {"outbox.unsent_events": float(behind), "outbox.acknowledged_sequence": float(self.acknowledged)}
+        channel = self._context.recorded.channel
+        return {
+            "outbox.unsent_events": float(behind),
+            "outbox.acknowledged_sequence": float(self.acknowledged),
+            "outbox.connected": float(channel is not None and channel.is_open),
+        }
 
     def _listen(self, events: Sequence[Event]) -> None:
         self._moved.set()
@@ -125,7 +131,7 @@ class Outbox:
             on_connect=self._register,
             owners=self._database.owners(),
             clock=context.clock,
-            ceiling_seconds=1.0,
+            ceiling_seconds=0.25,
         )
         async with link:
             while True:
@@ -168,7 +174,7 @@ class Outbox:
     async def _ask_policy(self, channel: Channel) -> None:
         """Hear what associations and limits hold now; without an answer those of before go on."""
         try:
-            await channel.call(AskPolicy(cluster=self._database.cluster_name), Done)
+            await channel.call(AskPolicy(cluster=self._database.cluster_name, tres=counted_tres(self._context)), Done)
         except ClientError as error:
             if not channel.is_open:
                 raise

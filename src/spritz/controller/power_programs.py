@@ -67,14 +67,15 @@ class PowerPrograms:
 
     def _rebooting(self, event: cluster_events.NodesRebooting) -> None:
         if self._context.machine.state.settings.power.reboots_here:
-            self._context.writer.when_durable(lambda: self._call_reboot(event.names))
+            self._context.writer.when_durable(lambda: self._call_reboot(event.names, event.features))
 
-    def _call_reboot(self, names: tuple[str, ...]) -> None:
-        self._context.tasks.spawn_contained(self._run_reboot(names), name="power_program")
+    def _call_reboot(self, names: tuple[str, ...], features: tuple[str, ...]) -> None:
+        self._context.tasks.spawn_contained(self._run_reboot(names, features), name="power_program")
 
-    async def _run_reboot(self, names: tuple[str, ...]) -> None:
+    async def _run_reboot(self, names: tuple[str, ...], features: tuple[str, ...]) -> None:
         self._context.log.info("node.rebooting", nodes=hostlist.compress(names))
-        await self._end("RebootProgram", await self._start("RebootProgram", names, {}))
+        more = [",".join(features)] if features else []
+        await self._end("RebootProgram", await self._start("RebootProgram", names, {}, more))
 
     def _call(self, names: tuple[str, ...], up: bool, at: float) -> None:
         self._context.tasks.spawn_contained(self._run(names, up, at), name="power_program")
@@ -98,7 +99,9 @@ class PowerPrograms:
     async def _run_fail(self, names: tuple[str, ...]) -> None:
         await self._end("ResumeFailProgram", await self._start("ResumeFailProgram", names, {}))
 
-    async def _start(self, key: str, names: tuple[str, ...], more: dict[str, str]) -> Process | None:
+    async def _start(
+        self, key: str, names: tuple[str, ...], more: dict[str, str], arguments: Sequence[str] = ()
+    ) -> Process | None:
         configuration = self._context.configuration
         program = configuration.loaded.settings.text(key)
         if not program:
@@ -112,6 +115,7 @@ class PowerPrograms:
             return await asyncio.create_subprocess_exec(
                 *(shlex.split(program) if key == "RebootProgram" else [program]),
                 ",".join(names) if key == "RebootProgram" else hostlist.compress(names),
+                *arguments,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -185,6 +189,8 @@ def _oversubscribe(state: State, job: Job) -> str:
     """As `scontrol show job` has it."""
     if job.allocation is not None and job.allocation.whole_nodes:
         return "NO"
+    if job.spec.sharing in (Sharing.MCS, Sharing.TOPO):
+        return str(job.spec.sharing.value).upper()
     if job.spec.sharing is Sharing.USER:
         return "USER"
     return "YES" if job.spec.sharing is Sharing.OVERSUBSCRIBE else "OK"

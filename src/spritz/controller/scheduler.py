@@ -80,6 +80,7 @@ _STIRRING: frozenset[type[Event]] = frozenset(
         job_events.JobQueued,
         job_events.JobUpdated,
         job_events.JobReleased,
+        job_events.JobAccrued,
         job_events.JobBecameEligible,
         job_events.DependenciesChanged,
         job_events.JobSuspended,
@@ -210,12 +211,17 @@ class SchedulerDriver:
         self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
 
     def _check_guarantees(self) -> None:
+        if not self._context.machine.state.rules.guarantees:
+            return
         for tres, promised, there in beyond_cluster(self._context.machine.state):
             self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=promised, there=there)
 
     def _stir(self, event: Event) -> None:
         """A quick pass is due: now, or later for submissions, as `defer` and `batch_sched_delay` say."""
         if isinstance(event, job_events.JobQueued):
+            record = self._projection.records.get(event.job.id)
+            if record is not None and not record.waiting:
+                return  # held, or kept back by something else that ends with an event of its own
             policy, batch = self._policy, event.job.spec.batch
             if policy.defer or (policy.defer_batch and batch):
                 return
@@ -301,7 +307,7 @@ class SchedulerDriver:
         self._quick_due_at = ended + self._policy.quick_interval_seconds
         # While the queue is short, whoever has just begun to wait is soon told when he will start.
         news = bool(plan.notes) and len(context.machine.state.pending) <= SHORT_QUEUE
-        self._full_wanted = self._full_wanted or not plan.complete or news
+        self._full_wanted = self._full_wanted or not plan.complete or plan.victims_wanted or news
         if not plan.complete and plan.examined and ended - began > QUICK_SECONDS:
             self._stirred = True
             self._wake_in(self._not_before - ended)

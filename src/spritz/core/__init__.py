@@ -2,7 +2,7 @@
 
 `machine`        the one door: `Machine.handle(command, now, caller) -> Outcome(reply, events, effects)`
 `turn`           one command being decided: what it reads, where its events and effects go
-`state`          dicts of frozen records and their indexes; `image`: the same as bytes
+`state`          dicts of frozen records and their indexes (`index`); `image`: the same as bytes
 `decide/`        command -> events and effects, or a refusal; one file an idea
 `apply/`         event -> state; never refuses, never looks at a clock
 `effects`        what the world should do, ids only; `pending` derives them again

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from spritz.core.eligibility import OWN_REASONS, awaits_accrual, grows_older
 from spritz.core.flags import POWER_UP_NODE
 from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated
@@ -37,6 +38,9 @@ class Charge(NamedTuple):
     rates: Rates = ()
     until: float = 0.0
     factor: float = 1.0
+    #: as how many that wait and grow older; does it wait for leave to?
+    accruing: int = 0
+    accrual_waits: bool = False
 
 
 def charge_of(rules: Rules, job: Job) -> Charge | None:
@@ -47,7 +51,9 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
     keys = rules.party(spec.account, spec.user, job.partition, spec.qos).keys
     if job.state is JobState.PENDING:
         count = 1 if job.array is None else mask_of(job.array.pending).bit_count()
-        return Charge(keys, 0, count) if count else None
+        if not count:
+            return None
+        return Charge(keys, 0, count, accruing=count if grows_older(job) else 0, accrual_waits=awaits_accrual(job))
     licenses = tuple((f"license/{name}", count) for name, count in job.licenses)
     tres = (*allocated(job), *licenses)
     factor = rules.usage_factor(spec.qos)
@@ -69,6 +75,9 @@ def same_charge(old: Job, new: Job) -> bool:
         and old.partition == new.partition
         and old.licenses == new.licenses
         and old.ends_at == new.ends_at
+        and old.eligible_at == new.eligible_at
+        and old.accrued_at == new.accrued_at
+        and (old.reason is new.reason or (old.reason in OWN_REASONS) is (new.reason in OWN_REASONS))
     )
 
 
@@ -76,7 +85,14 @@ def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: in
     """Count it, or (`sign` -1) count it no longer, from `at` on."""
     if charge is None:
         return
-    ledger.add(charge.keys, jobs=charge.jobs, submitted=charge.submitted, tres=charge.tres, sign=sign)
+    ledger.add(
+        charge.keys,
+        jobs=charge.jobs,
+        submitted=charge.submitted,
+        accruing=charge.accruing,
+        tres=charge.tres,
+        sign=sign,
+    )
     if charge.rates:
         minutes.usage.change(charge.keys, charge.rates, sign, at)
     if charge.until:

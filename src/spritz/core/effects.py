@@ -105,7 +105,7 @@ class NotifyOn(Effect, frozen=True, kw_only=True):
 
 
 class RebootOn(Effect, frozen=True, kw_only=True):
-    """Run RebootProgram there (`launch.RebootNode`). `ordered_at` tells one reboot from another."""
+    """Change features and run RebootProgram there (`launch.RebootNode`). `ordered_at` tells one order from another."""
 
     ordered_at: float
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
+from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.model.job import Dependency, JobSpec
+    from spritz.model.job import Dependency, Job, JobSpec
 
 #: reasons that only the core sets and lifts; a scheduler's note never replaces them
 OWN_REASONS = frozenset(
@@ -42,6 +43,21 @@ def eligibility(spec: JobSpec, hold: Hold, dependencies: tuple[Dependency, ...],
     if begin_at:
         return Reason.BEGIN_TIME, begin_at
     return Reason.NONE, now
+
+
+def may_wait(job: Job) -> bool:
+    """The job waits, and nothing that the core knows of keeps it from being considered."""
+    return job.state is JobState.PENDING and job.reason not in OWN_REASONS and job.eligible_at > 0.0
+
+
+def grows_older(job: Job) -> bool:
+    """Its priority rises while it waits, as far as limits on that go."""
+    return job.accrued_at != 0.0 and may_wait(job)
+
+
+def awaits_accrual(job: Job) -> bool:
+    """Only such a limit keeps its priority from rising."""
+    return job.accrued_at == 0.0 and may_wait(job)
 
 
 def never_satisfied(dependencies: tuple[Dependency, ...], mode: str) -> bool:

@@ -25,6 +25,7 @@ class NodeUse:
         "cpus",
         "devices",
         "jobs",
+        "kept",
         "memory_mib",
         "shards",
         "suspended",
@@ -45,6 +46,8 @@ class NodeUse:
         self.jobs: dict[int, NodeAllocation] = {}
         #: jobs (of `jobs`) that have ended but not left
         self.completing: dict[int, None] = {}
+        #: jobs that keep others off, though they run beside it (`Allocation.kept`)
+        self.kept: dict[int, None] = {}
         #: jobs (of `jobs`) whose CPUs are given back for now
         self.suspended: dict[int, None] = {}
 

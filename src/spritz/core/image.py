@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct, msgpack, structs
 
 from spritz.core.flags import COMPLETING
+from spritz.core.policy import refresh_minutes
 from spritz.core.state import State
 from spritz.core.timers import job_deadline
 from spritz.model.cluster import ClusterSettings
@@ -99,7 +100,7 @@ def decoded(data: bytes) -> State:
             state.deadlines.set(job.id, job_deadline(state, state.jobs[job.id]))
     state.refresh_node_deadlines()
     state.at = image.at
-    state.refresh_minutes()
+    refresh_minutes(state)
     return state
 
 
@@ -112,6 +113,8 @@ def _restore_job(state: State, job: Job, specs: dict[int, JobSpec]) -> None:
     # Images of before usage was kept: then it begins with what runs.
     state.at = job.started_at
     state.put_job(job)
+    if state.held_shares(job):
+        state.keep_off(job)
     for share in state.held_shares(job):
         use = state.uses.get(share.node)
         if use is None:

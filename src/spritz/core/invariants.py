@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core import het
+from spritz.core.decide.accrue import limits_accrual
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.holdings import is_shared, usable_memory_mib
 from spritz.core.image import decoded, encoded
@@ -18,6 +19,7 @@ from spritz.core.state import State
 from spritz.core.timers import NEVER, job_deadline
 from spritz.model.ids import STEP_MAX
 from spritz.model.job import Hold
+from spritz.model.limits.check import accrual_room
 from spritz.model.power import AWAY
 from spritz.model.resources import mask_of
 from spritz.model.sharing import jobs_per_cpu
@@ -46,9 +48,11 @@ def breaches(state: State) -> list[str]:
     for steps in state.steps.values():
         found += _step_breaches(state, list(steps.values()))
     found += _index_breaches(state)
+    found += _accrual_breaches(state)
     stock = dict(state.settings.licenses)
     for name, count in state.licenses_taken.items():
-        if count > stock.get(name, 0):
+        # Accounting may take away what jobs have.
+        if "@" not in name and count > stock.get(name, 0):
             found.append(f"{count} licenses {name} are taken of {stock.get(name, 0)}")
     return found
 
@@ -230,6 +234,15 @@ _DERIVED = (
     "reservation_jobs",
 )
 _USE_PARTS = ("cpus", "cpu_claims", "memory_mib", "uncounted", "shards", "jobs", "completing", "suspended")
+
+
+def _accrual_breaches(state: State) -> Iterator[str]:
+    """Nobody waits for leave to grow older while his limits have room."""
+    for waiting in state.accrual_waits.values():
+        job = state.jobs[next(iter(waiting))]
+        party = state.rules.party(job.spec.account, job.spec.user, job.partition, job.spec.qos)
+        if not limits_accrual(state) or accrual_room(party, state.ledger) > 0:
+            yield f"jobs {list(waiting)} do not grow older, and no limit keeps them from it"
 
 
 def _index_breaches(state: State) -> Iterator[str]:

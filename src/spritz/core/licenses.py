@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 Needs = tuple[tuple[str, int], ...]
 
 
+def stock(state: State) -> dict[str, int]:
+    """All that there are: of slurm.conf, and what accounting gives the cluster."""
+    return {**dict(state.settings.licenses), **dict(state.rules.licenses)}
+
+
 def choices(text: str) -> list[Needs]:
     """What a job takes, any one of these: `a:2,b` is one choice of two licenses, `a|b` two choices of one each.
 
@@ -43,11 +48,11 @@ def choose(
     state: State, text: str, returned: dict[str, int] | None = None, kept: dict[str, int] | None = None
 ) -> Needs | None:
     """The first choice that is free now, or once `returned` were given back; None if none is. `kept`: for others."""
-    stock = dict(state.settings.licenses)
+    free = stock(state)
     for sign, counts in ((1, returned), (-1, kept)):
         for name, count in (counts or {}).items():
-            stock[name] = stock.get(name, 0) + sign * count
+            free[name] = free.get(name, 0) + sign * count
     for needs in choices(text):
-        if all(state.licenses_taken.get(name, 0) + count <= stock.get(name, 0) for name, count in needs):
+        if all(state.licenses_taken.get(name, 0) + count <= free.get(name, 0) for name, count in needs):
             return needs
     return None

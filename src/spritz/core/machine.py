@@ -12,6 +12,7 @@ from msgspec import Struct
 from spritz.core import pending
 from spritz.core.apply import apply_event
 from spritz.core.decide import DECISIONS, INTERNAL
+from spritz.core.decide.accrue import settle_accrual
 from spritz.core.decide.replenish import replenish
 from spritz.core.effects import Effect
 from spritz.core.image import decoded, encoded
@@ -60,6 +61,7 @@ class Machine:
             assert not turn.events, f"{type(command).__name__} refused after {turn.events}"
             return Outcome(reply=refused.rejection)
         replenish(turn)
+        settle_accrual(turn)
         return Outcome(reply=reply, events=tuple(turn.events), effects=tuple(turn.effects))
 
     def apply(self, event: Event) -> None:

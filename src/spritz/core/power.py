@@ -52,6 +52,13 @@ def resume_timeout(state: State, name: str) -> float:
     return float(max(*said, 1) if said else max(state.settings.power.resume_timeout_seconds, 1))
 
 
+def boot_timeout(state: State, node: Node) -> float:
+    """Seconds that a reboot may take: BootTime of helpers.conf where it changes features."""
+    if node.features_wanted:
+        return float(max(state.settings.features.boot_seconds, 1))
+    return resume_timeout(state, node.name)
+
+
 def suspend_timeout(state: State, name: str) -> float:
     """Seconds after which a node that goes down may be called up again; at least one."""
     said = [one.suspend_timeout_seconds for one in _partitions(state, name) if one.suspend_timeout_seconds is not None]
@@ -86,14 +93,19 @@ def is_kept(state: State, node: Node) -> bool:
 
 
 def node_deadline(state: State, node: Node) -> float:
-    """When something about the power of this node falls due; NEVER if nothing does before its record changes."""
+    """When something about this node falls due; NEVER if nothing does before its record changes."""
+    return min(power_deadline(state, node), node.resume_at or NEVER)
+
+
+def power_deadline(state: State, node: Node) -> float:
+    """The same of its power alone."""
     flags, policy = node.flags, state.settings.power
     if flags & _POWERING_UP:
         return node.resumed_at + resume_timeout(state, node.name)
     if flags & _POWERING_DOWN:
         return node.suspended_at + suspend_timeout(state, node.name)
     if flags & REBOOT_ISSUED:
-        return node.reboot_at + resume_timeout(state, node.name) if node.reboot_at else NEVER
+        return node.reboot_at + boot_timeout(state, node) if node.reboot_at else NEVER
     if not (policy.suspends and policy.resumes) or flags & _SETTLED or state.uses[node.name].jobs:
         return NEVER
     if node.state not in (NodeState.IDLE, NodeState.DOWN):

@@ -11,36 +11,37 @@ live steps only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from spritz.core.charges import Charge, add_charge, charge_of, fit_usage, same_charge
+from spritz.core.charges import Charge, add_charge, charge_of, same_charge
 from spritz.core.flags import COMPLETING
 from spritz.core.holdings import NodeUse
+from spritz.core.index import count_down, discard
+from spritz.core.policy import account_anew, put_policy, refresh_minutes
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
 from spritz.core.timers import NEVER, Deadlines, job_deadline, step_deadline, step_key
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job
 from spritz.model.limits.ledger import Key, Ledger
-from spritz.model.limits.minutes import Minutes, Place, reached_at
+from spritz.model.limits.minutes import Minutes, Place
 from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
+from spritz.model.networks import networks_of, units_of
 from spritz.model.node import Node
 from spritz.model.partition import Partition
 from spritz.model.power import AWAY
 from spritz.model.predict import Predictor
 from spritz.model.reservation import Reservation
-from spritz.model.resources import NodeAllocation, mask_of
+from spritz.model.resources import Allocation, NodeAllocation, mask_of
 from spritz.model.states import JobState
 from spritz.model.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from spritz.core.decide.fit import Shape
-
-K = TypeVar("K")
 
 #: Steps that are remembered after their end. Their clients ask again within seconds, if at all.
 ENDED_STEPS_MAX = 1000
@@ -49,10 +50,17 @@ ENDED_STEPS_MAX = 1000
 RUN_TIMES_MAX = 50_000
 
 
+def _seen(node: Node) -> tuple[object, ...]:
+    """What caches of nodes depend on, beside their configuration."""
+    return node.active, node.available, node.place
+
+
 class State:
     """Everything the controller knows. `version` counts the events applied since the first."""
 
     __slots__ = (
+        "accrual_freed",
+        "accrual_waits",
         "arrays",
         "arrays_live",
         "arrays_running",
@@ -88,6 +96,7 @@ class State:
         "rules",
         "run_times",
         "running",
+        "segments",
         "settings",
         "shapes",
         "singletons",
@@ -144,6 +153,9 @@ class State:
         #: what every association and QOS has in use, and the share of each job that is counted there
         self.ledger = Ledger()
         self.charges: dict[int, Charge] = {}
+        #: where jobs count -> those that wait for leave to grow older; has anybody made room for one?
+        self.accrual_waits: dict[tuple[Key, ...], dict[int, None]] = {}
+        self.accrual_freed = True
         self.pending: dict[int, None] = {}
         #: RUNNING and SUSPENDED
         self.running: dict[int, None] = {}
@@ -168,6 +180,8 @@ class State:
         #: caches of `decide.fit`: partition -> groups of alike nodes, and all features; emptied when nodes or
         #: partitions change
         self.shapes: dict[str, list[Shape]] = {}
+        #: likewise, by the name of a network: node -> nodes of its leaf switch or block
+        self.segments: dict[str, dict[str, frozenset[str]]] = {}
         self.features: frozenset[str] | None = None
         self.deadlines: Deadlines[int] = Deadlines()
         #: by `step_key`
@@ -195,13 +209,13 @@ class State:
         if job.dependencies:
             self._index_dependencies(job)
         if self.rules.known and (old is None or not same_charge(old, job)):
-            self._charge(job_id, job)
+            self.charge(job_id, job)
         self.deadlines.set(job_id, job_deadline(self, job))
 
     def forget_job(self, job_id: int) -> None:
         """Remove an ended job."""
         job = self.jobs.pop(job_id)
-        self._charge(job_id, None)
+        self.charge(job_id, None)
         self.job_count -= _weight(job)
         self._unindex_state(job)
         self._unindex_dependencies(job)
@@ -247,19 +261,19 @@ class State:
         elif live:
             self.running.pop(job_id, None)
             for name, count in job.licenses:
-                _count_down(self.licenses_taken, name, count)
+                count_down(self.licenses_taken, name, count)
             if job.array_job_id:
-                _count_down(self.arrays_running, job.array_job_id)
+                count_down(self.arrays_running, job.array_job_id)
         if live:
             for name in reservations_of(job):
-                _discard(self.reservation_jobs, name, job_id)
+                discard(self.reservation_jobs, name, job_id)
         if live or job.flags & COMPLETING:
             spec = job.spec
-            _discard(self.live_by_user, spec.uid, job_id)
+            discard(self.live_by_user, spec.uid, job_id)
             if live:
-                _discard(self.live_by_name, (spec.uid, spec.name), job_id)
+                discard(self.live_by_name, (spec.uid, spec.name), job_id)
             if job.array_job_id:
-                _count_down(self.arrays_live, job.array_job_id)
+                count_down(self.arrays_live, job.array_job_id)
 
     def _index_dependencies(self, job: Job) -> None:
         if job.state is not JobState.PENDING:
@@ -273,47 +287,19 @@ class State:
     def _unindex_dependencies(self, job: Job) -> None:
         for dependency in job.dependencies:
             if dependency.kind == "singleton":
-                _discard(self.singletons, (job.spec.uid, job.spec.name), job.id)
+                discard(self.singletons, (job.spec.uid, job.spec.name), job.id)
             else:
-                _discard(self.dependents, dependency.job_id, job.id)
+                discard(self.dependents, dependency.job_id, job.id)
 
     def put_policy(self, policy: Policy) -> None:
         """Accounting's policy is this from now on."""
-        priority = self.settings.priority_policy
-        old, self.rules = self.rules, Rules.of(policy, self.partitions, priority, self.nodes)
-        self.usage.idle(self.at)
-        self.usage.configure(self.rules.decay(priority), self.at)
-        if old.policy is not policy:
-            fit_usage(self.usage, old, self.rules, self.at)
-        self.ledger = Ledger()
-        self.minutes.committed.sums.clear()
-        self.charges.clear()
-        self.enforced = self.settings.enforce
-        self.minute_places = self.rules.minute_places() if "limits" in self.enforced else {}
-        self.minute_deadlines = Deadlines()
-        for job_id, job in self.jobs.items():
-            self._charge(job_id, job)
-        self.refresh_minutes()
-        if old.times_jobs or self.rules.times_jobs:
-            self.refresh_deadlines()
-
-    def refresh_minutes(self, keys: Iterable[Key] | None = None) -> None:
-        """When will these keys (all) have used up their minutes? With `safe` nothing is ended for that."""
-        if "safe" in self.settings.enforce:
-            return
-        for key in self.minute_places if keys is None else keys:
-            place = self.minute_places.get(key)
-            if place is not None:
-                self.minute_deadlines.set(key_text(key), reached_at(self.usage, place, self.at))
+        put_policy(self, policy)
 
     def account_anew(self) -> None:
         """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
-        priority = self.settings.priority_policy
-        same = self.rules.fits(self.partitions, priority, self.nodes)
-        if not same or self.rules.decay(priority) != self.usage.decay or self.enforced != self.settings.enforce:
-            self.put_policy(self.rules.policy)
+        account_anew(self)
 
-    def _charge(self, job_id: int, job: Job | None) -> None:
+    def charge(self, job_id: int, job: Job | None) -> None:
         """Count the job's share of limits as it is now."""
         old = self.charges.pop(job_id, None)
         new = charge_of(self.rules, job) if job is not None and not job.state.ended else None
@@ -322,8 +308,14 @@ class State:
         if old != new:
             add_charge(self.ledger, self.minutes, old, -1, self.at)
             add_charge(self.ledger, self.minutes, new, 1, self.at)
+            if old is not None and old.accruing > (new.accruing if new is not None else 0):
+                self.accrual_freed = True
+            if old is not None and old.accrual_waits:
+                discard(self.accrual_waits, old.keys, job_id)
+            if new is not None and new.accrual_waits:
+                self.accrual_waits.setdefault(new.keys, {})[job_id] = None
             if self.minute_places:
-                self.refresh_minutes({key: None for one in (old, new) if one is not None for key in one.keys})
+                refresh_minutes(self, {key: None for one in (old, new) if one is not None for key in one.keys})
 
     def refresh_deadlines(self) -> None:
         """All deadlines again, after settings or partitions changed."""
@@ -370,15 +362,29 @@ class State:
         self.nodes[name] = node
         if old is None:
             self.uses[name] = NodeUse()
-        if old is None or old.config is not node.config or old.features_active != node.features_active:
+        if old is None or old.config is not node.config or _seen(old) != _seen(node):
             self._nodes_changed()
         self.look_at_power(name)
 
     def look_at_power(self, name: str) -> None:
         """The node's record, or whether jobs are there, has changed."""
         node = self.nodes.get(name)
-        if node is not None and (self.settings.power.suspends or node.flags & AWAY or name in self.node_deadlines):
+        if node is None:
+            return
+        if self.settings.power.suspends or node.flags & AWAY or node.resume_at or name in self.node_deadlines:
             self.node_deadlines.set(name, node_deadline(self, node))
+
+    def keep_off(self, job: Job) -> None:
+        """The job keeps others off nodes of its leaf switches or blocks."""
+        for name in (job.allocation.kept if job.allocation is not None else None) or ():
+            if name in self.uses:
+                self.uses[name].kept[job.id] = None
+
+    def keep_off_no_more(self, job_id: int, allocation: Allocation) -> None:
+        """It is gone from all of its own."""
+        for name in allocation.kept or ():
+            if name in self.uses:
+                self.uses[name].kept.pop(job_id, None)
 
     def left_node(self, name: str, at: float) -> None:
         """A job has left the node."""
@@ -389,8 +395,19 @@ class State:
         if self.nodes[name].flags & (POWER_DOWN | REBOOT_REQUESTED):
             self.next_power_at = at  # it waited for just that
 
+    def units(self, partition: Partition) -> dict[str, frozenset[str]]:
+        """Node -> all nodes of its leaf switch or block in the partition's network; kept until nodes change."""
+        found = self.segments.get(partition.topology)
+        if found is None:
+            places = {name: node.place for name, node in self.nodes.items() if node.place}
+            networks = networks_of(self.settings.topologies, places)
+            own = next((each for each in networks if partition.topology in ("", each.name)), None)
+            found = self.segments[partition.topology] = units_of(own)
+        return found
+
     def _nodes_changed(self) -> None:
         self.shapes.clear()
+        self.segments.clear()
         self.features = None
 
     def drop_node(self, name: str) -> None:
@@ -458,11 +475,6 @@ class State:
         return list(job.allocation.nodes) if job.state.active else []
 
 
-def key_text(key: Key) -> str:
-    """A key as one word."""
-    return f"{key[0]}:{key[1]}"
-
-
 def reservations_of(job: Job) -> tuple[str, ...]:
     """Reservations that the job names, or in which it runs."""
     inside = job.allocation.reservation if job.allocation is not None and job.state.active else ""
@@ -473,19 +485,3 @@ def reservations_of(job: Job) -> tuple[str, ...]:
 
 def _weight(job: Job) -> int:
     return 1 if job.array is None else mask_of(job.array.pending).bit_count()
-
-
-def _discard(index: dict[K, dict[int, None]], key: K, job_id: int) -> None:
-    members = index.get(key)
-    if members is not None:
-        members.pop(job_id, None)
-        if not members:
-            del index[key]
-
-
-def _count_down(counts: dict[K, int], key: K, count: int = 1) -> None:
-    left = counts.get(key, 0) - count
-    if left > 0:
-        counts[key] = left
-    else:
-        counts.pop(key, None)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from spritz.core import layout
 from spritz.core.binding import Hardware, cpu_masks, gpu_masks, near_cpus
+from spritz.core.holdings import is_shared
 from spritz.core.step_room import Room, asks_gres, asks_memory, rooms_of
+from spritz.core.step_shares import shares_by_task, with_shared
 from spritz.core.turn import Refused
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
 from spritz.model.step import StepNode
@@ -34,12 +36,25 @@ BUSY = "ESLURM_NODES_BUSY"
 class Wish:
     """What the step asks, resolved against its job."""
 
-    __slots__ = ("cpus_per_task", "exact", "method", "most", "nodes", "overcommit", "plane", "spec", "tasks")
+    __slots__ = (
+        "cpus_per_task",
+        "exact",
+        "method",
+        "most",
+        "nodes",
+        "overcommit",
+        "plane",
+        "shares_each",
+        "spec",
+        "tasks",
+    )
 
     def __init__(self, job: Job, spec: StepSpec) -> None:
         assert job.allocation is not None, f"job {job.id} holds nothing"
         count = len(job.allocation.nodes)
         self.spec = spec
+        #: shares that each task of the job gets: those of a step that asks for none by itself too
+        self.shares_each = () if asks_gres(spec) or spec.gres_none else job.spec.gres_per_task
         self.cpus_per_task = spec.cpus_per_task or 1
         #: asking for CPUs per task implies --exact (srun(1), since 22.05)
         self.exact = spec.exact or (spec.cpus_per_task is not None and not spec.overlap)
@@ -127,7 +142,7 @@ def _candidates(spec: StepSpec, rooms: list[Room], node_of: Callable[[str], Node
         found = [room for room in found if room.name not in spec.exclude]
     tree = features.parse(spec.features) if spec.features else None
     if tree is not None:
-        found = [room for room in found if tree.matches(node_of(room.name).features_active)]
+        found = [room for room in found if tree.matches(node_of(room.name).active)]
     return found
 
 
@@ -153,7 +168,7 @@ def _capacity(wish: Wish, room: Room, node: Node) -> int:
     for item in (*spec.gres_per_node, *spec.gpus_per_node):
         if room.free(item) < item.count:
             return 0
-    for item in spec.gpus_per_task:
+    for item in (*spec.gpus_per_task, *spec.gres_per_task):
         limits.append(room.free(item) // max(item.count, 1))
     if spec.tasks_per_gpu and (spec.gpus or spec.gpus_per_node):
         limits.append(spec.tasks_per_gpu * sum(room.free(item) for item in (*spec.gpus, *spec.gpus_per_node)))
@@ -183,7 +198,7 @@ def _choose(wish: Wish, candidates: list[Room], capacities: dict[str, int]) -> l
 def _lack(wish: Wish, candidates: list[Room]) -> str:
     """The name of what there is too little of on these nodes."""
     spec = wish.spec
-    requests = (*spec.gres_per_node, *spec.gpus_per_node, *spec.gpus_per_task)
+    requests = (*spec.gres_per_node, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gres_per_task)
     if any(all(room.free(item) < item.count for room in candidates) for item in requests):
         return "ESLURM_INSUFFICIENT_GRES"
     memory = spec.memory_mib_per_node or (spec.memory_mib_per_cpu or 0) * wish.cpus_per_task
@@ -226,7 +241,9 @@ def _step_nodes(
     nodes = []
     for rank, room in enumerate(rooms):
         gres = _gres_share(wish, room, len(ids[rank]), gpus_left, rooms[rank + 1 :])
-        nodes.append(_step_node(wish, room, ids[rank], gres, node_of(room.name)))
+        own, shared = shares_by_task(room, wish.spec, wish.shares_each, len(ids[rank]))
+        node = _step_node(wish, room, ids[rank], (*gres, *own), node_of(room.name))
+        nodes.append(with_shared(node, shared) if shared and wish.spec.gpu_bind != "none" else node)
     if any(gpus_left):
         raise Refused("ESLURM_INSUFFICIENT_GRES")
     return tuple(nodes)
@@ -280,8 +297,9 @@ def _gres_share(
         taken += _take(room, item, item.count)
     for item in spec.gpus_per_socket:
         taken += _take(room, item, item.count)
-    for item in spec.gpus_per_task:
-        taken += _take(room, item, item.count * tasks)
+    for item in (*spec.gpus_per_task, *spec.gres_per_task):
+        if not is_shared(item.name):
+            taken += _take(room, item, item.count * tasks)
     for number, item in enumerate(spec.gpus):
         # --gpus counts over all nodes: at least one for each that is left and has any, the rest as early as possible.
         ahead = sum(1 for other in later if other.free(item))

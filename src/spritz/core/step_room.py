@@ -106,4 +106,5 @@ def asks_memory(spec: StepSpec) -> bool:
 
 def asks_gres(spec: StepSpec) -> bool:
     """GRES by number, in any way."""
-    return bool(spec.gres_per_node or spec.gpus or spec.gpus_per_node or spec.gpus_per_task or spec.gpus_per_socket)
+    by_task = spec.gpus_per_task or spec.gres_per_task
+    return bool(spec.gres_per_node or spec.gpus or spec.gpus_per_node or by_task or spec.gpus_per_socket)

@@ -90,6 +90,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     #: keys of the documents that hold script and environment
     script_key: str = ""
     environment_key: str = ""
+    #: Submit, Main or Backfill ("": it has not started)
+    scheduler: str = ""
+    #: 0: none
+    association_id: int = 0
 
 
 class StepRecord(Struct, kw_only=True, omit_defaults=True):
@@ -312,6 +316,12 @@ class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    associations: tuple[int, ...] = ()
+    #: what started them
+    schedulers: tuple[str, ...] = ()
+    #: only jobs of this user, or charged to these accounts: what PrivateData leaves
+    owner: int | None = None
+    owner_accounts: tuple[str, ...] = ()
     starts_at: float | None = None
     ends_at: float | None = None
     cpus_min: int | None = None

@@ -23,6 +23,9 @@ class SelectEvents(Struct, frozen=True, kw_only=True, omit_defaults=True):
     users: tuple[int, ...] = ()
     starts_at: float | None = None
     ends_at: float | None = None
+    #: CPUs of the node, or of the cluster, at least and at most
+    cpus_min: int | None = None
+    cpus_max: int | None = None
 
 
 class EventRecords(Struct, frozen=True, kw_only=True):

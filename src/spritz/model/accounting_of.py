@@ -100,6 +100,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.extra = text(spec.extra) if "job_extra" in keep else ""
     record.script_key = spec.script_key if "job_script" in keep else ""
     record.environment_key = spec.environment_key if "job_env" in keep else ""
+    record.scheduler, record.association_id = job.scheduler, job.association
 
 
 def allocate(record: JobRecord, allocation: Allocation, billing: float | None = None) -> None:

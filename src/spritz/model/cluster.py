@@ -40,6 +40,38 @@ class NodeSet(Struct, frozen=True, kw_only=True, gc=False):
     feature: str
 
 
+class FeaturePolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What helpers.conf says of the whole cluster. Empty without NodeFeaturesPlugins."""
+
+    #: features that helpers report and set, in order of names
+    names: tuple[str, ...] = ()
+    #: those of them that change without a reboot
+    rebootless: tuple[str, ...] = ()
+    #: of each of these groups a node has one at most
+    exclusive: tuple[tuple[str, ...], ...] = ()
+    #: users for whose jobs nodes are changed (empty: all)
+    users: tuple[str, ...] = ()
+    #: so long a node may take to come back changed
+    boot_seconds: int = 300
+    #: SchedulerParameters=delay_boot: so long jobs look for nodes that need no change
+    delay_seconds: int = 0
+
+
+class McsPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """MCSPlugin and MCSParameters."""
+
+    #: none, account, group, label, user
+    plugin: str = "none"
+    #: every job has a label, not only those that ask for one
+    enforced: bool = False
+    #: select (labelled jobs keep others off their nodes), ondemandselect (those with --exclusive=mcs), noselect
+    select: str = "ondemandselect"
+    #: PrivateData=jobs shows jobs with a label to those who could have it
+    private: bool = False
+    #: group: those that give a label
+    groups: tuple[str, ...] = ()
+
+
 class ClusterSettings(Struct, frozen=True, kw_only=True):
     """Typed slurm.conf values that decisions use. Seconds, minutes and MiB as the names say; 0 or None as in the
     manual."""
@@ -98,6 +130,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     #: has given out least, not most
     enforce_gres_binding: bool = False
     least_loaded_shares: bool = False
+    #: MULTIPLE_SHARING_GRES_PJ: a job's shares on a node may lie on several GPUs; ONE_TASK_PER_SHARING_GRES: as if
+    #: every job said --gres-flags=one-task-per-sharing
+    several_sharing: bool = False
+    one_task_per_sharing: bool = False
     scheduler_parameters: tuple[tuple[str, str], ...] = ()
     #: sched/builtin: strict order within a partition
     scheduler_builtin: bool = False
@@ -124,6 +160,9 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     prolog_flags: tuple[str, ...] = ()
     preemption: PreemptionPolicy = PreemptionPolicy()
     power: PowerPolicy = PowerPolicy()
+    #: helpers.conf: features that nodes can change
+    features: FeaturePolicy = FeaturePolicy()
+    mcs: McsPolicy = McsPolicy()
     #: networks; the first is that of partitions which name none
     topologies: tuple[Topology, ...] = ()
     #: TopologyParam=TopoOptional: only jobs that ask for switches are placed by the network

@@ -200,6 +200,7 @@ ESLURM: dict[str, tuple[int, str]] = {
     "ESLURM_BAD_THREAD_PER_CORE": (2132, "Cannot request more threads per core than the job allocation"),
     "ESLURM_INVALID_PREFER": (2133, "Invalid preferred feature specification"),
     "ESLURM_INSUFFICIENT_GRES": (2134, "Insufficient GRES available in allocation"),
+    "ESLURM_MISSING_TIME_LIMIT": (8000, "Time limit specification required, but not provided"),
     "ESLURMD_PIPE_ERROR_ON_TASK_SPAWN": (4000, "Pipe error on task spawn"),
     "ESLURMD_KILL_TASK_FAILED": (4001, "Kill task failed"),
     "ESLURMD_INVALID_ACCT_FREQ": (4003, "Invalid accounting frequency requested"),
@@ -246,6 +247,8 @@ class Rejection(Struct, frozen=True, kw_only=True, gc=False):
     hint: str = ""
     #: lines that Slurm prints as errors of their own before the failure itself
     details: tuple[str, ...] = ()
+    #: so many of `details`, the first ones, are what the site's plugins have for the user
+    told: int = 0
 
     @property
     def text(self) -> str:

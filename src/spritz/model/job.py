@@ -24,6 +24,8 @@ class Sharing(str, Enum):
     DEFAULT = ""
     EXCLUSIVE = "exclusive"
     USER = "user"
+    MCS = "mcs"
+    TOPO = "topo"
     OVERSUBSCRIBE = "oversubscribe"
 
 
@@ -128,6 +130,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus_per_node: tuple[GresRequest, ...] = ()
     gpus_per_task: tuple[GresRequest, ...] = ()
     gpus_per_socket: tuple[GresRequest, ...] = ()
+    #: --tres-per-task: GRES other than GPUs
+    gres_per_task: tuple[GresRequest, ...] = ()
     cpus_per_gpu: int | None = None
     gpu_bind: str = ""
     gres_flags: tuple[str, ...] = ()
@@ -143,9 +147,15 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     switch_wait_seconds: int | None = None
     #: --segment: so many nodes each lie in one block
     segment: int | None = None
+    #: --spread-segments: no two of them in one block
+    spread_segments: bool = False
     #: --reboot: its nodes boot before it begins
     reboot: bool = False
+    #: --delay-boot: so long it looks for nodes that have its features already (None: as delay_boot says)
+    delay_boot_seconds: int | None = None
     sharing: Sharing = Sharing.DEFAULT
+    #: --mcs-label; once it is queued, the label that it has (see `model.mcs`)
+    mcs_label: str = ""
     distribution: str = ""
     # -- time
     #: minutes; None: the partition's default; INFINITE: none
@@ -241,6 +251,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dependencies: tuple[Dependency, ...] = ()
     submitted_at: float = 0.0
     eligible_at: float = 0.0
+    #: since when it grows older while it waits: None from `eligible_at` on; 0.0 not yet, for a limit on such jobs
+    accrued_at: float | None = None
     started_at: float = 0.0
     #: end of the time limit while running; real end afterwards
     ends_at: float = 0.0
@@ -258,6 +270,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     claims_at: float = 0.0
     #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)
     suspended_by: str = ""
+    #: what started it: Submit, Main or Backfill ("": nothing yet)
+    scheduler: str = ""
+    #: number of its association (0: it has none)
+    association: int = 0
     #: minutes, as granted at start; None: not yet known
     time_limit_minutes: int | None = None
     allocation: Allocation | None = None
@@ -292,6 +308,14 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: which of its `het_size` components; their numbers are consecutive, so this is `id - het_job_id`
     het_offset: int = 0
     het_size: int = 0
+
+    @property
+    def grows_older_since(self) -> float:
+        """Slurm's AccrueTime: since when its age counts (0.0: it does not yet)."""
+        if self.accrued_at is not None:
+            return self.accrued_at
+        kept_back = self.hold is not Hold.NONE or self.reason is Reason.BEGIN_TIME
+        return 0.0 if kept_back and self.state is JobState.PENDING else self.eligible_at
 
     @property
     def has_script(self) -> bool:

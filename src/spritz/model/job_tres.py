@@ -49,6 +49,7 @@ def requested_gres(spec: JobSpec) -> dict[str, int]:
                 counts[typed] = counts.get(typed, 0) + one.count * times
 
     add(spec.gres_per_node, spec.nodes_min)
+    add(spec.gres_per_task, task_count(spec))
     if spec.gpus:
         add(spec.gpus, 1)
     elif spec.gpus_per_node:

@@ -168,11 +168,12 @@ class ReloadNode(Struct, frozen=True, kw_only=True):
 
 
 class RebootNode(Struct, frozen=True, kw_only=True):
-    """Run RebootProgram, once for each `ordered_at`. Ack: `Accepted`."""
+    """Run RebootProgram, once for each `ordered_at`; before, have helpers activate `features`. Ack: `Accepted`."""
 
     term: int
     node: str
     ordered_at: float
+    features: tuple[str, ...] = ()
 
 
 class StopDaemon(Struct, frozen=True, kw_only=True):

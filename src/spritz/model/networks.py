@@ -78,3 +78,15 @@ def misplaced(topologies: Sequence[Topology], text: str) -> str:
         if unit and unit not in network.units:
             return f"there is no leaf switch or block {unit} in topology {name}"
     return ""
+
+
+def units_of(network: Topology | None) -> dict[str, frozenset[str]]:
+    """Node -> all nodes of its leaf switch or block; nodes that are on none are left out."""
+    found: dict[str, frozenset[str]] = {}
+    if network is None:
+        return found
+    texts = [each.nodes for each in network.switches if not each.switches] + [each.nodes for each in network.blocks]
+    for text in texts:
+        members = frozenset(hostlist.expand(text)) if text else frozenset()
+        found.update(dict.fromkeys(members, members))
+    return found

@@ -87,6 +87,8 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     power_called: bool = False
     #: SuspendExcNodes keeps it up until then
     kept_until: float = 0.0
+    #: while it is DOWN or drained: when it resumes by itself (0.0: when it is told to)
+    resume_at: float = 0.0
     #: what it is after its reboot: RESUME, DOWN, or "" for as it was
     next_state: str = ""
     #: when its reboot was ordered (0.0: none is under way)
@@ -94,6 +96,10 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: where it registered from, or `scontrol update` said it is; used instead of the configuration
     registered_address: str = ""
     registered_hostname: str = ""
+    #: features that its helpers can change (None: none report), beside those of the configuration
+    features_changeable: tuple[str, ...] | None = None
+    #: what the reboot that is under way is to change (features_active says what came of it)
+    features_wanted: tuple[str, ...] = ()
     #: its place by `scontrol update`, before what files say ("": theirs)
     topology: str = ""
 
@@ -106,6 +112,20 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def place(self) -> str:
         """Its place in networks by what was said of the node itself: `network:unit,…`."""
         return self.topology or self.config.topology
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """Features that it has now."""
+        if self.features_active or self.features_changeable is not None:
+            return self.features_active
+        return self.config.features
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """Features that it has, or could have."""
+        if self.features_changeable is None:
+            return self.config.features
+        return tuple(dict.fromkeys((*self.config.features, *self.features_changeable)))
 
     @property
     def address(self) -> str:

@@ -42,6 +42,8 @@ class Partition(Struct, frozen=True, kw_only=True):
     #: NO, YES:n, FORCE:n, EXCLUSIVE
     oversubscribe: str = "NO"
     exclusive_user: bool = False
+    #: a job has the leaf switches or blocks that it uses for itself
+    exclusive_topo: bool = False
     priority_tier: int = 1
     priority_job_factor: int = 1
     preempt_mode: str = ""

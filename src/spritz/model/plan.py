@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from spritz.model.limits.guarantees import Guarantee
 from spritz.model.preemption import PreemptMode
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation
@@ -22,6 +23,8 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     time_limit_minutes: int | None = None
     #: in force at the start (0: the record's)
     priority: int = 0
+    #: jobs before it in its partition cannot start yet
+    backfilled: bool = False
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):
@@ -35,6 +38,7 @@ class PlannedPreemption(Struct, frozen=True, kw_only=True):
     """Have the victims make room for this job (or array task): with them gone it can start on `allocation`.
 
     It starts at once if all of them are suspended; else it waits until they have left. All of it, or nothing.
+    `others`: of the leader of a heterogeneous job those of all other components, which need their places as well.
     """
 
     job_id: int
@@ -42,6 +46,7 @@ class PlannedPreemption(Struct, frozen=True, kw_only=True):
     allocation: Allocation
     victims: tuple[PlannedVictim, ...]
     time_limit_minutes: int | None = None
+    others: tuple[PlannedPreemption, ...] = ()
 
 
 class PendingNote(Struct, frozen=True, kw_only=True):
@@ -59,7 +64,8 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
 
     Jobs that ask for the same share their promises, the earliest to the first of them: `job_id` is some job of these.
     `provisional`: made by a quick cycle, to be made again by a full one. `queued`: how many jobs had joined the queue
-    when it was made. `freed`: what had been freed in its partition when it was last looked at.
+    when it was made. `freed`: what had been freed in its partition when it was last looked at. `holder`: the job that
+    was told of it (0: none).
     """
 
     job_id: int
@@ -69,6 +75,27 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
     provisional: bool = False
     queued: int = 0
     freed: int = 0
+    holder: int = 0
+
+
+class NoRoom(Struct, frozen=True, kw_only=True):
+    """Nobody could make room for this job in this partition and reservation, nor for others that ask for the same and
+    whose accounts are guaranteed the same.
+
+    `freed`: what had been freed there by then, at `at` (seconds since the epoch); `spared_until`: when the first that
+    is exempt is so no more (0.0: nobody is); `priority`: the job's. `hopeless`: all that it may preempt would not be
+    enough, so that it is no matter of time or priority.
+    """
+
+    job_id: int
+    partition: str
+    reservation: str
+    guarantees: tuple[Guarantee, ...]
+    freed: int
+    at: float
+    spared_until: float
+    priority: int
+    hopeless: bool
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
@@ -100,5 +127,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     examined: int = 0
     visited: int = 0
     complete: bool = True
+    #: what a full cycle found out about preemption in vain
+    no_room: tuple[NoRoom, ...] = ()
+    #: a quick cycle has left the search for victims to a full one
+    victims_wanted: bool = False
     #: then somebody who is exempt now may be preempted for a job that waits (0.0: nobody)
     look_again_at: float = 0.0

@@ -41,6 +41,11 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
     sample: NodeSample | None = None
     #: of the node's spool. Another one than before: what was launched there has been forgotten
     spool_id: str = ""
+    #: features that its helpers can change, and those of them that it has now (None: it has no helpers)
+    features_changeable: tuple[str, ...] | None = None
+    features_active: tuple[str, ...] = ()
+    #: the order (`RebootNode.ordered_at`) that was carried out without a boot; 0.0: none
+    changed_for: float = 0.0
 
 
 class Registered(Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ FLAGS = (
     "NO_HOLD_JOBS_AFTER_END",
     "MAGNETIC",
     "USER_DELETE",
+    "FORCE_START",
 )
 
 #: Numbers of devices by name, and masks of them.

@@ -123,6 +123,8 @@ class Allocation(Struct, frozen=True, kw_only=True):
     tasks: tuple[int, ...] = ()
     #: nodes are the job's alone
     whole_nodes: bool = False
+    #: other nodes of its leaf switches or blocks, which nobody else may use (None: these are open to all)
+    kept: tuple[str, ...] | None = None
     #: the reservation in which the job runs; "": none
     reservation: str = ""
 
@@ -130,6 +132,11 @@ class Allocation(Struct, frozen=True, kw_only=True):
     def names(self) -> tuple[str, ...]:
         """Node names in rank order."""
         return tuple(node.node for node in self.nodes)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Names of nodes that others are kept off: its own, and those that it keeps empty."""
+        return self.names + (self.kept or ())
 
     @property
     def cpu_count(self) -> int:

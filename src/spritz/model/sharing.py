@@ -24,6 +24,11 @@ def oversubscription(partition: Partition) -> tuple[str, int]:
     return kind, int(count) if count.isdigit() else JOBS_PER_CPU
 
 
+def has_segment(partition: Partition, sharing: Sharing) -> bool:
+    """Has a job of the partition its leaf switches or blocks for itself?"""
+    return partition.exclusive_topo or sharing is Sharing.TOPO
+
+
 def jobs_per_cpu(partition: Partition, sharing: Sharing) -> int:
     """How many jobs of the partition may be on the CPUs of one that asks for `sharing`; 1: they are its own."""
     kind, count = oversubscription(partition)

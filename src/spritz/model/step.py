@@ -38,6 +38,8 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus_per_node: tuple[GresRequest, ...] = ()
     gpus_per_task: tuple[GresRequest, ...] = ()
     gpus_per_socket: tuple[GresRequest, ...] = ()
+    #: --tres-per-task: GRES other than GPUs
+    gres_per_task: tuple[GresRequest, ...] = ()
     #: `--gres=none`: no generic resources at all
     gres_none: bool = False
     cpus_per_gpu: int | None = None
@@ -91,7 +93,7 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     submit_line: str = ""
     submit_host: str = ""
     client_pid: int = 0
-    #: "pmi2": tasks are served PMI; "none"
+    #: what serves the tasks: "pmi2", "pmix" or "none"
     mpi: str = "none"
     #: kill the step if a node fails (False: --no-kill)
     kill_on_node_fail: bool = True
@@ -111,13 +113,14 @@ class HetStep(Struct, frozen=True, kw_only=True):
     """What a component's part of a step knows of the whole: one numbering of tasks and nodes over all components.
 
     `groups` are the components, by their place in the job; `names` and `task_counts` of all nodes in order of rank,
-    `node_offset` the rank of the part's first one.
+    `node_offset` the rank of the part's first one. `task_ids` of every part's nodes, where MPI programs are served.
     """
 
     groups: tuple[int, ...]
     names: tuple[str, ...]
     task_counts: tuple[int, ...]
     node_offset: int = 0
+    task_ids: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):

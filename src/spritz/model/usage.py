@@ -79,15 +79,18 @@ class AskJobSizes(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobSize(Struct, frozen=True, kw_only=True, gc=False):
-    """Jobs of one account and wckey that were given the same: how many, and their seconds in the span, together."""
+    """Jobs of one account and wckey that were given as many CPUs: how many, and their seconds in the span, together.
+
+    `used`: count of each TRES times seconds, as `cpu=3600,mem=14400000` (memory in MiB).
+    """
 
     cluster: str
     account: str
     wckey: str
     cpus: int
-    tres: str
     jobs: int
-    seconds: float
+    seconds: int
+    used: str
 
 
 class JobSizes(Struct, frozen=True, kw_only=True):

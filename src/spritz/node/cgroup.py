@@ -178,11 +178,23 @@ def remove(directory: str) -> None:
 
 
 def sweep(directory: str) -> None:
-    """Remove groups that dead supervisors left; those in use stay."""
+    """Remove groups that dead supervisors left; those in use stay.
+
+    So do empty ones whose maker lives: a supervisor is about to move in, or another daemon tries what it may do.
+    """
     if not directory:
         return
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(directory):
-            if entry.is_dir():
+            if entry.is_dir() and not _is_alive(entry.name.rpartition("_")[2]):
                 with contextlib.suppress(OSError):
                     os.rmdir(entry.path)
+
+
+def _is_alive(pid: str) -> bool:
+    """One that waits to be reaped is not: proc_pid_stat(5)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False

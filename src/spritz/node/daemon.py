@@ -28,6 +28,7 @@ from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
 from spritz.node.hardware import disk_mib, nvml_gpus, present_gres
+from spritz.node.helpers import Helpers
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
@@ -83,8 +84,11 @@ class Daemon:
         self._connected = asyncio.Event()
         #: nodes of ours that the controller's configuration does not have
         self._refused: set[str] = set()
-        #: reboots that were begun, by the time of their order
-        self._reboots: set[float] = set()
+        #: reboots that were begun: node, and the time of the order
+        self._reboots: set[tuple[str, float]] = set()
+        self._helpers = Helpers(log)
+        #: node -> the order after which it has changed, or failed to, without a boot
+        self._changed_for: dict[str, float] = {}
 
     async def run(self, startup: Startup) -> int:
         """Serve until told to stop. Raises SpritzError if it cannot begin."""
@@ -173,7 +177,7 @@ class Daemon:
 
     async def _register_nodes(self, channel: Channel, names: tuple[str, ...]) -> int:
         """How many of them the controller knows."""
-        requests = [self._registration(name) for name in names]
+        requests = await asyncio.gather(*map(self._registration, names))
         answers = await asyncio.gather(
             *(channel.call(request, Registered, timeout=60.0) for request in requests), return_exceptions=True
         )
@@ -195,8 +199,9 @@ class Daemon:
                 raise answer
         return known
 
-    def _registration(self, name: str) -> RegisterNode:
-        config = self._settings.nodes[name].config
+    async def _registration(self, name: str) -> RegisterNode:
+        config, helpers = self._settings.nodes[name].config, self._settings.helpers
+        active = await self._helpers.active(helpers, self._variables(name)) if helpers.helpers else ()
         now = self._clock.now()
         return RegisterNode(
             name=name,
@@ -212,7 +217,15 @@ class Daemon:
             running=self._agent.running(name),
             sample=health.samples([name], now)[0],
             spool_id=self._agent.spool_id(name),
+            features_changeable=tuple(helpers.helpers) if helpers.helpers else None,
+            features_active=active,
+            changed_for=self._changed_for.get(name, 0.0),
         )
+
+    def _variables(self, node: str) -> dict[str, str]:
+        """Of programs that run for one node."""
+        path = os.environ.get("PATH", "/usr/bin:/bin")
+        return {"PATH": path, "SLURMD_NODENAME": node, "SLURM_CONF": self._settings.path}
 
     def _capacity(self, name: str) -> NodeCapacity:
         """What is there. Nodes that share the machine, or may declare what they like, report what is configured."""
@@ -260,21 +273,36 @@ class Daemon:
         return self._samples()
 
     def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:
+        helpers = self._settings.helpers
         self._reload()
-        if self._refused:
-            self._tasks.spawn_contained(self._register_again(), name="register")
+        # The controller may know the nodes now that it refused, and features that it could not know of.
+        names = sorted(self._refused if helpers == self._settings.helpers else self._settings.nodes)
+        if names:
+            self._tasks.spawn_contained(self._register_again(tuple(names)), name="register")
         return Accepted()
 
-    async def _register_again(self) -> None:
-        """The controller's configuration has changed: it may know the nodes now that it refused."""
+    async def _register_again(self, names: tuple[str, ...]) -> None:
         channel = await self._link.channel(timeout=FIRST_CONNECTION_SECONDS)
-        await self._register_nodes(channel, tuple(sorted(self._refused)))
+        await self._register_nodes(channel, names)
 
     def _reboot_order(self, request: RebootNode, call: Call) -> Accepted:
-        if request.ordered_at not in self._reboots:
-            self._reboots.add(request.ordered_at)
-            self._tasks.spawn_contained(self._reboot(request.node), name="reboot")
+        order = (request.node, request.ordered_at)
+        if order not in self._reboots:
+            self._reboots.add(order)
+            self._tasks.spawn_contained(self._change(request), name="reboot")
         return Accepted()
+
+    async def _change(self, request: RebootNode) -> None:
+        """Change features, and reboot for them unless they need none. What a helper fails to do shows at once."""
+        node, features, helpers = request.node, request.features, self._settings.helpers
+        if features:
+            self._log.info("feature.activating", node=node, features=",".join(features))
+            done = await self._helpers.activate(helpers, features, self._variables(node))
+            if not done or all(helpers.helpers[name].rebootless for name in features):
+                self._changed_for[node] = request.ordered_at
+                await self._register_again((node,))
+                return
+        await self._reboot(node)
 
     async def _reboot(self, node: str) -> None:
         """Start RebootProgram, which outlives us. What it does not do shows when ResumeTimeout has passed."""
@@ -283,15 +311,13 @@ class Daemon:
             self._log.error("reboot.failed", node=node, error="RebootProgram is not configured here")
             return
         self._log.info("reboot.began", node=node, program=words[0])
-        variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "SLURMD_NODENAME": node}
-        variables["SLURM_CONF"] = self._settings.path
         try:
             process = await asyncio.create_subprocess_exec(
                 *words,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=variables,
+                env=self._variables(node),
                 cwd="/",
                 start_new_session=True,
             )

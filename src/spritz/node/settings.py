@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from spritz.config.helpers import HelpersFile
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import substitute
 from spritz.model.errors import SpritzError
@@ -69,6 +70,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     #: RebootProgram with its arguments, and whether we end when it has been started (shutdown_on_reboot)
     reboot_program: str
     ends_for_reboot: bool
+    #: programs that change features
+    helpers: HelpersFile
     #: the file system that counts as TmpDisk
     tmp_fs: str
     config_overrides: bool
@@ -174,7 +177,7 @@ def daemon_settings(
                 memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
                 sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
                 memory_counted=_memory_counted(have.words("JobAcctGatherParams")),
-                energy_accounting=have.text("AcctGatherEnergyType") == "acct_gather_energy/rapl",
+                energy_source=_energy_source(have.text("AcctGatherEnergyType")),
                 gpu_accounting="DisableGPUAcct" not in have.words("JobAcctGatherParams"),
                 hosts_file=f"{spool}/{hosts.FILE}" if private_hosts else "",
                 limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),
@@ -207,6 +210,7 @@ def daemon_settings(
         reboot_program=""
         if have.has_option("SlurmctldParameters", "reboot_from_controller")
         else path("RebootProgram"),
+        helpers=config.helpers,
         ends_for_reboot=have.has_option("SlurmdParameters", "shutdown_on_reboot"),
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,
@@ -242,6 +246,11 @@ def _memory_rule(config: LoadedConfig, node: NodeConfig) -> MemoryRule:
         max_mib=int(node.capacity.memory_mib * cgroup.number("MaxRAMPercent") / 100),
         swap_percent=cgroup.number("AllowedSwapSpace") if cgroup.flag("ConstrainSwapSpace") else None,
     )
+
+
+def _energy_source(kind: str) -> str:
+    source = kind.removeprefix("acct_gather_energy/")
+    return source if source in ("rapl", "gpu") else ""
 
 
 def _sample_seconds(words: tuple[str, ...]) -> float:

@@ -6,7 +6,8 @@ import os
 import resource
 import socket
 import subprocess
-import sys
+
+from spritz import installed
 
 
 class Zygote:
@@ -33,7 +34,7 @@ class Zygote:
         self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # -P: no module of ours may come from the directory that we happen to be started in.
-        command = [sys.executable, "-P", "-m", "spritz.stepd", str(theirs.fileno())]
+        command = installed.python("spritz.stepd", str(theirs.fileno()))
         self._process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),

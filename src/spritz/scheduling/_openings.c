@@ -11,6 +11,8 @@ where every count is at least what is asked for. It opens at each moment from wh
 #include <math.h>
 #include <stdint.h>
 
+#include "_choose.h"
+
 #define COLUMNS_MAX 32
 
 struct search {
@@ -57,8 +59,8 @@ static int begin(struct search *search, PyObject *const *arguments)
             return fail(search, "");
         search->columns++;
         search->least[column] = PyLong_AsLongLong(PyTuple_GET_ITEM(least, column));
-        if (PyErr_Occurred() || buffer->ndim != 2 || buffer->itemsize != 8 || buffer->shape[0] != search->rows ||
-            buffer->shape[1] != search->moments)
+        if (PyErr_Occurred() || buffer->itemsize != 8 || buffer->shape[0] != search->rows ||
+            (buffer->ndim == 2 ? buffer->shape[1] : 1) != search->moments)
             return fail(search, "counts are int64[node, moment]");
     }
     search->since = PyFloat_AsDouble(arguments[4]);
@@ -203,10 +205,272 @@ static PyObject *open_at(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
 }
 
+/* First time at which the node opens; inf if not before `bound`. */
+static inline double opens_before(const struct search *search, int64_t node, double bound)
+{
+    const Py_ssize_t moments = search->moments;
+    const double *times = (const double *)search->times.buf + node * moments;
+    double begun = INFINITY; /* the node has been able since then */
+    for (Py_ssize_t moment = 0; moment < moments && times[moment] < INFINITY; moment++) {
+        double end = end_of(times, moments, moment);
+        if (end <= search->since)
+            continue;
+        if (!is_able(search, node * moments + moment)) {
+            begun = INFINITY;
+            continue;
+        }
+        if (begun == INFINITY) {
+            begun = times[moment] > search->since ? times[moment] : search->since;
+            if (begun >= bound)
+                return INFINITY;
+        }
+        if (end - begun >= search->seconds)
+            return begun;
+    }
+    return INFINITY;
+}
+
+/* A heap of the earliest so many times, the latest of them on top. */
+static void heap_put(double *heap, Py_ssize_t size, Py_ssize_t place, double value)
+{
+    for (;;) {
+        Py_ssize_t child = 2 * place + 1;
+        if (child + 1 < size && heap[child + 1] > heap[child])
+            child++;
+        if (child >= size || heap[child] <= value)
+            break;
+        heap[place] = heap[child];
+        place = child;
+    }
+    heap[place] = value;
+}
+
+/* Not before that time so many nodes have had an opening. */
+static int first_of_all(const struct search *search, const uint8_t *up, Py_ssize_t nodes_min, double *found)
+{
+    const int64_t *nodes = search->nodes.buf;
+    Py_ssize_t count = search->nodes.len / 8, size = nodes_min > 0 ? nodes_min : 1;
+    *found = INFINITY;
+    if (count < size)
+        return 0;
+    double *heap = malloc((size_t)size * sizeof *heap);
+    if (heap == NULL)
+        return -1;
+    for (Py_ssize_t each = 0; each < size; each++)
+        heap[each] = INFINITY;
+    for (Py_ssize_t each = 0; each < count; each++) {
+        double opened = up[nodes[each]] ? opens_before(search, nodes[each], heap[0]) : INFINITY;
+        if (opened < heap[0])
+            heap_put(heap, size, 0, opened);
+    }
+    *found = heap[0];
+    free(heap);
+    return 0;
+}
+
+struct wanted {
+    struct term tasks[TERMS_MAX], gpus[TERMS_MAX];
+    int task_terms, gpu_terms;
+    int64_t most;
+    struct target target;
+};
+
+/* Nodes that are able at that time and stay so for long enough, with the least that they have meanwhile; `*enough`: would
+   what they have at first suffice? */
+static Py_ssize_t open_candidates(const struct search *search, const struct wanted *wanted, const uint8_t *up, double at,
+                                  const int64_t *weights, const int64_t *busy, int64_t floor,
+                                  struct candidate *found, int *enough)
+{
+    const int64_t *nodes = search->nodes.buf;
+    const Py_ssize_t moments = search->moments;
+    int64_t have[COLUMNS_MAX], tasks = 0, gpus = 0;
+    Py_ssize_t count = 0;
+    for (Py_ssize_t each = 0; each < search->nodes.len / 8; each++) {
+        int64_t node = nodes[each];
+        const double *times = (const double *)search->times.buf + node * moments;
+        Py_ssize_t moment = 0, next;
+        if (!up[node])
+            continue;
+        while (moment + 1 < moments && times[moment + 1] <= at)
+            moment++;
+        next = moment;
+        while (next < moments && times[next] < INFINITY && times[next] - at < search->seconds &&
+               is_able(search, node * moments + next))
+            next++;
+        double last = next < moments ? times[next] : INFINITY;
+        if (next == moment || last - at < search->seconds)
+            continue;
+        for (Py_ssize_t column = 0; column < search->columns; column++)
+            have[column] = ((const int64_t *)search->counts[column].buf)[node * moments + moment];
+        tasks += amount(wanted->tasks, wanted->task_terms, wanted->most, have);
+        if (wanted->target.gpus)
+            gpus += amount(wanted->gpus, wanted->gpu_terms, INT64_MAX, have);
+        for (Py_ssize_t later = moment + 1; later < next; later++)
+            for (Py_ssize_t column = 0; column < search->columns; column++) {
+                int64_t value = ((const int64_t *)search->counts[column].buf)[node * moments + later];
+                have[column] = value < have[column] ? value : have[column];
+            }
+        found[count].node = node;
+        found[count].weight = busy == NULL ? weights[node] : 2 * weights[node] + (busy[node] >= floor);
+        found[count].tasks = amount(wanted->tasks, wanted->task_terms, wanted->most, have);
+        found[count].gpus = wanted->target.gpus ? amount(wanted->gpus, wanted->gpu_terms, INT64_MAX, have) : 0;
+        count++;
+    }
+    *enough = count >= wanted->target.nodes_min && (wanted->target.tasks <= 0 || tasks >= wanted->target.tasks) &&
+              gpus >= wanted->target.gpus;
+    return count;
+}
+
+static int numbers_of(PyObject *tuple, int64_t *out, Py_ssize_t least, Py_ssize_t most)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) < least || PyTuple_GET_SIZE(tuple) > most) {
+        PyErr_SetString(PyExc_TypeError, "a tuple of so many numbers");
+        return -1;
+    }
+    for (Py_ssize_t each = 0; each < PyTuple_GET_SIZE(tuple); each++) {
+        out[each] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, each));
+        if (out[each] == -1 && PyErr_Occurred())
+            return -1;
+    }
+    return 0;
+}
+
+/* Terms of five numbers each, one after the other. */
+static int terms_of(PyObject *tuple, struct term *terms, int *count, Py_ssize_t columns)
+{
+    if (numbers_of(tuple, (int64_t *)terms, 0, 5 * TERMS_MAX) < 0)
+        return -1;
+    *count = (int)(PyTuple_GET_SIZE(tuple) / 5);
+    for (int each = 0; each < *count; each++)
+        if (terms[each].column < 0 || terms[each].column >= columns || terms[each].part < 1 || terms[each].each < 1) {
+            PyErr_SetString(PyExc_ValueError, "no such term");
+            return -1;
+        }
+    return 0;
+}
+
+static int wanted_of(PyObject *const *arguments, struct wanted *wanted, Py_ssize_t columns)
+{
+    int64_t target[6] = {0};
+    if (terms_of(arguments[0], wanted->tasks, &wanted->task_terms, columns) < 0 ||
+        terms_of(arguments[1], wanted->gpus, &wanted->gpu_terms, columns) < 0 ||
+        numbers_of(arguments[2], target, 6, 6) < 0)
+        return -1;
+    wanted->target = (struct target){target[0], target[1], target[2], target[3], target[4]};
+    wanted->most = target[5];
+    return 0;
+}
+
+/* (at, tried, [node, tasks, GPUs, …]); the list is None where a better search must say. */
+static PyObject *answer(double at, Py_ssize_t tried, const struct candidate *chosen, Py_ssize_t count)
+{
+    if (count < 0)
+        return Py_BuildValue("dnO", at, tried, Py_None);
+    PyObject *list = PyList_New(3 * count);
+    for (Py_ssize_t each = 0; list != NULL && each < count; each++) {
+        const int64_t numbers[3] = {chosen[each].node, chosen[each].tasks, chosen[each].gpus};
+        for (Py_ssize_t place = 0; place < 3; place++) {
+            PyObject *number = PyLong_FromLongLong(numbers[place]);
+            if (number == NULL) {
+                Py_CLEAR(list);
+                break;
+            }
+            PyList_SET_ITEM(list, 3 * each + place, number);
+        }
+        if (list == NULL)
+            break;
+    }
+    return list == NULL ? NULL : Py_BuildValue("dnN", at, tried, list);
+}
+
+PyDoc_STRVAR(choose_doc,
+             "choose(times, nodes, counts, least, since, seconds, until, up, tasks, gpus, target, weights, busy, floor,\n"
+             "tries) -> (at, tried, [node, tasks, GPUs, ...] or None) or None\n\n"
+             "The first moment from since to until at which the job fits for all its time, by counts, and the nodes that\n"
+             "it takes, in no order; None for the nodes where runs of neighbours do not suffice and a better search must\n"
+             "say. `tasks` and `gpus` are terms of five numbers each: a place in counts, less, part, times, each.\n"
+             "`target`: nodes_min, nodes_max, nodes_wanted, tasks (-1: the least on each), gpus, most tasks on one node.\n"
+             "`busy`: None, or free CPUs now: nodes with fewer than floor come first among those of one weight.");
+
+static PyObject *choose(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    struct search search;
+    struct wanted wanted;
+    Py_buffer up, weights, busy;
+    PyObject *result = NULL;
+    struct candidate *found = NULL;
+    if (count != 15) {
+        PyErr_SetString(PyExc_TypeError, "fifteen arguments");
+        return NULL;
+    }
+    double until = PyFloat_AsDouble(arguments[6]), at = INFINITY;
+    int64_t floor = PyLong_AsLongLong(arguments[13]);
+    Py_ssize_t tries = PyLong_AsSsize_t(arguments[14]), tried = 0;
+    if (PyErr_Occurred() || begin(&search, arguments) < 0)
+        return NULL;
+    up.obj = weights.obj = busy.obj = NULL;
+    int is_busy = arguments[12] != Py_None;
+    if (wanted_of(arguments + 8, &wanted, search.columns) < 0 ||
+        PyObject_GetBuffer(arguments[7], &up, PyBUF_ND | PyBUF_C_CONTIGUOUS) < 0 ||
+        PyObject_GetBuffer(arguments[11], &weights, PyBUF_ND | PyBUF_C_CONTIGUOUS) < 0 ||
+        (is_busy && PyObject_GetBuffer(arguments[12], &busy, PyBUF_ND | PyBUF_C_CONTIGUOUS) < 0))
+        goto end;
+    if (up.len != search.rows || weights.len != 8 * search.rows || (is_busy && busy.len != 8 * search.rows)) {
+        PyErr_SetString(PyExc_ValueError, "one value a node");
+        goto end;
+    }
+    if (first_of_all(&search, up.buf, wanted.target.nodes_min, &at) < 0)
+        goto memory;
+    if (at <= until && at < INFINITY) {
+        /* Candidates first, those that are chosen behind them. */
+        Py_ssize_t most = search.nodes.len / 8;
+        found = malloc((size_t)(2 * most) * sizeof *found);
+        if (found == NULL)
+            goto memory;
+        const int64_t *nodes = search.nodes.buf;
+        while (tried < tries && at <= until && at < INFINITY) {
+            int enough;
+            Py_ssize_t some = open_candidates(&search, &wanted, up.buf, at, weights.buf, is_busy ? busy.buf : NULL, floor,
+                                              found, &enough);
+            if (enough) {
+                tried++;
+                Py_ssize_t taken = choose_nodes(found, some, &wanted.target, found + most);
+                if (taken == -2)
+                    goto memory;
+                if (taken) {
+                    result = answer(at, tried, found + most, taken);
+                    goto end;
+                }
+            }
+            double next = INFINITY;
+            for (Py_ssize_t each = 0; each < most; each++) {
+                double opened = ((const uint8_t *)up.buf)[nodes[each]] ? opens(&search, nodes[each], at) : INFINITY;
+                next = opened < next ? opened : next;
+            }
+            at = next;
+        }
+    }
+    result = Py_NewRef(Py_None);
+    goto end;
+memory:
+    PyErr_NoMemory();
+end:
+    free(found);
+    if (up.obj != NULL)
+        PyBuffer_Release(&up);
+    if (weights.obj != NULL)
+        PyBuffer_Release(&weights);
+    if (busy.obj != NULL)
+        PyBuffer_Release(&busy);
+    release(&search);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"first", (PyCFunction)(void (*)(void))first, METH_FASTCALL, first_doc},
     {"after", (PyCFunction)(void (*)(void))after, METH_FASTCALL, after_doc},
     {"open_at", (PyCFunction)(void (*)(void))open_at, METH_FASTCALL, open_doc},
+    {"choose", (PyCFunction)(void (*)(void))choose, METH_FASTCALL, choose_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,5 +1,5 @@
 from spritz.scheduling.profile import Floats
-from spritz.scheduling.table import Ints
+from spritz.scheduling.table import Bools, Ints
 
 def first(
     times: Floats,
@@ -32,3 +32,21 @@ def open_at(
     out: Ints,
     /,
 ) -> int: ...
+def choose(
+    times: Floats,
+    nodes: Ints,
+    counts: tuple[Ints, ...],
+    least: tuple[int, ...],
+    since: float,
+    seconds: float,
+    until: float,
+    up: Bools,
+    tasks: tuple[int, ...],
+    gpus: tuple[int, ...],
+    target: tuple[int, ...],
+    weights: Ints,
+    busy: Ints | None,
+    floor: int,
+    tries: int,
+    /,
+) -> tuple[float, int, list[int] | None] | None: ...

@@ -21,13 +21,13 @@ from spritz.scheduling.gangs import gangs_of
 from spritz.scheduling.licenses import NOTHING
 from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import PRIORITY, Notes
-from spritz.scheduling.placement.place import holders_of
+from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.preemption import Preemptor
 from spritz.scheduling.promises import Promises
 from spritz.scheduling.records import Verdict
 from spritz.scheduling.search import Search
-from spritz.scheduling.shortest import Shortest
+from spritz.scheduling.shortest import Neediest, Shortest
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(
     if snapshot.queue.gangs:
         gangs = gangs_of(snapshot, cycle.policy.gang_priority, rank_of)
         shapes = [shape for shape in shapes if not shape.request.component]
-    waiting: list[Entry] = [(rank_of(shape, shape.keys[0]), shape.order, 0, shape) for shape in shapes]
+    waiting: list[Entry] = [(rank_of(shape, cycle.shortest.first(shape)), shape.order, 0, shape) for shape in shapes]
     heapify(waiting)
     while (waiting or gangs) and not cycle.exhausted:
         if stop():
@@ -121,8 +121,6 @@ class Cycle:
         self._skipped_at = 0
         #: partitions in which nobody else starts
         self._closed: set[tuple[str, str]] = set()
-        #: with bf_predict: those behind the first blocked job of their partition
-        self.shortest = Shortest(snapshot.run_times)
         self.table = snapshot.table.fork()
         self.licenses = snapshot.licenses.copy()
         self.limits = Limits(snapshot)
@@ -132,13 +130,19 @@ class Cycle:
         #: the array that was looked at last has tasks left that are not within its account's guarantee, as others were
         self.beyond = False
         self.promises = Promises(snapshot, self.table, self.policy, full=full, rank=self.rank)
+        #: with bf_predict=slowdown: who is looked at first
+        self._needs: Neediest | None = None
+        if self.policy.predict_slowdown:
+            self._needs = Neediest(snapshot.run_times, self.promises.ledger, self.promises.overdue, snapshot.now)
+        #: with bf_predict: those behind the first blocked job of their partition
+        self.shortest = Shortest(snapshot.run_times, self._needs)
         #: partitions whose first blocked job has been found
         self.headed: set[tuple[str, str]] = set()
         self.search = Search(snapshot, self.table, self.policy, self.promises, self.headed, self.roomy)
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot, self.policy.resolution_seconds)
-        self.preemptor = Preemptor(snapshot)
+        self.preemptor = Preemptor(snapshot, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
         self._taken = 0
         #: licenses in use by jobs of each reservation; made when some are reserved
@@ -161,14 +165,17 @@ class Cycle:
         """A quick cycle has found the first blocked job of a partition: shapes that failed, and that nothing freed
         since could help, need not be looked at one by one.
         """
-        return not self.full and len(self.headed) != self._skipped_at and not self.preemptor.enabled
+        return not self.full and len(self.headed) != self._skipped_at
 
     def without_hopeless(self, waiting: list[Entry]) -> list[Entry]:
         """Those that may start, or of which something else must be said than before."""
         self._skipped_at = len(self.headed)
-        kept, left_out = self.search.hopeful(waiting)
+        kept, left_out = self.search.hopeful(waiting, self._could_preempt)
         self.promises.pass_over(left_out)
         return kept
+
+    def _could_preempt(self, shape: Shape) -> bool:
+        return self.preemptor.enabled and self.preemptor.could_preempt(shape.jobs[shape.keys[0]], shape.request)
 
     # -- predictions
 
@@ -199,10 +206,11 @@ class Cycle:
         """The place of one of the shape's jobs among all. Within a PriorityTier those come first that take no more than
         their account is guaranteed.
         """
+        rest: Rank = key[1:] if self._needs is None else self._needs.rank(shape, key)
         if not self._guarantees:
-            return key
+            return key if self._needs is None else (key[0], *rest)
         within = shape.request.guaranteed and self.roomy(shape.jobs[key], shape.request)
-        return (key[0], not within, *key[1:])
+        return (key[0], not within, *rest)
 
     def roomy(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:
         """Guarantees with room for the job."""
@@ -321,6 +329,7 @@ class Cycle:
                 allocation=allocation,
                 time_limit_minutes=minutes,
                 priority=self.snapshot.pricing.priority(record, request.partition, self.snapshot.now),
+                backfilled=request.line in self.headed,
             )
         )
         self._take(record, request, found)
@@ -351,6 +360,11 @@ class Cycle:
             self._array_starts[record.array_job_id] = self._array_starts.get(record.array_job_id, 0) + 1
         return holders
 
+    def hold(self, record: JobRecord, request: Request, allocation: Allocation) -> None:
+        """These resources are the job's when others have left them: nobody behind it gets them."""
+        self._take(record, request, (allocation, None))
+        self.notes.job(record, Verdict(Reason.RESOURCES))
+
     # -- backfill
 
     def _blocked(self, record: JobRecord, shape: Shape) -> bool:
@@ -368,10 +382,15 @@ class Cycle:
         head = request.line not in self.headed
         if head:
             self.notes.job(record, reserved or Verdict(Reason.RESOURCES))
-            if max(record.entries, key=_entry_order)[1] is shape:
+            if max(record.entries, key=self._entry_order)[1] is shape:
                 self.headed.add(request.line)
             # else the job may yet start in another of its partitions, and the next one here is the first.
         return self.promises.wait(record, shape, head=head)
+
+    def _entry_order(self, entry: tuple[SortKey, Shape]) -> tuple[Rank, int]:
+        """In which order its partitions are tried."""
+        key, shape = entry
+        return (key if self._needs is None else self.rank(shape, key), shape.order)
 
     # -- preempt
 
@@ -420,7 +439,7 @@ class Cycle:
         memo = self.snapshot.memo
         memo.planned = [(start.job_id, start.task_id) for start in self.starts]
         self.promises.tell(self.notes, self.started)
-        return Plan(
+        plan = Plan(
             starts=tuple(self.starts),
             preemptions=tuple(self.preemptions),
             notes=self.notes.collect(self.started, complete),
@@ -429,8 +448,12 @@ class Cycle:
             examined=self.search.examined,
             visited=self.visited,
             complete=complete,
+            no_room=tuple(self.preemptor.no_room) if self.full else (),
+            victims_wanted=self.preemptor.put_off,
             look_again_at=self.preemptor.look_again_at,
         )
+        memo.made = plan, self.promises.version
+        return plan
 
     def _check_memo(self) -> None:
         """Starts that the core dropped leave room that earlier failures did not see."""
@@ -446,7 +469,3 @@ class Cycle:
 
 
 _NO_TASK = -1
-
-
-def _entry_order(entry: tuple[SortKey, Shape]) -> tuple[SortKey, int]:
-    return (entry[0], entry[1].order)

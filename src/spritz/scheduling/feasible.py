@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from spritz.scheduling.gangs import fits_empty
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.policy import policy_of
-from spritz.scheduling.request import resolve
+from spritz.scheduling.request import boots_of, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,9 +53,10 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     names = spec.partitions or tuple(name for name, home in snapshot.partitions.items() if home.default)
     homes = [snapshot.partitions[name] for name in names if name in snapshot.partitions]
-    # However few switches a job asks for: it waits for them only so long.
+    # However few switches a job asks for: it waits for them only so long, as it does for a node with its features.
     lifted = snapshot.rules.placing(spec.qos)
-    found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0) for home in homes]
+    boots = boots_of(spec, snapshot.settings) if spec.features else ()
+    found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0, boots=boots) for home in homes]
     if policy_of(snapshot.settings).any_constraint:
         found = [replace(one, features="") for one in found]
     return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]

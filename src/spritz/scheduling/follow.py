@@ -14,9 +14,9 @@ from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as step_events
 from spritz.model.job import Hold
-from spritz.model.limits.change import amended
 from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node import Node, NodeConfig, first_state
+from spritz.model.node_features import active_with, reporting
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, NodeFlag
 from spritz.scheduling import running
@@ -53,7 +53,7 @@ def _split(projection: Projection, event: job_events.ArrayTaskSplit) -> None:
         if not array.tasks:
             projection.place(array)
     record = array.split(event.job_id, event.task_id)
-    projection.records[record.id] = record
+    projection.add(record)
     projection.place(record)
 
 
@@ -69,6 +69,9 @@ def _held(projection: Projection, event: job_events.JobHeld) -> None:
     record.held = event.hold is not Hold.NONE
     record.claiming = False
     record.priority = 0
+    if record.pending:
+        record.eligible_at = 0.0
+    record.accrued_at = record.submitted_at if projection.settings.priority_policy.accrue_always else None
     record.set_reason(event.reason, event.detail)
     projection.place(record)
 
@@ -86,6 +89,12 @@ def _became_eligible(projection: Projection, event: job_events.JobBecameEligible
     record = projection.records[event.job_id]
     record.eligible_at = record.eligible_at or event.at
     record.set_reason(event.reason)
+    projection.place(record)
+
+
+def _accrued(projection: Projection, event: job_events.JobAccrued) -> None:
+    record = projection.records[event.job_id]
+    record.accrued_at = event.since
     projection.place(record)
 
 
@@ -130,9 +139,13 @@ def _preempted(projection: Projection, event: job_events.JobPreempted) -> None:
     record = projection.records[event.job_id]
     record.preempting = True
     preemptor = projection.records.get(event.by_job_id)
-    if preemptor is not None and preemptor.pending and not preemptor.claiming:
-        preemptor.claiming = True
-        projection.place(preemptor)
+    first = preemptor.het_job_id if preemptor is not None else 0
+    numbers = range(first, first + preemptor.het_size) if preemptor is not None and first else (event.by_job_id,)
+    for number in numbers:
+        one = projection.records.get(number)
+        if one is not None and one.pending and not one.claiming:
+            one.claiming = True
+            projection.place(one)
     running.set_end(projection, record, event.ends_at, event.at)
 
 
@@ -163,11 +176,13 @@ def _requeued(projection: Projection, event: job_events.JobRequeued) -> None:
     if event.begin_at:
         record.spec = replace(record.spec, begin_at=event.begin_at)
     record.pending = True
+    record.may_boot = False
     record.expediting = bool(event.flags & JobFlag.EXPEDITING)
     record.held = event.hold is not Hold.NONE
     record.priority = event.priority
     record.submitted_at = event.at
     record.eligible_at = event.eligible_at
+    record.accrued_at = event.at if projection.settings.priority_policy.accrue_always else None
     record.set_reason(event.reason, event.reason_detail)
     projection.place(record)
 
@@ -190,11 +205,20 @@ def _node_of(projection: Projection, config: NodeConfig) -> Node:
     if node is None:
         state, flags = first_state(config)
         return Node(config=config, state=state, flags=flags, features_active=config.features)
-    features = config.features if node.config.features != config.features else node.features_active
+    changed = node.config.features != config.features
+    features = active_with(node, config.features) if changed else node.features_active
     flags = node.flags
     if node.config.dynamic and not config.dynamic:
         flags &= ~NodeFlag.DYNAMIC_NORM.value
     return replace(node, config=config, features_active=features, flags=flags)
+
+
+def _node_registered(projection: Projection, event: cluster_events.NodeRegistered) -> None:
+    old = projection.nodes[event.name]
+    node = reporting(old, event.features_changeable, event.features_active)
+    if node is not old:
+        projection.update_node(node)
+    _node_state(projection, event)
 
 
 def _node_state(projection: Projection, event: cluster_events.NodeRegistered | cluster_events.NodeStateChanged) -> None:
@@ -239,7 +263,7 @@ def _policy_changed(projection: Projection, event: cluster_events.PolicyChanged)
 
 
 def _policy_amended(projection: Projection, event: cluster_events.PolicyAmended) -> None:
-    projection.put_policy(amended(projection.rules.policy, event.change))
+    projection.amend_policy(event.change)
 
 
 def _usage_changed(projection: Projection, event: cluster_events.UsageReset | cluster_events.UsageAdopted) -> None:
@@ -270,6 +294,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.JobHeld: _held,
     job_events.JobReleased: _released,
     job_events.JobBecameEligible: _became_eligible,
+    job_events.JobAccrued: _accrued,
     job_events.DependenciesChanged: _dependencies_changed,
     job_events.JobsNoted: _noted,
     job_events.JobStarted: _started,
@@ -283,7 +308,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.JobRequeued: _requeued,
     job_events.JobsPurged: _purged,
     cluster_events.ClusterConfigured: _configured,
-    cluster_events.NodeRegistered: _node_state,
+    cluster_events.NodeRegistered: _node_registered,
     cluster_events.NodeStateChanged: _node_state,
     cluster_events.NodeUpdated: _node_updated,
     cluster_events.NodesCreated: _nodes_created,

@@ -5,7 +5,7 @@ Source: squeue(1) --start.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from spritz.scheduling.backfill import Promise
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.profile import Floats, Profile
-    from spritz.scheduling.records import Shape, SortKey
+    from spritz.scheduling.records import Shape
+    from spritz.scheduling.request import Request
     from spritz.scheduling.table import Ints
 
 
@@ -50,7 +51,7 @@ def promised(told: Iterable[tuple[int, Promise]]) -> dict[int, Starts]:
 
 
 def reckoned(
-    shapes: Sequence[Shape], known: Container[int], profile: Profile, eligibility: Eligibility, now: float
+    shapes: Sequence[Shape], known: Collection[int], profile: Profile, eligibility: Eligibility, now: float
 ) -> list[Starts]:
     """Starts of all jobs of these shapes that are not in `known`, in order of the queue.
 
@@ -59,32 +60,56 @@ def reckoned(
     if not shapes:
         return []
     lanes = Lanes(profile, now)
-    waiting: dict[tuple[object, ...], tuple[Group, list[tuple[SortKey, float]]]] = {}
+    groups: dict[tuple[object, ...], Group] = {}
+    #: of requests that differ in their times alone
+    kinds: dict[Request, tuple[object, ...]] = {}
+    #: one array for the same nodes, since groups know them by that
+    named: dict[frozenset[int], Ints] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    of_shape = []
     for shape in shapes:
         request = shape.request
-        keys = [(key, request.seconds) for key in shape.keys if key[3] not in known]
-        if keys:
-            nodes = eligibility.nodes(request)
-            kind = lanes.kind(request, nodes)
-            waiting.setdefault(kind, (Group(request, nodes), []))[1].extend(keys)
-    left = []
-    for number, (group, jobs) in enumerate(waiting.values()):
-        jobs.sort()
-        seconds = np.array([item[1] for item in jobs], np.float64)
-        left.append((jobs[0][0], number, 0, group, jobs, seconds))
-    heapify(left)
+        nodes = eligibility.nodes(request)
+        required = eligibility.required(request)
+        if required and len(required) >= request.nodes_min:
+            nodes = named.setdefault(required, np.array(sorted(required), np.int64))
+        kind = kinds.get(shape.fit)
+        if kind is None:
+            kind = kinds[shape.fit] = lanes.kind(request)
+        kind = (*kind, id(nodes))
+        if kind not in groups:
+            groups[kind] = Group(request, nodes)
+            numbers[kind] = len(numbers)
+        of_shape.append(numbers[kind])
+    counts = [len(shape.keys) for shape in shapes]
+    keys = np.array([key for shape in shapes for key in shape.keys], np.float64).reshape(-1, 4)
+    group_of = np.repeat(np.array(of_shape, np.int64), counts)
+    seconds = np.repeat(np.array([shape.request.seconds for shape in shapes]), counts)
+    job_ids = keys[:, 3].astype(np.int64)
+    unknown = ~np.isin(job_ids, np.fromiter(known, np.int64, len(known)))
+    order = np.lexsort(keys.T[::-1])
+    order = order[unknown[order]]
+    # Those of one group one after the other, each in order of the queue; `turn`: where they stand among all.
+    by_group = np.argsort(group_of[order], kind="stable")
+    ends = np.cumsum(np.bincount(group_of[order], minlength=len(groups))).tolist()
+    turn, job_ids, seconds = by_group.tolist(), job_ids[order][by_group], seconds[order][by_group]
+    waiting = [
+        (turn[first], first, first, end, group)
+        for group, first, end in zip(groups.values(), [0, *ends], ends, strict=False)
+        if first < end
+    ]
+    heapify(waiting)
     found = []
-    while left:
-        _key, number, done, group, jobs, seconds = left[0]
-        start_at, chosen = lanes.starts(group, seconds[done : done + max(8, 3 * done)])
+    while waiting:
+        _turn, done, first, end, group = waiting[0]
+        start_at, chosen = lanes.starts(group, seconds[done : min(end, done + max(8, 3 * (done - first)))])
         count = len(start_at)
-        job_ids = np.array([key[3] for key, _seconds in jobs[done : done + count]], np.int64)
-        found.append(Starts(job_ids, start_at, chosen))
+        found.append(Starts(job_ids[done : done + count], start_at, chosen))
         done += count
-        if count and done < len(jobs):
-            heapreplace(left, (jobs[done][0], number, done, group, jobs, seconds))
+        if count and done < end:
+            heapreplace(waiting, (turn[done], done, first, end, group))
         else:
-            heappop(left)
+            heappop(waiting)
     return found
 
 

@@ -1,8 +1,8 @@
 """The turn of a heterogeneous job in a cycle: all components start, or each is told why it waits, and all are promised
 one start.
 
-The same rules as for a single job (`cycle`): limits, licenses, promises to others, and who is first in its line. It
-does not preempt.
+The same rules as for a single job (`cycle`): limits, licenses, promises to others, who is first in its line, and who
+makes room (`gang_room`).
 
 Source: https://slurm.schedmd.com/heterogeneous_jobs.html.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.reasons import Reason
+from spritz.scheduling.gang_room import make_room
 from spritz.scheduling.gangs import start_now
 from spritz.scheduling.records import Failure, Verdict
 from spritz.scheduling.verdicts import reserved_verdict, stuck_verdict
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.scheduling.cycle import Cycle
-    from spritz.scheduling.gangs import Gang, Placed
+    from spritz.scheduling.gangs import Choices, Gang, Placed
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.limits import Limits
     from spritz.scheduling.profile import Profile
@@ -56,6 +57,10 @@ def consider(cycle: Cycle, gang: Gang) -> None:
         for record, (request, allocation) in zip(gang.records, found, strict=True):
             cycle.start(record, request, (allocation, None), None)
         return
+    if trial.verdict is None and not _is_late(cycle, shapes):
+        choices = [[shape.request for shape in some] for some in shapes]
+        if make_room(cycle, gang, choices, lambda table: _place(cycle, table, choices, Trial(cycle, gang))):
+            return
     _wait(cycle, gang, shapes, trial.verdict)
 
 
@@ -90,9 +95,9 @@ class Trial:
 
 def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list[Placed] | None:
     """A place for all of them that is free now and promised to nobody else."""
-    lines = {shape.request.line for some in shapes for shape in some}
-    if lines & cycle.headed and not cycle.search.may_overtake():
+    if _is_late(cycle, shapes):
         return None
+    lines = {shape.request.line for some in shapes for shape in some}
     snapshot, promises = cycle.snapshot, cycle.promises
     # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
@@ -100,15 +105,33 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     if last.failure is not None and last.failure == Failure(freed, promises.version):
         return None
     choices = [[shape.request for shape in some] for some in shapes]
+    found = _place(cycle, cycle.table, choices, trial)
+    if found is None and trial.verdict is None:
+        # What was promised for now, or would be next.
+        found = promises.due_together(choices)
+        trial.accept(0, None)
+        if found is not None and not all(trial.accept(index, placed) for index, placed in enumerate(found)):
+            found = None
+    last.failure = None if found is not None or trial.verdict is not None else Failure(freed, promises.version)
+    return found
+
+
+def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
+    """Others of its lines are waited for, and nobody starts before them."""
+    lines = {shape.request.line for some in shapes for shape in some}
+    return bool(lines & cycle.headed) and not cycle.search.may_overtake()
+
+
+def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
+    """Places for all components on that table, beside what is promised to others."""
+    snapshot, promises = cycle.snapshot, cycle.promises
     own = [promise for some in choices for one in some if (promise := promises.of(one)) is not None]
     cycle.search.examined += len(choices)
 
     def profile_of(request: Request, table: NodeTable) -> Profile:
         return promises.profile_over(table, request)
 
-    found = start_now(cycle.table, profile_of, choices, snapshot.eligibility, snapshot.now, own, trial.accept)
-    last.failure = None if found is not None or trial.verdict is not None else Failure(freed, promises.version)
-    return found
+    return start_now(table, profile_of, choices, snapshot.eligibility, snapshot.now, own, trial.accept)
 
 
 def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Verdict | None) -> None:

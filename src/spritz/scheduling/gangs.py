@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.scheduling.backfill import earliest
-from spritz.scheduling.placement.place import holders_of, place
+from spritz.scheduling.placement.holding import holders_of
+from spritz.scheduling.placement.place import place
 from spritz.scheduling.profile import NEVER
 from spritz.scheduling.reservations import view_of
 
@@ -37,6 +38,8 @@ ORDERS_MAX = 6
 BARRED_MAX = 8
 #: Moments at which a common start is looked for.
 MOMENTS_MAX = 64
+#: Before all times that mean none.
+LAST = np.finfo(np.float64).max
 #: As holders, components that a search has put have numbers from here downwards, beside those of cycles and promises.
 _ALIAS = -(1 << 44)
 
@@ -44,6 +47,8 @@ _ALIAS = -(1 << 44)
 Choices = list["Request"]
 #: request that was served, and where
 Placed = tuple["Request", "Allocation"]
+#: moment, request and place of a start to come
+Start = tuple[float, "Request", "Allocation"]
 
 
 class Gang:
@@ -102,6 +107,8 @@ def start_now(
     def begin() -> None:
         nonlocal trial
         trial = table.fork()
+        # What is different on this table from the one that profiles are of is so on the fork.
+        trial.stale.update(table.stale)
         accept(0, None)
 
     def put(index: int, barred: Collection[int]) -> Placed | None:
@@ -135,15 +142,18 @@ def start_later(
     """
     views: dict[str, Profile] = {"": profile}
     held: list[Promise] = []
+    #: nodes of `held`
+    taken: set[str] = set()
 
     def begin() -> None:
         for promise in held:
             for view in views.values():
                 view.let_go(promise)
         held.clear()
+        taken.clear()
 
-    def first(index: int, since: float, barred: Collection[int] = ()) -> tuple[float, Request, Allocation] | None:
-        best: tuple[float, Request, Allocation] | None = None
+    def first(index: int, since: float, until: float, barred: Collection[int] = ()) -> Start | None:
+        best: Start | None = None
         for request in choices[index]:
             view = views.get(request.reservation)
             if view is None:
@@ -156,25 +166,39 @@ def start_later(
         return best
 
     def put(index: int, barred: Collection[int]) -> Placed | None:
-        found = first(index, at, barred)
-        if found is None or found[0] > at:
+        found = alone.get(index) if not barred else None
+        if found is None or not taken.isdisjoint(found[2].held):
+            found = first(index, at, at, barred)
+        if found is None:
             return None
+        taken.update(found[2].held)
         promise = make(profile, found[1], at, found[2])
         for view in views.values():
             view.hold(promise)
         held.append(promise)
         return found[1], found[2]
 
-    at = since
+    at, alone = since, dict[int, Start]()
+    # The one that is hardest to place says most often that it cannot be, or when.
+    order = sorted(
+        range(len(choices)), key=lambda index: (*_descending(choices[index]), _reach(eligibility, choices[index]))
+    )
+    enough = Enough(profile, choices, until)
     for _ in range(MOMENTS_MAX):
-        common = _all_alone(len(choices), first, at)
+        at = enough.first(at)
+        if at > until or at == NEVER:
+            return None
+        common = _all_alone(order, first, at, until)
         if common is None:
             return None
-        at = common
-        found = together(choices, eligibility, begin, put, profile.table.index_of)
-        begin()
-        if found is not None:
-            return at, found
+        at, alone = common.at, common.alone
+        if enough.first(at) > at:
+            continue
+        if enough.lasts(at):
+            found = together(choices, eligibility, begin, put, profile.table.index_of)
+            begin()
+            if found is not None:
+                return at, found
         later = profile.next_moment(at)
         if later > until or later == NEVER:
             return None
@@ -182,20 +206,119 @@ def start_later(
     return None
 
 
+def where_promised(
+    profile: Profile,
+    reserved: Reserved,
+    own: Sequence[Promise],
+    eligibility: Eligibility,
+    at: float,
+    make: Callable[[Profile, Request, float, Allocation], Promise],
+) -> list[Placed] | None:
+    """Places for all at that moment on the nodes that they were promised for another one; None if these are not free.
+
+    Places for several are found by trial: those that were found once need not be found again. `profile`, without these
+    promises, is the caller's to change.
+    """
+    views: dict[str, Profile] = {"": profile}
+    found: list[Placed] = []
+    for promise in own:
+        request = promise.request
+        view = views.get(request.reservation)
+        if view is None:
+            view = views[request.reservation] = view_of(profile, reserved, request.reservation)
+        begins, ends = reserved.window(request)
+        index_of = profile.table.index_of
+        nodes = np.array(sorted(index_of[name] for name in promise.allocation.names if name in index_of), np.intp)
+        start = earliest(view, request, eligibility, max(at, begins), min(at, ends), nodes)
+        if start is None:
+            return None
+        held = make(profile, request, at, start[1])
+        for one in views.values():
+            one.hold(held)
+        found.append((request, start[1]))
+    return found
+
+
+class Enough:
+    """When all nodes together have as many CPUs and GPUs free as all components need: else they fit nowhere."""
+
+    def __init__(self, profile: Profile, choices: Sequence[Choices], until: float) -> None:
+        profile.settle()
+        self._profile = profile
+        #: all of them last so long
+        self._seconds = min(request.seconds for some in choices for request in some)
+        gpu = next((place for place, kind in enumerate(profile.table.gres, 4) if kind == ("gpu", "")), None)
+        self._cpus, self._gpus = (sum(min(map(least, some)) for some in choices) for least in (_cpus, _gpus))
+        needs = [(0, self._cpus), *([(gpu, self._gpus)] if gpu is not None else ())]
+        times = profile.times[:, 1:]
+        changes = np.nonzero(times <= min(until, LAST))
+        moments = times[changes]
+        order = np.argsort(moments, kind="stable")
+        #: moments, ascending, and whether enough is free from each on; the first is before all
+        self._moments = np.append(-NEVER, moments[order])
+        self._enough = np.ones(len(self._moments), np.bool_)
+        for column, need in needs:
+            counts = profile.counts[column]
+            more = (counts[:, 1:] - counts[:, :-1])[changes][order]
+            self._enough &= int(counts[:, 0].sum()) + np.append(0, np.cumsum(more)) >= need
+        # Of changes at one moment the last counts.
+        self._enough[:-1] &= self._moments[:-1] < self._moments[1:]
+
+    def first(self, since: float) -> float:
+        """The first moment from then on; NEVER if there is none."""
+        place = int(np.searchsorted(self._moments, since, "right")) - 1
+        if self._enough[place]:
+            return since
+        later = self._enough[place + 1 :].nonzero()[0]
+        return float(self._moments[place + 1 + later[0]]) if len(later) else NEVER
+
+    def lasts(self, at: float) -> bool:
+        """Is so much free from that moment until the first of them ends?"""
+        table = self._profile.at(at, at + self._seconds)
+        gpus = table.gres.get(("gpu", ""))
+        return int(table.cpus.sum()) >= self._cpus and (gpus is None or int(gpus.sum()) >= self._gpus)
+
+
+def _cpus(request: Request) -> int:
+    """CPUs that it takes at least, on all of its nodes."""
+    if request.share_rows:
+        return 0
+    floor = request.nodes_min * request.cpus_floor
+    return floor if request.overcommit else max(floor, (request.tasks or 0) * request.cpus_per_task)
+
+
+def _gpus(request: Request) -> int:
+    """Likewise GPUs."""
+    total = request.gres_total.count if request.gres_total is not None and request.gres_total.name == "gpu" else 0
+    return max(total, request.nodes_min * request.gpus_floor)
+
+
+class Common:
+    """A moment at which each component could start if the others were not there, and where then."""
+
+    __slots__ = ("alone", "at")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.alone: dict[int, Start] = {}
+
+
 def _all_alone(
-    count: int, first: Callable[[int, float], tuple[float, Request, Allocation] | None], since: float
-) -> float | None:
-    """The first moment at which each could start if the others were not there."""
-    at, agreed, index = since, 0, 0
-    while agreed < count:
-        found = first(index, at)
+    order: Sequence[int], first: Callable[[int, float, float], Start | None], since: float, until: float
+) -> Common | None:
+    """The first such moment from `since` to `until`. `order`: in which components are asked."""
+    common = Common(since)
+    turn = 0
+    while len(common.alone) < len(order):
+        index = order[turn % len(order)]
+        found = first(index, common.at, until)
         if found is None:
             return None
-        if found[0] > at:
-            at, agreed = found[0], 0
-        agreed += 1
-        index = (index + 1) % count
-    return at
+        if found[0] > common.at:
+            common = Common(found[0])
+        common.alone[index] = found
+        turn += 1
+    return common
 
 
 def together(
@@ -207,7 +330,9 @@ def together(
 ) -> list[Placed] | None:
     """Put all components, each beside those before it. `begin` takes back what was put; `put(index, barred nodes)`."""
     count = len(choices)
-    order = sorted(range(count), key=lambda index: (_reach(eligibility, choices[index]), -_size(choices[index]), index))
+    order = sorted(
+        range(count), key=lambda index: (_reach(eligibility, choices[index]), *_descending(choices[index]), index)
+    )
     for turn in range(min(count, ORDERS_MAX)):
         barred: dict[int, set[int]] = {}
         for _ in range(BARRED_MAX):
@@ -222,7 +347,7 @@ def together(
                 placed[index] = found
             if stuck < 0:
                 return [placed[index] for index in range(count)]
-            if not placed:
+            if not placed and not barred.get(stuck):
                 return None  # it fits nowhere even alone
             if not _bar(placed, barred, stuck, choices[stuck], eligibility, index_of):
                 break
@@ -258,8 +383,14 @@ def _reach(eligibility: Eligibility, choices: Choices) -> int:
     return sum(len(eligibility.required(request) or eligibility.nodes(request)) for request in choices)
 
 
-def _size(choices: Choices) -> int:
-    return max((request.nodes_min for request in choices), default=0)
+def _descending(choices: Choices) -> tuple[int, int]:
+    """Larger ones first: by nodes, then by CPUs."""
+    nodes, cpus = _size(choices)
+    return -nodes, -cpus
+
+
+def _size(choices: Choices) -> tuple[int, int]:
+    return max(((one.nodes_min, (one.tasks or 1) * one.cpus_per_task) for one in choices), default=(0, 0))
 
 
 def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility) -> bool:

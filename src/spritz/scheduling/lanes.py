@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import Ints
 
+#: Is the compiled part there? It is optional.
+compiled: bool
+try:
+    from spritz.scheduling import _moments
+
+    compiled = True
+except ImportError:
+    compiled = False
+
 #: Memory is reckoned with in so many equal parts of a node.
 MEMORY_PARTS = 16
 #: Nodes that are looked at closely for one request, besides those that one batch takes.
@@ -72,18 +81,18 @@ class Lanes:
         gpus = table.gres.get(("gpu", ""), np.zeros(len(table.rows), np.int64))
         gpu_counts = dict(zip(table.gres, profile.counts[4:], strict=True)).get(("gpu", ""))
         self._cpus = table.cpus_total
-        self.free_at = [
+        self.free_at: tuple[Floats, Floats, Floats] = (
             _free_at(profile.times, profile.counts[1], int(self._cpus.max(initial=0)), now),
             _free_at(profile.times, gpu_counts, int(gpu_counts.max(initial=0)), now)
             if gpu_counts is not None
             else np.zeros((0, len(gpus))),
             _free_at(profile.times, profile.counts[2] * MEMORY_PARTS // self._memory[:, None], MEMORY_PARTS, now),
-        ]
+        )
 
-    def kind(self, request: Request, nodes: Ints) -> tuple[object, ...]:
-        """The same for requests of one `Group`. `nodes`: what eligibility says, the same array for the same nodes."""
+    def kind(self, request: Request) -> tuple[object, ...]:
+        """The same for requests of one `Group`, if they are for the same nodes."""
         need = _need(request, request.nodes_min, self._memory_max)
-        return (need.lanes, need.whole, request.nodes_min, request.nodes_max, request.tasks, id(nodes))
+        return (need.lanes, need.whole, request.nodes_min, request.nodes_max, request.tasks)
 
     def starts(self, group: Group, seconds: Floats) -> tuple[Floats, Ints]:
         """Start (float64[job]) and nodes (int64[job, node]) of the next jobs of the group, which last so long; fewer
@@ -105,15 +114,27 @@ class Lanes:
         """The nodes of the pool that are free first, and when; None if others may be free sooner."""
         assert group.pool is not None
         size = group.need.nodes
-        at = self._ready(group.pool, group.need)
-        wanted = min(count, len(at) // size) * size
+        wanted = min(count, len(group.pool) // size) * size
         if not wanted or (wanted < count * size and not any_limit and group.limit < NEVER):
             return None
-        order = np.argpartition(at, wanted - 1)[:wanted] if wanted < len(at) // 2 else np.arange(len(at))
-        order = order[np.lexsort((order, at[order]))][:wanted]
-        if at[order[-1]] > group.limit and not any_limit:
+        chosen, at, _usable = self._soonest(group.pool, group.need, wanted)
+        if at[-1] > group.limit and not any_limit:
             return None
-        return group.pool[order].reshape(-1, size), at[order].reshape(-1, size).max(axis=1)
+        return chosen.reshape(-1, size), at.reshape(-1, size).max(axis=1)
+
+    def _soonest(self, nodes: Ints, need: _Need, wanted: int) -> tuple[Ints, Floats, int]:
+        """So many of the nodes that can give what is needed first, in order of time and of `nodes`, and when; and how
+        many of all of them ever can.
+        """
+        if compiled:
+            chosen, at = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
+            usable = _moments.soonest(
+                self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, self._now, chosen, at
+            )
+            return chosen, at, usable
+        at = self._ready(nodes, need)
+        order = np.argsort(at, kind="stable")[:wanted]
+        return nodes[order], at[order], int((at < NEVER).sum())
 
     def _ready(self, nodes: Ints, need: _Need) -> Floats:
         """When each of these nodes can give what is needed."""
@@ -136,13 +157,12 @@ class Lanes:
         size = request.nodes_min
         while size <= most:
             need = _need(request, size, self._memory_max)
-            at = self._ready(nodes, need)
-            if int((at < NEVER).sum()) >= size:
-                width = min(len(nodes), size * count + max(POOL, len(nodes) // POOL_SHARE))
+            width = min(len(nodes), size * count + max(POOL, len(nodes) // POOL_SHARE))
+            best, at, usable = self._soonest(nodes, need, min(len(nodes), width + 1))
+            if usable >= size:
                 group.need, group.pool, group.limit = need, nodes, NEVER
                 if width < len(nodes):
-                    best = np.argpartition(at, width)
-                    group.pool, group.limit = np.sort(nodes[best[:width]]), float(at[best[width]])
+                    group.pool, group.limit = np.sort(best[:width]), float(at[width])
                 return True
             size = max(size + 1, size * 2)
         group.pool = None
@@ -150,6 +170,18 @@ class Lanes:
 
     def _take(self, nodes: Ints, until: Floats, need: _Need) -> None:
         """The first lanes of each kind are in use until then."""
+        if compiled:
+            _moments.take(
+                self.free_at,
+                need.lanes,
+                need.whole,
+                self._cpus,
+                self._up,
+                np.ascontiguousarray(nodes),
+                self._now,
+                until,
+            )
+            return
         for free_at, lanes in zip(self.free_at, need.lanes, strict=True):
             if lanes:
                 columns = free_at[:, nodes]

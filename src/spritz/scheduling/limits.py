@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.minutes import out_of_minutes
+from spritz.model.limits.reasons import first_of
 from spritz.model.reasons import Reason
 from spritz.scheduling.records import Verdict
 
@@ -82,9 +83,10 @@ class Limits:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
         priced = self._rules.priced(request.partition, pairs)
         reason = exceeded(party, self._in_use, priced, request.time_limit_minutes, nodes=nodes)
-        if reason is None and party.timed:
+        if party.timed:
             minutes = request.time_limit_minutes
-            reason = out_of_minutes(party, self._minutes, dict(priced), minutes, self._now, safe=self._safe)
+            used_up = out_of_minutes(party, self._minutes, dict(priced), minutes, self._now, safe=self._safe)
+            reason = first_of((reason, used_up))
         if reason is None and party.threshold is not None:
             factor = self._inputs.fair_share(account, user, request.partition)
             reason = Reason.QOS_USAGE_THRESHOLD if factor < party.threshold else None

@@ -65,6 +65,7 @@ class Holder:
         "ends_at",
         "gres",
         "job_id",
+        "mcs",
         "memory_mib",
         "partition",
         "sharing",
@@ -86,6 +87,7 @@ class Holder:
         whole: bool = False,
         sharing: str = "",
         user_exclusive: bool = False,
+        mcs: str = "",
         ends_at: float = 0.0,
     ) -> None:
         self.job_id = job_id
@@ -98,9 +100,16 @@ class Holder:
         self.whole = whole
         self.sharing = sharing
         self.user_exclusive = user_exclusive
+        #: others of the same label only
+        self.mcs = mcs
         #: it stands aside for a preemptor: no company to anyone
         self.stopped = False
         self._taken: tuple[tuple[tuple[str, str], ...], tuple[int, ...]] | None = None
+
+    @property
+    def choosy(self) -> bool:
+        """Others may be kept off, though something of the node is free."""
+        return self.whole or self.user_exclusive or bool(self.mcs)
 
     def aside(self) -> Holder:
         """The same, standing aside: it keeps memory and devices, its CPUs are another's."""
@@ -167,11 +176,11 @@ class NodeRow:
     """
 
     __slots__ = (
+        "changeable",
         "counts_free",
         "features",
         "free_cpus",
         "free_memory_mib",
-        "gpu_shares",
         "gres_free",
         "hardware",
         "holders",
@@ -188,8 +197,6 @@ class NodeRow:
     #: some CPU or device is held twice (OverSubscribe, resumed jobs), so what one holder gives back may not be free
     overlaps: bool
     gres_free: dict[str, int]
-    #: thousandths free of each GPU that is divided into shares, as placement by fragments keeps them (None: not known)
-    gpu_shares: list[int] | None
     counts_free: dict[tuple[str, str], int]
     shares_free: dict[str, dict[int, int]]
 
@@ -198,7 +205,9 @@ class NodeRow:
         self.name = node.config.name
         self.hardware = hardware
         self.weight = weight_of(node)
-        self.features = frozenset(node.features_active or node.config.features)
+        self.features = frozenset(node.active)
+        #: features that it could have after a reboot
+        self.changeable = frozenset(node.features_changeable or ())
         self.up = is_open(node, resumes=resumes)
         self.holders = {}
         self.recount()
@@ -208,18 +217,30 @@ class NodeRow:
         other = NodeRow.__new__(NodeRow)
         other.index, other.name, other.hardware = self.index, self.name, self.hardware
         other.weight, other.features, other.up = self.weight, self.features, self.up
+        other.changeable = self.changeable
         other.overlaps = self.overlaps
         other.free_cpus, other.free_memory_mib = self.free_cpus, self.free_memory_mib
         other.holders = dict(self.holders)
         other.gres_free = dict(self.gres_free)
         other.counts_free = dict(self.counts_free)
         other.shares_free = {name: dict(free) for name, free in self.shares_free.items()}
-        other.gpu_shares = None
+        return other
+
+    def after(self, at: float) -> NodeRow:
+        """A row of its own without the jobs that have ended by then (seconds since the epoch)."""
+        other = self.copy()
+        ended = [holder for holder in self.holders.values() if holder.ends_at <= at]
+        if self.overlaps or self.shares_free:
+            for holder in ended:
+                other.release(holder.job_id)
+            return other
+        for holder in ended:
+            del other.holders[holder.job_id]
+            other.give_back(holder)
         return other
 
     def recount(self) -> None:
         """Derive everything free from hardware and holders."""
-        self.gpu_shares = None
         hardware = self.hardware
         self.overlaps = False
         self.free_cpus = hardware.cpus
@@ -245,10 +266,14 @@ class NodeRow:
         holder = self.holders.pop(job_id, None)
         if holder is None:
             return False
-        self.gpu_shares = None
         if self.overlaps or any(gres.name in self.shares_free for gres in holder.gres):
             self.recount()
             return True
+        self.give_back(holder)
+        return True
+
+    def give_back(self, holder: Holder) -> None:
+        """What one held is free, where nobody else holds the same."""
         self.free_cpus |= holder.cpus
         self.free_memory_mib += holder.memory_mib
         for gres in holder.gres:
@@ -258,10 +283,8 @@ class NodeRow:
             for kind in {"", gres.type}:
                 if (gres.name, kind) in self.counts_free:
                     self.counts_free[gres.name, kind] += gres.count
-        return True
 
     def _take(self, holder: Holder) -> None:
-        self.gpu_shares = None
         if holder.cpus & ~self.free_cpus:
             self.overlaps = True
         self.free_cpus &= ~holder.cpus
@@ -302,15 +325,18 @@ class NodeRow:
                         free &= ~(1 << device)
         return free
 
-    def count_free(self, name: str, kind: str = "") -> int:
-        """How many of `name` (of type `kind`) one job could have here. For shares: on one device."""
+    def count_free(self, name: str, kind: str = "", over: str = "") -> int:
+        """How many of `name` (of type `kind`) one job could have here. For shares: on one device, unless they may lie
+        `over` several (`Request.shares_over`).
+        """
         pool = self.hardware.pools.get(name)
         if pool is None:
             return 0
         if pool.indexed:
             return self.devices_free(name, kind).bit_count()
         if pool.shares:
-            return max(self.shares_on_devices(name).values(), default=0)
+            free = self.shares_on_devices(name).values()
+            return sum(free) if over else max(free, default=0)
         return self.counts_free.get((name, kind), 0)
 
     def shares_on_devices(self, name: str) -> dict[int, int]:
@@ -339,6 +365,7 @@ class NodeRow:
             self.up,
             self.weight,
             self.features,
+            self.changeable,
             self.free_cpus,
             self.free_memory_mib,
             sorted(self.gres_free.items()),

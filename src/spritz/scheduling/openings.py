@@ -117,8 +117,10 @@ class Openings:
         every = np.arange(len(able))
         until = np.minimum.accumulate(np.where(last, every, len(able) - 1)[::-1])[::-1]
         self.lasts: Floats = cells.ends[until]
-        starts = np.maximum(cells.begins, since)
-        self.open = np.flatnonzero(able & (self.lasts - starts >= self.seconds))
+        # From a moment that never comes on, nothing opens.
+        starts = np.maximum(cells.begins, since) if since < NEVER else np.full(len(cells.begins), NEVER)
+        begun = np.minimum(starts, np.finfo(np.float64).max)
+        self.open = np.flatnonzero(able & (self.lasts - begun >= self.seconds) & (starts < NEVER))
         self.starts: Floats = starts[self.open]
         self._profile, self._request = profile, request
 

@@ -26,6 +26,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     easy: bool = False
     #: bf_predict: as with bf_policy=easy, but those behind go shortest prediction first, and promises are bounds
     predict: bool = False
+    #: bf_predict=slowdown: and the promise is for the job whose expected slowdown is largest, not for the first
+    predict_slowdown: bool = False
     #: how far ahead starts are promised (bf_window)
     window_seconds: float = 1440 * 60.0
     #: an expected start is news when it moved by as much (bf_resolution)
@@ -101,6 +103,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         builtin=builtin,
         easy=given.get("bf_policy", "").lower() == "easy" or "bf_predict" in given,
         predict="bf_predict" in given,
+        predict_slowdown=given.get("bf_predict", "").lower() == "slowdown",
         window_seconds=_or(number("bf_window"), 1440) * 60.0,
         resolution_seconds=float(number("bf_resolution") or 60),
         promises_max=_or(number("bf_max_job_test"), 500),

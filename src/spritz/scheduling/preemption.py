@@ -1,7 +1,8 @@
 """Who must make room so that a blocked job can start: the fewest running jobs, and of those the cheapest.
 
-Used by the cycle for one blocked job after the other, in their order. What is about to be free (jobs that have ended,
-or are in their grace time) comes first: a job that these will let start preempts nobody and has its place kept. Only
+Used by the cycle for one blocked job after the other, in their order. A job for which all that it may preempt would not
+make room enough is known by counts (`occupants`). What is about to be free (jobs that have ended, or are in their grace
+time) comes first: a job that these will let start preempts nobody and has its place kept. Only
 then victims are looked for, and only such that `placement` itself, asked again without them, finds the job a place:
 whole jobs, as many as are needed and none in vain. Pure; changes nothing but forks of tables.
 
@@ -9,20 +10,22 @@ An account that asks for no more than it is guaranteed takes it back from those 
 too, the youngest first.
 
 Who may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. For preemptors of one
-kind for which only the kind matters the table without all their victims is made once a cycle.
+kind for which only the kind matters the table without all their victims is made once a cycle. That takes long where
+many could be victims: a quick cycle then leaves it to a full one.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.guarantees import Standing, Tenant, lender
-from spritz.model.plan import PlannedPreemption, PlannedVictim
+from spritz.model.plan import NoRoom, PlannedPreemption, PlannedVictim
 from spritz.model.preempting import (
     Party,
     exempt_seconds,
@@ -35,15 +38,17 @@ from spritz.model.preempting import (
 )
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
+from spritz.scheduling.occupants import Bound
 from spritz.scheduling.victims import TRIALS, Cleared, Cost, Search, Victim, remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.nodes import Holder, NodeRow
+    from spritz.scheduling.occupants import Kind
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
@@ -51,7 +56,9 @@ if TYPE_CHECKING:
 
 #: A request for which there was no room is not tried again for so long, unless something was freed (seconds).
 PAUSE_SECONDS = 20.0
-REMEMBERED_MAX = 4096
+
+#: With more parts of nodes that could be taken back than this, a quick cycle does not look for victims.
+QUICK_PARTS = 500
 
 #: A job that has ended and not left for so long after KillWait counts on no more (seconds).
 STUCK_SECONDS = 30.0
@@ -61,12 +68,9 @@ HIGHEST, LOWEST = 1 << 62, -1
 
 NEVER = float("inf")
 
-#: partition and QOS
-Kind = tuple[str, str]
-
 #: what decides about a preemptor's victims, but for priorities: its kind, the guarantees of its account, and of these
 #: those with room for it
-Line = tuple[Kind, tuple["Guarantee", ...], tuple["Guarantee", ...]]
+Line = tuple["Kind", tuple["Guarantee", ...], tuple["Guarantee", ...]]
 
 
 class Verdict(Struct, frozen=True):
@@ -78,17 +82,30 @@ class Verdict(Struct, frozen=True):
 
 
 class Preemptor:
-    """Preemption within one cycle. Keeps what jobs before have been promised."""
+    """Preemption within one cycle. Keeps what jobs before have been promised. `quick`: many victims are not looked
+    for.
+    """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, quick: bool = False) -> None:
         self.snapshot = snapshot
+        self._quick = quick
         self.policy = snapshot.settings.preemption
         self.enabled = self.policy.type != "none" or bool(snapshot.rules.guarantees)
         self.reclaims = self.enabled and self.policy.reclaim_licenses
+        #: nobody is only suspended (see `trial`)
+        self.only_ending = False
+        #: all victims
+        self.chosen: list[Victim] = []
         #: jobs of this cycle's plans
         self._taken: set[int] = set()
-        self._running: dict[Kind, list[JobRecord]] | None = None
-        self._leaving: list[Victim] = []
+        self._kinds: list[Kind] = []
+        self._made_running: dict[Kind, list[JobRecord]] | None = None
+        self._made_leaving: list[Victim] | None = None
+        self._bounds: dict[tuple[Kind, ...], Bound] = {}
+        #: somebody must be made room for, and was not looked at since this cycle is quick
+        self.put_off = False
+        #: what was in vain in this cycle
+        self.no_room: list[NoRoom] = []
         self._exempt_seconds: dict[Kind, int] = {}
         #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
         self._base: NodeTable | None = None
@@ -106,8 +123,53 @@ class Preemptor:
         self._parties: dict[tuple[Kind, int], Party] = {}
         self._made: dict[int, Victim] = {}
         self.placements = 0
+        if self.enabled:
+            snapshot.occupants.settle(snapshot.records)
+            self._kinds = snapshot.occupants.kinds()
         #: left of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
+
+    def trial(self, table: NodeTable) -> Preemptor:
+        """One of its own, over forks, that looks only for victims that end; `learn` when it is done.
+
+        `table`: the cycle's.
+        """
+        other = copy(self)
+        self._make_base(table)
+        assert self._base is not None, "it has just been made"
+        other._base = self._base.fork()
+        other.only_ending = True
+        other._taken = set(self._taken)
+        other._cleared, other._listed, other._made = {}, {}, dict(self._made)
+        other.chosen = []
+        return other
+
+    def without(self, victims: Iterable[Victim]) -> NodeTable:
+        """The cycle's table when these have left, and all who are leaving anyway."""
+        assert self._base is not None, "a trial was made of it"
+        table = self._base.fork()
+        table.stale.update(self._base.stale)
+        for victim in victims:
+            remove(table, victim)
+        return table
+
+    def leave(self, victims: Iterable[Victim]) -> None:
+        """These have been told to go."""
+        assert self._base is not None, "a trial was made of it"
+        for victim in victims:
+            self._taken.add(victim.record.id)
+            remove(self._base, victim)
+
+    def learn(self, trial: Preemptor) -> None:
+        """What it cost, and what it put off."""
+        self.placements, self._trials_left = trial.placements, trial._trials_left
+        self.look_again_at, self.put_off = trial.look_again_at, self.put_off or trial.put_off
+
+    def _make_base(self, table: NodeTable) -> None:
+        if self._base is None:
+            self._base = table.fork()
+            for other in self._leaving:
+                remove(self._base, other)
 
     def charge(self, holders: Sequence[tuple[int, Holder]]) -> None:
         """The cycle has given these resources away."""
@@ -131,14 +193,19 @@ class Preemptor:
         `accept` says whether an allocation leaves alone what earlier jobs will need; `roomy`: guarantees that have room
         for the job.
         """
-        if not self.enabled or self._tried(record, request, roomy):
+        if not self.enabled:
             return None
-        if self._running is None:
-            self._look()
-        if self._base is None:
-            self._base = table.fork()
-            for other in self._leaving:
-                remove(self._base, other)
+        preys = self._kinds if roomy else self._preys_of(self._kind_of(record, request))[0]
+        if not preys and not self._leaving:
+            return None
+        bound = self._bound(preys, table)
+        if self._tried(record, request, roomy, bound):
+            return None
+        if not bound.could_hold(request, self.snapshot.eligibility):
+            self._remember(record, request, roomy, 0.0, hopeless=True)
+            return None
+        self._make_base(table)
+        assert self._base is not None, "it has just been made"
         pool = licenses.copy()
         for other in self._leaving:
             pool.give_back(other.record.licenses)
@@ -147,6 +214,10 @@ class Preemptor:
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
         spared_until = 0.0
+        if allocation is None and self._is_too_much(preys):
+            self.put_off = True
+            self.placements += search.placements
+            return None
         if allocation is None:
             candidates, spared_until = self._candidates(record, request, roomy)
             found = self._victims(search, record, request, candidates, roomy) if candidates else None
@@ -158,32 +229,74 @@ class Preemptor:
             return None
         verdict = self._verdict(record, task_id, allocation, found, table)
         self._taken.update(victim.record.id for victim in found)
+        self.chosen += found
         for victim in found:
             remove(self._base, victim)
         return verdict
 
-    def _remember(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...], spared_until: float) -> None:
+    def could_preempt(self, record: JobRecord, request: Request) -> bool:
+        """Is there anything that it could ask to have back?"""
+        if not self.enabled:
+            return False
+        return bool(request.guaranteed or self._leaving or self._preys_of(self._kind_of(record, request))[0])
+
+    def _bound(self, preys: list[Kind], table: NodeTable) -> Bound:
+        """What is left without any of these. It is as of the first question, since when only more has been taken."""
+        found = self._bounds.get(tuple(preys))
+        if found is None:
+            found = Bound(table, self.snapshot.occupants, preys, self.snapshot.empty_table())
+            self._bounds[tuple(preys)] = found
+        return found
+
+    def _is_too_much(self, preys: list[Kind]) -> bool:
+        counts = self.snapshot.occupants.counts
+        return self._quick and sum(counts[kind] for kind in preys) > QUICK_PARTS
+
+    def _remember(
+        self,
+        record: JobRecord,
+        request: Request,
+        roomy: tuple[Guarantee, ...],
+        spared_until: float,
+        *,
+        hopeless: bool = False,
+    ) -> None:
         """It was in vain, until somebody who is exempt now is so no more."""
         if spared_until:
             self.look_again_at = min(self.look_again_at or spared_until, spared_until)
-        if self._taken:
+        if self._taken and not hopeless:
             return
-        memo = self.snapshot.memo.no_room
-        if len(memo) >= REMEMBERED_MAX:
-            memo.clear()
-        freed = self.snapshot.partition_freed.get(request.partition, 0)
-        memo[request, roomy] = (freed, self.snapshot.now, spared_until, record.priority)
+        found = NoRoom(
+            job_id=record.id,
+            partition=request.partition,
+            reservation=request.reservation,
+            guarantees=roomy,
+            freed=self.snapshot.partition_freed.get(request.partition, 0),
+            at=self.snapshot.now,
+            spared_until=spared_until,
+            priority=record.priority,
+            hopeless=hopeless,
+        )
+        self.snapshot.memo.put_no_room(request, found)
+        self.no_room.append(found)
 
-    def _tried(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]) -> bool:
-        """It was in vain a moment ago, and nothing has become free since."""
+    def _tried(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...], bound: Bound) -> bool:
+        """It was in vain before, and nothing that matters has become free since."""
         before = self.snapshot.memo.no_room.get((request, roomy))
         if before is None:
             return False
-        freed, at, spared_until, priority = before
-        if record.priority > priority:
+        freed = self.snapshot.partition_freed.get(request.partition, 0)
+        if before.hopeless:
+            if before.freed == freed:
+                return True
+            if bound.is_helped(request, self.snapshot.eligibility, before.freed):
+                return False
+            self._remember(record, request, roomy, 0.0, hopeless=True)
+            return True
+        if record.priority > before.priority:
             return False
-        now = self.snapshot.now
-        if freed != self.snapshot.partition_freed.get(request.partition, 0) or not 0 <= now - at < PAUSE_SECONDS:
+        now, spared_until = self.snapshot.now, before.spared_until
+        if freed != before.freed or not 0 <= now - before.at < PAUSE_SECONDS:
             return False
         if spared_until and spared_until <= now:
             return False
@@ -212,11 +325,13 @@ class Preemptor:
         return self._preys_of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _find_candidates(self, who: Party, kinds: list[Kind]) -> tuple[list[Victim], float]:
-        assert self._running is not None
-        found, first = [], 0.0
+        found: list[Victim] = []
+        first = 0.0
         for kind in kinds:
             mode, seconds = preempt_mode(self.policy, self._party(kind)), self._exempt(kind)
-            for other in self._running[kind]:
+            if mode is PreemptMode.SUSPEND and self.only_ending:
+                continue
+            for other in self._running.get(kind, ()):
                 if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, other.priority):
                     continue
                 if not may_preempt(self.policy, who, self._party(kind, other.priority)):
@@ -230,7 +345,6 @@ class Preemptor:
 
     def _with_borrowers(self, line: Line, who: Party, found: list[Victim], first: float) -> tuple[list[Victim], float]:
         """The same, with all that must give back what the job's account is guaranteed."""
-        assert self._running is not None
         _kind, own, roomy = line
         found, known = list(found), {victim.record.id for victim in found}
         if self._standing is None:
@@ -247,7 +361,7 @@ class Preemptor:
                     continue
                 one = lender(roomy, own, self._own(other, where), self._standing.within(other.id))
                 mode = reclaim_mode(self.policy, who, self._party(where, other.priority)) if one else PreemptMode.OFF
-                if one is None or mode is PreemptMode.OFF:
+                if one is None or mode is PreemptMode.OFF or (mode is PreemptMode.SUSPEND and self.only_ending):
                     continue
                 until = exempt_until(
                     mode,
@@ -308,9 +422,8 @@ class Preemptor:
         """Kinds whose jobs those of this one may preempt; and whether it may so all of them, whatever priorities."""
         found = self._preys.get(kind)
         if found is None:
-            assert self._running is not None
             policy, best, least = self.policy, self._party(kind, HIGHEST), self._party(kind, LOWEST)
-            kinds = [one for one in self._running if may_preempt(policy, best, self._party(one, LOWEST))]
+            kinds = [one for one in self._kinds if may_preempt(policy, best, self._party(one, LOWEST))]
             certain = all(may_preempt(policy, least, self._party(one, HIGHEST)) for one in kinds)
             found = self._preys[kind] = kinds, certain
         return found
@@ -352,21 +465,36 @@ class Preemptor:
 
     # -- candidates
 
-    def _look(self) -> None:
-        """All that runs, by kind, and all that is about to leave."""
-        snapshot = self.snapshot
-        patience = snapshot.settings.kill_wait_seconds + STUCK_SECONDS
-        self._running = {}
-        for _ends_at, job_id in snapshot.ends:
-            record = snapshot.records[job_id]
-            allocation = record.allocation
-            if allocation is None:
-                continue
-            if record.completing or record.preempting:
-                if record.preempting or snapshot.now - record.ends_at < patience:
-                    self._leaving.append(self._victim(record, PreemptMode.CANCEL))
-            elif allocation.partition in snapshot.partitions:
-                self._running.setdefault((allocation.partition, record.spec.qos), []).append(record)
+    @property
+    def _leaving(self) -> list[Victim]:
+        """All that is about to leave."""
+        if self._made_leaving is None:
+            snapshot = self.snapshot
+            patience = snapshot.settings.kill_wait_seconds + STUCK_SECONDS
+            records = [
+                snapshot.records[job_id] for job_id in snapshot.occupants.leaving() if job_id in snapshot.records
+            ]
+            self._made_leaving = [
+                self._victim(record, PreemptMode.CANCEL)
+                for record in records
+                if record.allocation is not None and (record.preempting or snapshot.now - record.ends_at < patience)
+            ]
+        return self._made_leaving
+
+    @property
+    def _running(self) -> dict[Kind, list[JobRecord]]:
+        """All that runs, by kind."""
+        if self._made_running is None:
+            snapshot = self.snapshot
+            running = self._made_running = {}
+            for _ends_at, job_id in snapshot.ends:
+                record = snapshot.records[job_id]
+                allocation = record.allocation
+                if allocation is None or record.completing or record.preempting:
+                    continue
+                if allocation.partition in snapshot.partitions:
+                    running.setdefault((allocation.partition, record.spec.qos), []).append(record)
+        return self._made_running
 
     def _victim(self, record: JobRecord, mode: PreemptMode) -> Victim:
         known = self._made.get(record.id)
@@ -376,7 +504,7 @@ class Preemptor:
 
     def _indexes(self, record: JobRecord) -> tuple[int, ...]:
         index_of = self.snapshot.table.index_of
-        return tuple(index_of[name] for name in record.names if name in index_of)
+        return tuple(index_of[name] for name in record.all_names if name in index_of)
 
     def _cost(self, record: JobRecord, mode: PreemptMode) -> Cost:
         """Least first: lowest tier (or priority of the QOS) and priority, then the least work lost; or whoever started

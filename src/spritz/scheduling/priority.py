@@ -46,6 +46,8 @@ class Waiting(Protocol):
     @property
     def eligible_at(self) -> float: ...
     @property
+    def accrued_at(self) -> float | None: ...
+    @property
     def submitted_at(self) -> float: ...
 
 
@@ -178,6 +180,8 @@ class Pricing:
     # -- the factors
 
     def _old_since(self, job: Waiting) -> float:
+        if job.accrued_at is not None:
+            return job.accrued_at
         return job.submitted_at if self._policy.accrue_always else job.eligible_at
 
     def _age(self, job: Waiting, now: float) -> float:

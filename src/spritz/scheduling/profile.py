@@ -20,7 +20,16 @@ import numpy.typing as npt
 
 from spritz.scheduling.changes import Changes, Least, counts_ahead
 from spritz.scheduling.nodes import Holder, NodeRow
-from spritz.scheduling.table import Bools, Ints, NodeTable
+from spritz.scheduling.table import Bools, Ints, NodeTable, is_choosy
+
+#: Is the compiled part there? It is optional.
+compiled: bool
+try:
+    from spritz.scheduling import _moments
+
+    compiled = True
+except ImportError:
+    compiled = False
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,11 +91,12 @@ class Profile:
         "_base",
         "_flat",
         "_horizons",
-        "_kinds",
+        "_played",
         "_shares",
         "counts",
         "held_from",
         "holds",
+        "kinds",
         "table",
         "times",
         "worked_out",
@@ -94,10 +104,11 @@ class Profile:
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
-        self._kinds = tuple(table.gres)
+        #: of GRES: the columns from the fifth on
+        self.kinds = tuple(table.gres)
         count = len(table.rows)
         self.times: Floats = np.full((count, MOMENTS), NEVER)
-        self.counts = [np.zeros((count, MOMENTS), np.int64) for _ in range(4 + len(self._kinds))]
+        self.counts = [np.zeros((count, MOMENTS), np.int64) for _ in range(4 + len(self.kinds))]
         self.held_from: Floats = np.full(count, NEVER)
         #: by node
         self.holds: dict[int, tuple[tuple[Hold, Holder], ...]] = {}
@@ -105,6 +116,8 @@ class Profile:
         self._shares = False
         self._base: Profile | None = None
         self._horizons: list[float] | None = None
+        #: nodes on which counts could not simply be added up
+        self._played: set[int] = set()
         #: moments of nodes that have been worked out so far
         self.worked_out = 0
         table.stale.update(range(count))
@@ -128,10 +141,10 @@ class Profile:
     def fork_into(self, other: Profile, table: NodeTable) -> None:
         """Make `other` such a profile."""
         other.table = table
-        other._kinds = self._kinds
+        other.kinds = self.kinds
         other.holds, other.held_from = dict(self.holds), self.held_from.copy()
         other._flat, other._base, other._shares, other.worked_out = None, self, True, 0
-        other._horizons = None
+        other._horizons, other._played = None, self._played
 
     @property
     def stale(self) -> set[int]:
@@ -144,7 +157,7 @@ class Profile:
         if base is not None:
             self._base = None
             base.settle(only)
-            self.times, self.counts = base.times, base.counts
+            self.times, self.counts, self._played = base.times, base.counts, set(base._played)
             for index in base.stale:
                 self.stale.add(index)
 
@@ -161,12 +174,32 @@ class Profile:
         """Subtract it."""
         for index, holder in hold.parts:
             self.holds[index] = (*self.holds.get(index, ()), (hold, holder))
-            self._touch(index)
+            if is_choosy(holder):
+                self.table.choosy_then.add(index)
+            if self._put(index, hold, holder):
+                self.held_from[index] = min(self.held_from[index], hold.start_at)
+            else:
+                self._touch(index)
+
+    def _put(self, index: int, hold: Hold, holder: Holder) -> bool:
+        """Into the arrays as they are: what `_work_out` would find. False where it must be asked."""
+        if not compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
+            return False
+        if index in self.stale or index in self._played:
+            return False
+        self._own()
+        cpus, memory, company, *devices = holder.taken(self.kinds, self.table.rows[index].hardware)
+        amounts = (cpus, cpus, memory, company, *devices)
+        done = _moments.hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
+        self.worked_out += 2 * done
+        return done
 
     def let_go(self, hold: Hold) -> None:
         """Give it back."""
         for index, _holder in hold.parts:
             left = tuple(item for item in self.holds.get(index, ()) if item[0] is not hold)
+            if index in self.table.choosy_then and not any(is_choosy(other) for _hold, other in left):
+                self.table.choosy_then.discard(index)
             if left:
                 self.holds[index] = left
             else:
@@ -192,7 +225,12 @@ class Profile:
 
     def _work_out(self, index: int) -> None:
         row, holds = self.table.rows[index], self.holds.get(index, ())
-        moments, found = counts_ahead(row, holds, self._kinds) or _played(row, holds, self._kinds)
+        added = counts_ahead(row, holds, self.kinds)
+        moments, found = added or _played(row, holds, self.kinds)
+        if added is None:
+            self._played.add(index)
+        else:
+            self._played.discard(index)
         self.worked_out += len(moments) + 1
         if len(moments) >= self.times.shape[1]:
             self._widen(len(moments) + 1)
@@ -252,7 +290,7 @@ class Profile:
             for name in ("threads", "cpus_total", "memory_total", "tmp", "weight", "up"):
                 setattr(flat, name, np.repeat(getattr(table, name), moments))
             flat.cpus, flat.core_cpus, flat.memory = (column.reshape(-1) for column in self.counts[:3])
-            flat.gres = {kind: column.reshape(-1) for kind, column in zip(self._kinds, self.counts[4:], strict=True)}
+            flat.gres = {kind: column.reshape(-1) for kind, column in zip(self.kinds, self.counts[4:], strict=True)}
         flat.idle = self.counts[3].reshape(-1) > 0
         return flat
 
@@ -264,14 +302,11 @@ class Profile:
         if start_at is None and self.held_from[index] >= until:
             return row
         holds = [item for item in self.holds.get(index, ()) if item[0] not in without]
-        row = row.copy()
         begun = -NEVER if start_at is None else start_at
         if not holds:
             # Jobs only give back: the least is what is free at first.
-            for holder in list(row.holders.values()):
-                if holder.ends_at <= begun:
-                    row.release(holder.job_id)
-            return row
+            return row.after(begun)
+        row = row.copy()
         changes = Changes(row, holds)
         least: Least | None = None
         for at in changes.moments:
@@ -322,7 +357,7 @@ class Profile:
             self._lower(columns, held_nodes, -NEVER if start_at is None else start_at, until)
         table.rows = FutureRows(self, start_at, until, without)
         for index in {index for hold in without for index, _holder in hold.parts}:
-            for column, count in zip(columns, table.rows[index].counts(self._kinds), strict=True):
+            for column, count in zip(columns, table.rows[index].counts(self.kinds), strict=True):
                 column[index] = count
         return table
 

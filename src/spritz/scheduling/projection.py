@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Hold
+from spritz.model.limits.change import amended
 from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.minutes import Minutes
-from spritz.model.limits.records import Policy
+from spritz.model.limits.records import Policy, PolicyChange
 from spritz.model.limits.rules import Rules
 from spritz.model.networks import networks_of
 from spritz.model.partition import Partition
@@ -30,8 +29,10 @@ from spritz.model.states import JobFlag, JobState
 from spritz.scheduling import follow, running, upkeep, waiting
 from spritz.scheduling.backfill import Ledger
 from spritz.scheduling.hardware import Hardware
+from spritz.scheduling.inputs import policy_inputs
 from spritz.scheduling.licenses import LicensePool
 from spritz.scheduling.nodes import NodeRow, is_open, weight_of
+from spritz.scheduling.occupants import Occupants
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.fragment import Workload
 from spritz.scheduling.policy import policy_of
@@ -45,6 +46,7 @@ from spritz.scheduling.table import NodeTable
 if TYPE_CHECKING:
     from spritz.model.events import Event
     from spritz.model.job import Job
+    from spritz.model.limits.catalogue import Touched
     from spritz.model.node import Node
     from spritz.model.plan import Plan
     from spritz.model.reservation import Reservation
@@ -81,6 +83,8 @@ class Projection:
         self.eligibility = Eligibility(self.table, {})
         self._price()
         self.records: dict[int, JobRecord] = {}
+        #: the same by account
+        self.of_account: dict[str, dict[int, JobRecord]] = {}
         self.queue = Queue()
         #: (end of time limit, job number) of all that hold resources, ascending
         self.ends: list[tuple[float, int]] = []
@@ -96,6 +100,7 @@ class Projection:
         self.ledger = Ledger()
         self.profile = Profile(self.table)
         self.reserved = Reserved()
+        self.occupants = Occupants(self.table, ())
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
         #: jobs whose rank has changed by itself, and when that was last looked for
@@ -103,11 +108,15 @@ class Projection:
         self.priorities_at = 0.0
         #: jobs that wait for no more than so many leaf switches
         self.switch_waits: dict[int, JobRecord] = {}
+        #: jobs that nodes may be rebooted for, later (--delay-boot)
+        self.boot_waits: dict[int, JobRecord] = {}
         #: jobs whose place in the queue must be looked at before the next snapshot
         self.unplaced: dict[int, JobRecord] = {}
         self._workload_at, self._workload_jobs = 0.0, 0
         #: the table is not of the nodes that there are: it is built anew before the next snapshot
         self.outdated = False
+        #: nodes have other features or other places: who may serve is found out anew before the next snapshot
+        self._members_outdated = False
 
     # -- what others call
 
@@ -144,6 +153,8 @@ class Projection:
         self.settle(now, reorder_max)
         self._look_at_workload(now)
         upkeep.check_promises(self)
+        if self.occupants.table is not self.table:
+            self.occupants = Occupants(self.table, self.profile.kinds)
         return Snapshot(
             now=now,
             settings=self.settings,
@@ -165,6 +176,7 @@ class Projection:
             partition_freed=self.partition_freed,
             memo=self.memo,
             reserved=self.reserved,
+            occupants=self.occupants,
             run_times=self.run_times,
         )
 
@@ -173,6 +185,8 @@ class Projection:
         if self.outdated:
             self._renew(now, reorder_max)
             return
+        if self._members_outdated:
+            self._members_changed()
         waiting.settle(self, now, reorder_max)
 
     def _look_at_workload(self, now: float) -> None:
@@ -186,7 +200,10 @@ class Projection:
             self._workload_at, self._workload_jobs = now, count
             requests = [(shape.request, len(shape.keys)) for shape in self.queue.shapes.values()]
             requests += [(record.request, 1) for record in self.records.values() if record.request is not None]
-            self.eligibility.workload = Workload(self.table.rows, requests)
+            if self.table.numbers is None or self.table.numbers.full:
+                self.table.keep_parts()
+            new, old = Workload(self.table, requests), self.eligibility.workload
+            self.eligibility.workload = old if old is not None and new.is_like(old) else new
 
     def _renew(self, now: float, reorder_max: int | None) -> None:
         """A new table for the nodes that there are now; promises on those that are as they were stay."""
@@ -209,7 +226,7 @@ class Projection:
         self.table = NodeTable(self._row(index, node) for index, node in enumerate(self.nodes.values()))
         self._find_members()
         self._price()
-        self.licenses.total = dict(self.settings.licenses)
+        self._stock()
         self.queue = Queue()
         for record in self.records.values():
             record.entries.clear()
@@ -233,6 +250,7 @@ class Projection:
 
     def _find_members(self) -> None:
         """Which nodes each partition has."""
+        self._members_outdated = False
         places = {name: node.place for name, node in self.nodes.items() if node.place}
         networks = networks_of(self.settings.topologies, places)
         self.eligibility = Eligibility(self.table, self.partitions, networks)
@@ -275,11 +293,12 @@ class Projection:
             self.outdated = True
             return
         self.put_node(node)
-        features = frozenset(node.features_active or node.config.features)
-        index = self.table.index_of[node.config.name]
-        if features != self.table.rows[index].features or node.place != old.place:
-            self.table.row(index).features = features
-            self._members_changed()
+        features, changeable = frozenset(node.active), frozenset(node.features_changeable or ())
+        row = self.table.rows[self.table.index_of[node.config.name]]
+        if (features, changeable) != (row.features, row.changeable) or node.place != old.place:
+            row = self.table.row(row.index)
+            row.features, row.changeable = features, changeable
+            self._members_outdated = True
 
     def put_reservation(self, reservation: Reservation) -> None:
         """A reservation is new, or has changed."""
@@ -310,13 +329,46 @@ class Projection:
         """Read these, which their owner keeps up with the same events."""
         self.minutes = minutes
 
+    def _stock(self) -> None:
+        """Licenses of slurm.conf, and those that accounting gives the cluster."""
+        self.licenses.total = {**dict(self.settings.licenses), **dict(self.rules.licenses)}
+
     def put_policy(self, policy: Policy) -> None:
         """Associations, QOS and limits are these from now on."""
         self._make_rules(policy)
+        self._stock()
         self.set_priority_inputs(self.priority_inputs)
         for record in self.records.values():
             self.place(record)
         self.free_all()
+
+    def amend_policy(self, change: PolicyChange) -> None:
+        """They have changed in this; only what that touches is looked at again, if that will do."""
+        rules = self.rules
+        if not rules.can_amend(change):
+            self.put_policy(amended(rules.policy, change))
+            return
+        touched = rules.amend(change)
+        self._stock()
+        inputs = policy_inputs(self.priority_inputs, rules, touched)
+        if inputs is not self.priority_inputs:
+            self.set_priority_inputs(inputs)
+        for record in self._touched_jobs(touched):
+            spec = record.spec
+            if record.charge is None or record.allocation is None:
+                self.place(record)
+                continue
+            home = rules.partition_qos.get(record.allocation.partition, "")
+            if touched.recounts(spec.account, spec.user, spec.qos) or home in touched.counted_qos:
+                self.in_use.add(record.charge[0], jobs=1, tres=record.charge[1], sign=-1)
+                record.charge = running.bill(self, record, record.allocation)
+        self.free_all()
+
+    def _touched_jobs(self, touched: Touched) -> list[JobRecord]:
+        if touched.qos:
+            return list(self.records.values())
+        accounts = touched.accounts | {account for account, _user in touched.users}
+        return [record for name in sorted(accounts) for record in self.of_account.get(name, {}).values()]
 
     def _make_rules(self, policy: Policy) -> None:
         self.rules = Rules.of(policy, self.partitions, self.settings.priority_policy, self.nodes)
@@ -324,16 +376,7 @@ class Projection:
         for record in self.records.values():
             if record.allocation is not None and not record.completing:
                 record.charge = running.bill(self, record, record.allocation)
-        bounds = {(one.account, one.user): one for one in policy.associations if one.user}
-        self.priority_inputs = replace(
-            self.priority_inputs,
-            qos={one.name: one.priority for one in policy.qos if one.priority},
-            associations={
-                key: found.priority
-                for key, one in bounds.items()
-                if (found := self.rules.association(*key, one.partition)) is not None and found.priority
-            },
-        )
+        self.priority_inputs = policy_inputs(self.priority_inputs, self.rules)
 
     def put_node(self, node: Node) -> None:
         """State, flags or weight of a node changed; anything else is for `update_node`."""
@@ -372,6 +415,8 @@ class Projection:
     def place(self, record: JobRecord) -> None:
         """Look at the job's place in the queue before the next snapshot."""
         self.unplaced[record.id] = record
+        if self.settings.features.names and record.spec.features and not record.may_boot:
+            self.boot_waits[record.id] = record
 
     def set_priority_inputs(self, inputs: PriorityInputs) -> None:
         """Accounting's part of priorities has changed."""
@@ -388,11 +433,18 @@ class Projection:
         """A new record, or all that a changed one says about waiting."""
         record = self.records.get(job.id)
         if record is None:
-            record = self.records[job.id] = JobRecord(job.id, job.spec)
+            record = JobRecord(job.id, job.spec)
+            self.add(record)
+        elif record.spec.account != job.spec.account:
+            self._leave_account(record)
+            self.of_account.setdefault(job.spec.account, {})[job.id] = record
+        if job.spec.qos != record.spec.qos:
+            self.table.changed.update(self.table.index_of[name] for name in record.names if name in self.table.index_of)
         record.spec = job.spec
         record.any_switches = False
         if job.spec.switches:
             self.switch_waits[job.id] = record
+        record.may_boot = False
         record.het_job_id = job.het_job_id
         record.het_size = job.het_size
         record.array_job_id = job.array_job_id
@@ -405,12 +457,25 @@ class Projection:
         record.priority = job.priority
         record.submitted_at = job.submitted_at
         record.eligible_at = job.eligible_at
+        record.accrued_at = job.accrued_at
         record.set_reason(job.reason, job.reason_detail)
         record.expected_start_at = job.expected_start_at
         record.expected_nodes = job.expected_nodes
         self._limit_array(job)
         self.place(record)
         return record
+
+    def add(self, record: JobRecord) -> None:
+        """A record to be found by its number and by its account."""
+        self.records[record.id] = record
+        self.of_account.setdefault(record.spec.account, {})[record.id] = record
+
+    def _leave_account(self, record: JobRecord) -> None:
+        account = record.spec.account
+        left = self.of_account[account]
+        del left[record.id]
+        if not left:
+            del self.of_account[account]
 
     def _limit_array(self, job: Job) -> None:
         if job.array is not None:
@@ -425,6 +490,7 @@ class Projection:
         record = self.records.pop(job_id, None)
         if record is None:
             return
+        self._leave_account(record)
         self.unplaced.pop(job_id, None)
         self.reorder.pop(job_id, None)
         if record.entries:

@@ -13,44 +13,35 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from math import nextafter
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.model.limits.flags import NO_RESERVE
-from spritz.model.plan import Forecast, PlannedPromise
-from spritz.model.resources import mask_of
-from spritz.scheduling.backfill import Promise, clash, earliest
+from spritz.model.plan import Forecast
+from spritz.scheduling.allowance import Allowance
+from spritz.scheduling.backfill import Beside, Promise, all_free, clash, earliest, is_free, planned
 from spritz.scheduling.forecast import as_arrays, promised, reckoned, together
-from spritz.scheduling.gangs import start_later
-from spritz.scheduling.limits import least_priority
-from spritz.scheduling.profile import NEVER, FutureRows
+from spritz.scheduling.gangs import start_later, where_promised
+from spritz.scheduling.overdue import Overdue
+from spritz.scheduling.profile import NEVER
 from spritz.scheduling.reservations import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation
-    from spritz.scheduling.gangs import Choices, Gang
+    from spritz.scheduling.gangs import Choices, Gang, Placed
     from spritz.scheduling.notes import Notes
     from spritz.scheduling.policy import Policy
-    from spritz.scheduling.profile import Profile
+    from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.snapshot import Snapshot
-    from spritz.scheduling.table import Ints, NodeTable
-
-
-class Beside:
-    """What promises leave to a job that starts now and ends at some time: single rows, or all of the table."""
-
-    def __init__(self, profile: Profile, ends_at: float, own: Promise | None) -> None:
-        without = () if own is None else (own,)
-        self.rows = FutureRows(profile, None, ends_at, without)
-        self._make: Callable[[Ints | None], NodeTable] = lambda only: profile.at(None, ends_at, without, only=only)
-
-    def table(self, only: Ints | None = None) -> NodeTable:
-        """As `place` reads it, if it looks at no nodes but these (None: all)."""
-        return self._make(only)
+    from spritz.scheduling.table import NodeTable
 
 
 class Promises:
@@ -70,7 +61,8 @@ class Promises:
         self._table = table
         self._policy = policy
         self._full = full
-        self._ledger = snapshot.ledger.fork()
+        #: what is promised as this cycle changes it
+        self.ledger = snapshot.ledger.fork()
         self._profile_made: Profile | None = None
         #: what jobs inside a reservation see
         self._views: dict[str, Profile] = {}
@@ -83,47 +75,54 @@ class Promises:
         self._renewed, self._told_of = 0, Counter[int]()
         #: shapes whose jobs wait for room
         self._waiting: dict[int, Shape] = {}
-        self._users: Counter[object] = Counter()
+        self._allowance = Allowance(snapshot, policy, full=full)
         #: by request: no start of it comes before this, so that equal requests start in order
         self._since: dict[Request, float] = {}
+        #: likewise of whole heterogeneous jobs: by what their components ask for
+        self._gangs_since: dict[tuple[Request, ...], float] = {}
         #: with strict order: no start in the partition comes before this
         self._order: dict[str, float] = {}
-        self._once: set[int] = set()
         #: lines whose first job gets no promise: the next one is first in its stead
         self._headless: set[tuple[str, str]] = set()
         #: some job that waits has no promise: in a quick cycle none behind it gets one
         self.passed_over = False
         #: jobs whose turn it is, and to whom nothing has been promised yet: job, shape, places, whether it is a head
         self._deferred: list[tuple[JobRecord, Shape, range, bool]] = []
+        self.overdue = Overdue(self.ledger, snapshot.now)
         if full:
             self._drop_void()
         #: promises of earlier cycles whose jobs have not been looked at yet
-        self._old = len(self._ledger)
+        self._old = len(self.ledger)
 
     @property
     def version(self) -> int:
         """Grows with whatever may let a job start that promises kept back."""
-        return self._ledger.version
+        return self.ledger.version
 
     # -- what is left to others
 
     def any_before(self, ends_at: float) -> bool:
         """Does some promise or reservation begin before that time?"""
         self._make_deferred()
-        starts = self._ledger.starts
+        starts = self.ledger.starts
         return (bool(starts) and starts[0] < ends_at) or self._reserved.first_start() < ends_at
+
+    def held_from(self, request: Request) -> Floats:
+        """When something is first promised or reserved on each node, as jobs of the request see it (inf: never)."""
+        self._make_deferred()
+        return self._view(request).held_from
 
     def starts_between(self, first: float, last: float) -> list[float]:
         """Different starts of promises and reservations within these times, ascending."""
         self._make_deferred()
-        starts = self._ledger.starts
+        starts = self.ledger.starts
         if self._reserved.holds:
             starts = sorted((*starts, *self._reserved.starts()))
         return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
 
     def beside(self, request: Request, ends_at: float) -> Beside:
         """What the first job of the request would find that starts now: its own promise is no hindrance."""
-        return Beside(self._view(request), ends_at, next(iter(self._ledger.of(request)), None))
+        return Beside(self._view(request), ends_at, next(iter(self.ledger.of(request)), None))
 
     def flexible(self, index: int) -> bool:
         """Is all that is promised on this node a matter of counts?"""
@@ -141,18 +140,22 @@ class Promises:
     ) -> list[Promise] | None:
         """Promises that the allocation would break; None if it must not.
 
-        It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`).
+        It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`), or on
+        nodes where it should have started by now.
         """
         self._make_deferred()
+        late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
         clashing: list[Promise] = []
         # What it was promised in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
-        own = [promise for _key, shape in record.entries for promise in self._ledger.of(shape.request)[:1]]
+        own = [promise for _key, shape in record.entries for promise in self.ledger.of(shape.request)[:1]]
         holds = self._view(request).holds
         for part in allocation.nodes:
             for hold, holder in holds.get(self._table.index_of[part.node], ()):
                 if hold in own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
                     continue
-                if not isinstance(hold, Promise) or not self._yields(hold, record, key, any_age=any_age):
+                if not isinstance(hold, Promise) or not self._yields(
+                    hold, record, key, any_age=any_age or part.node in late
+                ):
                     return None
                 clashing.append(hold)
         return clashing
@@ -161,7 +164,7 @@ class Promises:
         shape = self._snapshot.queue.shapes.get(promise.request)
         if shape is None:
             return True
-        place = self._ledger.of(promise.request).index(promise)
+        place = self.ledger.of(promise.request).index(promise)
         other = self._rank(shape, shape.keys[min(place, len(shape.keys) - 1)])
         return other > key and (any_age or record.queued > promise.queued)
 
@@ -172,7 +175,25 @@ class Promises:
 
     def of(self, request: Request) -> Promise | None:
         """What the first job of the request has been promised."""
-        return next(iter(self._ledger.of(request)), None)
+        return next(iter(self.ledger.of(request)), None)
+
+    def due(self, request: Request) -> Allocation | None:
+        """What the first job of the request was promised for now, if all of that is free: whatever was promised since
+        leaves it alone.
+        """
+        promise, now = self.of(request), self._snapshot.now
+        if promise is None or promise.start_at > now or promise.provisional or request.segment_alone:
+            return None
+        assert len(promise.parts) == len(promise.allocation.nodes)
+        rows, holds = self._table.rows, self._view(request).holds
+        for (index, _holder), part in zip(promise.parts, promise.allocation.nodes, strict=True):
+            if not is_free(rows[index], part, request):
+                return None
+            # A moment late, it would end a moment after others were promised to begin.
+            late = now + request.seconds
+            if any(promise.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())):
+                return None
+        return promise.allocation
 
     def profile_over(self, table: NodeTable, request: Request) -> Profile:
         """What jobs of the request see over a fork of the cycle's table; for the caller alone."""
@@ -185,8 +206,9 @@ class Promises:
         The projection sees to the same when it hears of the start.
         """
         for _key, shape in record.entries:
-            for promise in self._ledger.of(shape.request)[:1]:
-                self._ledger.drop(self._profile(), promise)
+            self.overdue.served(shape.request)
+            for promise in self.ledger.of(shape.request)[:1]:
+                self.ledger.drop(self._profile(), promise)
                 self._in_views(promise, held=False)
 
     def _profile(self) -> Profile:
@@ -230,7 +252,7 @@ class Promises:
         self._headless.discard(request.line)
         if self._full:
             return self._promise(record, shape, range(position, position + tasks), head=head)
-        promised = len(self._ledger.of(request))
+        promised = len(self.ledger.of(request))
         if not self.passed_over and promised >= position + tasks:
             self._promise(record, shape, range(position, position + tasks), head=head)
             self.passed_over = promised < len(shape.keys)
@@ -242,7 +264,7 @@ class Promises:
 
     def pass_over(self, count: int) -> None:
         """So many jobs wait and are not looked at."""
-        self.passed_over = self.passed_over or count > len(self._ledger)
+        self.passed_over = self.passed_over or count > len(self.ledger)
 
     def _make_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
@@ -253,7 +275,7 @@ class Promises:
         """Promises to a job or to several tasks. True: look at the next of the shape as well."""
         request = shape.request
         for place in places:
-            items = self._ledger.of(request)
+            items = self.ledger.of(request)
             promise: Promise | None = items[place] if place < len(items) else None
             if promise is None:
                 promise = self._new(record, request, head=head)
@@ -269,23 +291,22 @@ class Promises:
             if place == places.start:
                 self._told.append((record, promise))
                 self._told_of[shape.order] += 1
-            self._count(record, request)
-        return len(self._ledger) <= self._policy.promises_max
+            self._allowance.count(record, request)
+        return len(self.ledger) <= self._policy.promises_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
-        if not self._may_have(record, request, head=head):
+        if not self._allowance.may_have(record, request, len(self.ledger), head=head):
             return None
-        if self._full and self._old and record.queued > self._renewed:
-            self._drop_lower(record)
+        self._make_way(record)
         # The first of a partition is not passed over, however far away its start is.
         found = self._search(request, NEVER if head else self._policy.window_seconds)
         if found is None:
             return None
-        promise = self._ledger.make(self._profile(), request, *found, uid=record.spec.uid)
+        promise = self.ledger.make(self._profile(), request, *found, uid=record.spec.uid)
         promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
         promise.freed = self._snapshot.partition_freed.get(request.partition, 0)
         self._keep(promise)
-        self._once.add(record.id)
+        self._allowance.note(record)
         return promise
 
     def _search(self, request: Request, window_seconds: float) -> tuple[float, Allocation] | None:
@@ -297,34 +318,6 @@ class Promises:
         since, until = max(since, begins), min(now + window_seconds, ends)
         return earliest(self._view(request), request, self._snapshot.eligibility, since, until)
 
-    def _may_have(self, record: JobRecord, request: Request, *, head: bool) -> bool:
-        policy, now = self._policy, self._snapshot.now
-        if head or not self._full:
-            return head
-        if policy.easy or len(self._ledger) >= policy.promises_max:
-            return False
-        if policy.promise_once and record.id in self._once:
-            return False
-        if now - record.eligible_at < policy.promise_age_seconds:
-            return False
-        least = max(policy.promise_priority_min, least_priority(self._snapshot.rules, request))
-        if least and self._snapshot.pricing.priority(record, request.partition, now) < least:
-            return False
-        user, home, account = record.spec.uid, request.partition, record.spec.account
-        return not any(
-            limit is not None and self._users[key] >= limit
-            for key, limit in (
-                (user, policy.promises_per_user),
-                (home, policy.promises_per_partition),
-                ((user, home), policy.promises_per_user_partition),
-                (("account", account), policy.promises_per_account),
-            )
-        )
-
-    def _count(self, record: JobRecord, request: Request) -> None:
-        user, home = record.spec.uid, request.partition
-        self._users.update((user, home, (user, home), ("account", record.spec.account)))
-
     def _improved(self, promise: Promise) -> Promise:
         """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken; or one
         at the same time on nodes that are busy until then, so that others can use what is free.
@@ -334,48 +327,51 @@ class Promises:
             return promise
         self._drop(promise)
         found = self._search(promise.request, NEVER)
-        if found is not None and (found[0], self._idle(found[1])) < (promise.start_at, self._idle(promise.allocation)):
+        idle = self._table.idle_cpus
+        if found is not None and (found[0], idle(found[1])) < (promise.start_at, idle(promise.allocation)):
             uid = promise.parts[0][1].uid
-            better = self._ledger.make(self._profile(), promise.request, *found, uid=uid)
+            better = self.ledger.make(self._profile(), promise.request, *found, uid=uid)
         else:
             better = promise
         better.freed, better.queued = freed, promise.queued
         self._keep(better)
         return better
 
-    def _idle(self, allocation: Allocation) -> int:
-        """CPUs of an allocation that nobody uses now."""
-        rows, index_of = self._table.rows, self._table.index_of
-        return sum((mask_of(part.cpus) & rows[index_of[part.node]].free_cpus).bit_count() for part in allocation.nodes)
-
     def _drop_void(self) -> None:
         """Those made in passing, and those whose time has come and that could not be kept."""
-        for items in list(self._ledger.promises.values()):
+        for items in list(self.ledger.promises.values()):
             for promise in list(items):
                 if promise.provisional or promise.start_at < self._snapshot.now:
                     self._drop(promise)
 
-    def _drop_lower(self, record: JobRecord) -> None:
-        """Promises of jobs not yet seen to wait, made before this one came: they rank lower, and will be made again
-        after it.
+    def _make_way(self, record: JobRecord) -> None:
+        """A job without a promise gets one: promises of jobs not yet seen to wait, made before this one came, rank
+        lower, and will be made again after it. So will those on nodes on which it was told a start, and has lost it.
         """
-        self._renewed = record.queued
+        index_of = self._table.index_of
+        told = (
+            {index_of[name] for name in record.expected_nodes if name in index_of} if record.expected_start_at else ()
+        )
+        newer = record.queued > self._renewed
+        if not (self._full and self._old and (newer or told)):
+            return
+        self._renewed = max(self._renewed, record.queued)
         shapes = self._snapshot.queue.shapes
-        for request in list(self._ledger.promises):
+        for request in list(self.ledger.promises):
             shape = shapes.get(request)
             kept = self._seen[shape.order] if shape is not None else 0
-            for promise in self._ledger.of(request)[kept:]:
-                if promise.queued < record.queued:
+            for promise in self.ledger.of(request)[kept:]:
+                if promise.queued < record.queued or any(index in told for index, _holder in promise.parts):
                     self._drop(promise)
                     self._old -= 1
 
     def _keep(self, promise: Promise) -> None:
-        self._ledger.keep(self._profile(), promise)
+        self.ledger.keep(self._profile(), promise)
         self._in_views(promise, held=True)
         self._changed = True
 
     def _drop(self, promise: Promise) -> None:
-        self._ledger.drop(self._profile(), promise)
+        self.ledger.drop(self._profile(), promise)
         self._in_views(promise, held=False)
         self._changed = True
 
@@ -408,7 +404,7 @@ class Promises:
             return
         for record, promise in zip(gang.records, kept, strict=True):
             self._told.append((record, promise))
-            self._count(record, promise.request)
+            self._allowance.count(record, promise.request)
             line = promise.request.partition
             self._order[line] = max(self._order.get(line, 0.0), promise.start_at)
 
@@ -418,31 +414,27 @@ class Promises:
         records = gang.records
         if before is None and (
             (self.passed_over and not self._full)
-            or not all(self._may_have(one, some[0], head=head) for one, some in zip(records, choices, strict=True))
+            or not all(
+                self._allowance.may_have(one, some[0], len(self.ledger), head=head)
+                for one, some in zip(records, choices, strict=True)
+            )
         ):
             return []
-        queued = max(record.queued for record in records)
-        if before is None and self._full and self._old and queued > self._renewed:
-            self._drop_lower(max(records, key=lambda record: record.queued))
-        now, ledger = self._snapshot.now, self._ledger
+        for record in records if before is None else ():
+            self._make_way(record)
+        now, ledger = self._snapshot.now, self.ledger
         since = now
         if self._policy.builtin:
             since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
-        until = NEVER if head or before is not None else now + self._policy.window_seconds
-        table = self._table.fork()
-        found = start_later(
-            self._profile().fork(table),
-            self._reserved,
-            choices,
-            self._snapshot.eligibility,
-            since,
-            until,
-            lambda profile, request, at, allocation: ledger.make(profile, request, at, allocation, uid=-1),
-        )
-        if before is not None and (found is None or found[0] >= before[0].start_at):
-            made = before
-        elif found is None:
-            return []
+        # Of those that want the same none goes before one that is ahead in the queue.
+        kind = tuple(replace(one, component=0) for some in choices for one in some)
+        since = max(since, self._gangs_since.get(kind, now))
+        until = NEVER if head else now + self._policy.window_seconds
+        if before is not None:
+            until = nextafter(before[0].start_at, 0.0)
+        found = self._start_later(choices, since, until, ())
+        if found is None:
+            made = before or []
         else:
             uid = records[0].spec.uid
             made = [ledger.make(self._profile(), request, found[0], part, uid=uid) for request, part in found[1]]
@@ -453,8 +445,55 @@ class Promises:
             elif made is not before:
                 promise.queued = min(one.queued for one in before)
             self._keep(promise)
-        self._once.update(record.id for record in records)
+        if made:
+            self._gangs_since[kind] = made[0].start_at
+        for record in records:
+            self._allowance.note(record)
         return made
+
+    def _start_later(
+        self, choices: Sequence[Choices], since: float, until: float, without: Iterable[Promise]
+    ) -> tuple[float, list[Placed]] | None:
+        profile = self._profile().fork(self._table.fork())
+        for promise in without:
+            profile.let_go(promise)
+        return start_later(
+            profile,
+            self._reserved,
+            choices,
+            self._snapshot.eligibility,
+            since,
+            until,
+            self._trial,
+        )
+
+    def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:
+        """What the components were promised for now, if all of that is free, or could be promised for now."""
+        self._make_deferred()
+        own = [promise for some in choices for request in some if (promise := self.of(request)) is not None]
+        due = [(one.request, allocation) for one in own if (allocation := self.due(one.request)) is not None]
+        if len(due) == len(choices):
+            return due if all_free(self._table.fork(), due) else None
+        now, requests = self._snapshot.now, [request for some in choices for request in some]
+        if any(one.segment_alone for one in requests):
+            return None
+        if self._policy.builtin and any(self._order.get(one.partition, now) > now for one in requests):
+            return None
+        later = self._start_later(choices, now, now, own)
+        found = later[1] if later is not None else self._where_promised(own) if len(own) == len(choices) else None
+        # Jobs that should have ended by now may still be there.
+        return found if found is not None and all_free(self._table.fork(), found) else None
+
+    def _where_promised(self, own: Sequence[Promise]) -> list[Placed] | None:
+        profile = self._profile().fork(self._table.fork())
+        for promise in own:
+            profile.let_go(promise)
+        now, eligibility = self._snapshot.now, self._snapshot.eligibility
+        return where_promised(profile, self._reserved, own, eligibility, now, self._trial)
+
+    def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> Promise:
+        """One that is made to be tried, and told to nobody."""
+        return self.ledger.make(profile, request, at, allocation, uid=-1)
 
     # -- results
 
@@ -481,20 +520,8 @@ class Promises:
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""
-        if not self._changed:
+        holders = {id(promise): record.id for record, promise in self._told}
+        moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self._told)
+        if not self._changed and not moved:
             return None
-        shapes = self._snapshot.queue.shapes
-        return tuple(
-            PlannedPromise(
-                # The last of them is the least likely to have started when the plan is taken up.
-                job_id=shapes[request].jobs[shapes[request].keys[-1]].id,
-                start_at=item.start_at,
-                end_at=item.end_at,
-                allocation=item.allocation,
-                provisional=item.provisional,
-                queued=item.queued,
-                freed=item.freed,
-            )
-            for request, items in self._ledger.promises.items()
-            for item in items
-        )
+        return planned(self.ledger, self._snapshot.queue.shapes, holders)

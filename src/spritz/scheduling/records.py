@@ -54,6 +54,7 @@ class JobRecord:
     """
 
     __slots__ = (
+        "accrued_at",
         "allocation",
         "any_switches",
         "array_job_id",
@@ -72,6 +73,7 @@ class JobRecord:
         "het_size",
         "id",
         "licenses",
+        "may_boot",
         "pending",
         "predicted",
         "preempting",
@@ -103,6 +105,8 @@ class JobRecord:
         self.held = False
         #: it has waited long enough for few leaf switches
         self.any_switches = False
+        #: nodes may be rebooted for it
+        self.may_boot = False
         #: by an administrator: its CPUs are free
         self.suspended = False
         #: by the scheduler: its CPUs wait for it, and only jobs that may preempt it use them
@@ -118,6 +122,7 @@ class JobRecord:
         self.priority = 0
         self.submitted_at = 0.0
         self.eligible_at = 0.0
+        self.accrued_at: float | None = None
         self.reason = Reason.NONE
         self.reason_detail = ""
         self.expected_start_at = 0.0
@@ -154,6 +159,11 @@ class JobRecord:
         """Nodes of which it holds a part."""
         return self.allocation.names if self.allocation is not None else ()
 
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """These, and those that it keeps others off."""
+        return self.allocation.held if self.allocation is not None else ()
+
     def set_reason(self, reason: Reason, detail: str = "") -> None:
         """Why it waits."""
         self.reason = reason
@@ -167,9 +177,11 @@ class JobRecord:
         task.pending = True
         task.held = self.held
         task.any_switches = self.any_switches
+        task.may_boot = self.may_boot
         task.priority = self.priority
         task.submitted_at = self.submitted_at
         task.eligible_at = self.eligible_at
+        task.accrued_at = self.accrued_at
         task.reason = self.reason
         task.reason_detail = self.reason_detail
         task.expected_start_at = self.expected_start_at
@@ -235,7 +247,7 @@ class Shape:
     def fit(self) -> Request:
         """The request without its times: whether there is a place now depends on nothing else."""
         if self._fit is None:
-            self._fit = replace(self.request, time_limit_minutes=0, time_min_minutes=0)
+            self._fit = replace(self.request, time_limit_minutes=0, time_min_minutes=0, component=0)
         return self._fit
 
     def could_use(self, row: NodeRow) -> bool:

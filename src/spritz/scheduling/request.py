@@ -17,7 +17,10 @@ from msgspec import Struct
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.limits import flags as qos_flag
-from spritz.model.sharing import jobs_per_cpu, oversubscription
+from spritz.model.mcs import kept_by
+from spritz.model.node_features import Unclear, may_change, ways
+from spritz.model.sharing import has_segment, jobs_per_cpu, oversubscription
+from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.licenses import LicenseError, license_choices
 from spritz.scheduling.policy import policy_of
 
@@ -47,7 +50,7 @@ class Need(Struct, frozen=True, gc=False):
     count: int
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything about a job that placement looks at. Equal requests are placed alike.
 
     `nodes_max` and `tasks` None: not limited, and `tasks_per_node_fixed` on each node. Memory: at most one of the three
@@ -93,6 +96,9 @@ class Request(Struct, frozen=True, kw_only=True):
     disable_binding: bool
     #: shares are taken of the device that has most left
     least_loaded_shares: bool
+    #: a node's shares lie on one device (""), on several where one has not enough ("several"), on one of its own for
+    #: each task ("task")
+    shares_over: str
     licenses: str
     features: str
     prefer: str
@@ -108,11 +114,17 @@ class Request(Struct, frozen=True, kw_only=True):
     switches: int
     #: so many nodes each lie on one leaf (1: any)
     segment: int
+    #: and no two such groups on one leaf
+    segments_spread: bool
     #: nodes are the job's alone
     whole: bool
     #: 0: own CPUs; n: CPUs may be shared by n jobs of the partition
     share_rows: int
     user_exclusive: bool
+    #: nodes are shared only with jobs of this label
+    mcs: str
+    #: its leaf switches or blocks are the job's alone
+    segment_alone: bool
     #: the owner, where it matters for placement (-1 otherwise)
     uid: int
     grain: Grain
@@ -136,6 +148,10 @@ class Request(Struct, frozen=True, kw_only=True):
     guaranteed: str = ""
     #: the reservation in which it is to run ("": none)
     reservation: str = ""
+    #: nodes that could have one of these sets of features may be rebooted for it
+    boots: tuple[tuple[str, ...], ...] = ()
+    #: but not yet (--delay-boot)
+    boots_later: bool = False
     #: number of the component of a heterogeneous job that makes it, since that waits with others (0: no component)
     component: int = 0
     #: flags of its QOS that bear on where and when it starts
@@ -144,6 +160,11 @@ class Request(Struct, frozen=True, kw_only=True):
     def lifts(self, flag: str) -> bool:
         """Has its QOS this flag?"""
         return flag in self.qos_flags
+
+    @property
+    def choosy(self) -> bool:
+        """It looks at who else is on its nodes."""
+        return self.user_exclusive or bool(self.mcs) or self.segment_alone
 
     @property
     def line(self) -> tuple[str, str]:
@@ -230,6 +251,7 @@ def resolve(
         or (settings.enforce_gres_binding and has_gpus and "disable-binding" not in flags),
         disable_binding="disable-binding" in flags,
         least_loaded_shares=settings.least_loaded_shares,
+        shares_over=_shares_over(settings, needs, gres_task, flags),
         licenses=licenses,
         features=spec.features,
         prefer=spec.prefer,
@@ -241,9 +263,12 @@ def resolve(
         flat=not spec.switches and not spec.segment and _is_flat(spec, partition, settings),
         switches=spec.switches or 0,
         segment=spec.segment or 1,
+        segments_spread=spec.spread_segments,
         whole=whole,
         share_rows=share_rows,
         user_exclusive=user_exclusive,
+        mcs=kept_by(settings.mcs, spec),
+        segment_alone=has_segment(partition, spec.sharing),
         uid=spec.uid if user_exclusive else -1,
         grain=Grain(settings.consumable) if settings.consumable in _GRAINS else Grain.CORE,
         block_cores=_block_cores(spec.distribution, settings),
@@ -256,6 +281,35 @@ def resolve(
         refusal=refusal or _refusal(spec, flags),
         qos_flags=qos_flags,
     )
+
+
+def _shares_over(
+    settings: ClusterSettings, needs: tuple[Need, ...], gres_task: tuple[Need, ...], flags: set[str]
+) -> str:
+    """`Request.shares_over`. Source: sbatch(1) --gres-flags, slurm.conf(5) SelectTypeParameters."""
+    default = settings.one_task_per_sharing and "multiple-tasks-per-sharing" not in flags
+    if ("one-task-per-sharing" in flags or default) and any(need.name in SHARED_GRES for need in gres_task):
+        return "task"
+    return "several" if settings.several_sharing and any(need.name in SHARED_GRES for need in needs) else ""
+
+
+_GRES_FLAGS = {
+    "allow-task-sharing",
+    "disable-binding",
+    "enforce-binding",
+    "multiple-tasks-per-sharing",
+    "one-task-per-sharing",
+}
+
+
+def boots_of(spec: JobSpec, settings: ClusterSettings) -> tuple[tuple[str, ...], ...]:
+    """`Request.boots` of a job that has waited long enough."""
+    policy = settings.features
+    try:
+        found = ways(policy, spec.features)
+    except Unclear:
+        return ()
+    return found if found and may_change(policy, spec.user, found, reboots=settings.power.reboots) else ()
 
 
 def _is_serial(spec: JobSpec, nodes_max: int | None, tasks: int | None) -> bool:
@@ -275,7 +329,7 @@ def _refusal(spec: JobSpec, flags: set[str]) -> str:
     """What this spec asks for that placement cannot do; "" if it can do all of it."""
     if spec.core_spec:
         return "--core-spec is not supported"
-    unknown = flags - {"enforce-binding", "disable-binding", "allow-task-sharing"}
+    unknown = flags - _GRES_FLAGS
     return f"--gres-flags={min(unknown)} is not supported" if unknown else ""
 
 
@@ -321,11 +375,12 @@ def _node_gres(spec: JobSpec) -> tuple[Need, ...]:
 
 
 def _tasks_and_gpus(spec: JobSpec) -> tuple[int | None, int | None, tuple[Need, ...], Need | None]:
-    """Tasks, tasks per GPU, and GPUs by task and in total:
+    """Tasks, tasks per GPU, GRES by task, and GPUs in total:
 
     each of these options can stand for another (sbatch --ntasks-per-gpu).
     """
     by_task = _needs(spec.gpus_per_task, "gpu")
+    others = _needs(spec.gres_per_task)
     total = next(iter(_needs(spec.gpus, "gpu")), None)
     if total is not None and len(spec.gpus) > 1:
         total = Need("gpu", "", sum(item.count for item in spec.gpus))
@@ -341,7 +396,7 @@ def _tasks_and_gpus(spec: JobSpec) -> tuple[int | None, int | None, tuple[Need, 
         tasks = tasks or total.count * per_gpu
     elif per_gpu and not spec.gpus_per_node and tasks:
         total = Need("gpu", "", -(-tasks // per_gpu))
-    return tasks, per_gpu, by_task, total
+    return tasks, per_gpu, (*by_task, *others), total
 
 
 def _node_range(spec: JobSpec, least: int, tasks: int | None) -> tuple[int, int | None, int | None]:

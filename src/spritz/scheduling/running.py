@@ -11,18 +11,20 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
-from spritz.model.resources import Allocation
+from msgspec import structs
+
 from spritz.model.states import JobFlag, JobState
 from spritz.scheduling import upkeep, waiting
 from spritz.scheduling.licenses import license_choices
 from spritz.scheduling.limits import charge_of
-from spritz.scheduling.placement.place import holders_of
+from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.request import YEAR_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.model.job import Job
+    from spritz.model.resources import Allocation
     from spritz.scheduling.limits import Charge
     from spritz.scheduling.projection import Projection
     from spritz.scheduling.records import JobRecord
@@ -93,8 +95,12 @@ def let_go(projection: Projection, record: JobRecord, names: Iterable[str]) -> N
     record.completing -= gone
     kept = tuple(node for node in allocation.nodes if node.node not in gone)
     if kept:
-        record.allocation = Allocation(partition=allocation.partition, nodes=kept, whole_nodes=allocation.whole_nodes)
+        record.allocation = structs.replace(allocation, nodes=kept, tasks=())
         return
+    for name in allocation.kept or ():
+        index = projection.table.index_of.get(name)
+        if index is not None and projection.table.release(index, record.id):
+            projection.free(index)
     record.allocation = None
     record.request = None
     record.suspended = False
@@ -115,7 +121,7 @@ def suspend(projection: Projection, record: JobRecord, suspended: bool) -> None:
 def set_end(projection: Projection, record: JobRecord, ends_at: float, at: float) -> None:
     """The end of a running job's time limit moved; what was promised for then must be reckoned again."""
     _move_end(projection, record, ends_at or at + YEAR_SECONDS)
-    for name in record.names:
+    for name in record.all_names:
         index = projection.table.index_of.get(name)
         if index is not None:
             projection.free(index)
@@ -138,11 +144,8 @@ def load(projection: Projection, job: Job) -> None:
     record.completing = set(job.completing)
     # A job that was suspended when it ended has not taken its CPUs back.
     record.suspended = bool(job.suspended_at) and not job.suspended_by
-    record.allocation = Allocation(
-        partition=job.allocation.partition,
-        nodes=tuple(node for node in job.allocation.nodes if node.node in record.completing),
-        whole_nodes=job.allocation.whole_nodes,
-    )
+    nodes = tuple(node for node in job.allocation.nodes if node.node in record.completing)
+    record.allocation = structs.replace(job.allocation, nodes=nodes, tasks=())
     record.request = waiting.request_of(projection, record, job.allocation.partition)
     record.ends_at = job.ends_at or job.submitted_at  # requeued the moment it ended
     insort(projection.ends, (record.ends_at, record.id))
@@ -181,7 +184,7 @@ def _move_end(projection: Projection, record: JobRecord, ends_at: float) -> None
     _forget_end(projection, record)
     record.ends_at = ends_at
     insort(projection.ends, (ends_at, record.id))
-    for name in record.names:
+    for name in record.all_names:
         index = projection.table.index_of.get(name)
         if index is not None:
             projection.table.set_end(index, record.id, ends_at)

@@ -12,6 +12,8 @@ import numpy as np
 from spritz.scheduling.backfill import spares
 from spritz.scheduling.notes import PRIORITY
 from spritz.scheduling.placement.place import could_serve, place
+from spritz.scheduling.placement.runs import plain
+from spritz.scheduling.profile import NEVER
 from spritz.scheduling.records import Failure
 
 if TYPE_CHECKING:
@@ -69,9 +71,16 @@ class Search:
         """A place that is free now and promised to nobody else for as long as the job lasts, and the time limit if it
         is not the request's.
         """
-        request, eligibility = shape.request, self._snapshot.eligibility
-        if request.line in self._headed and not self.may_overtake():
+        if shape.request.line in self._headed and not self.may_overtake():
             return None
+        found = self._look_for(record, key, shape)
+        if found is None:
+            due = self._promises.due(shape.request)
+            found = None if due is None else (due, None)
+        return found
+
+    def _look_for(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
+        request, eligibility = shape.request, self._snapshot.eligibility
         freed = self._snapshot.partition_freed.get(request.partition, 0)
         if shape.failure is not None and self._still_fails(shape, shape.failure, freed):
             return None
@@ -86,6 +95,9 @@ class Search:
             self._no_place.add(fit)
             shape.failure = Failure(freed)
             return None
+        early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
+        if early is not None:
+            allocation = place(early, request, eligibility, within=within) or allocation
         found = self._beside_promises(allocation, request, within)
         if found is None:
             ahead = bool(self._roomy(record, request))
@@ -97,6 +109,17 @@ class Search:
                 found = allocation, None
         shape.failure = Failure(freed, self._promises.version) if found is None else None
         return found
+
+    def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
+        """The table with nodes first, among those of one weight, of which something is promised only after that time:
+        others are left to jobs that last longer. None where there are none, or another order goes before.
+        """
+        eligibility = self._snapshot.eligibility
+        if not plain(request) or eligibility.workload is not None or eligibility.fabrics.get(request.partition):
+            return None
+        held_from = self._promises.held_from(request)
+        early = (held_from >= ends_at) & (held_from < NEVER)
+        return table.weighted(2 * table.weight - early) if early.any() else None
 
     def _within(self, shape: Shape) -> Ints | None:
         """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
@@ -142,7 +165,9 @@ class Search:
         if within is not None and len(within) == 1 and self._promises.flexible(int(within[0])):
             # The only node there is has not so much to give.
             return None
-        return place(beside.table(within), request, self._snapshot.eligibility, within=within)
+        table = beside.table(within)
+        early = self._early_first(table, request, ends_at)
+        return place(table if early is None else early, request, self._snapshot.eligibility, within=within)
 
     def _still_fails(self, shape: Shape, failure: Failure, freed: int) -> bool:
         """Nothing that was freed since the request failed helps it: no such node can carry any part of it."""
@@ -175,8 +200,10 @@ class Search:
 
     # -- many shapes at once
 
-    def hopeful(self, waiting: list[Entry]) -> tuple[list[Entry], int]:
-        """Those that may start, or of which something else must be said than before; and how many jobs are left out."""
+    def hopeful(self, waiting: list[Entry], could_preempt: Callable[[Shape], bool]) -> tuple[list[Entry], int]:
+        """Those that may start, or of which something else must be said than before; and how many jobs are left out.
+        `could_preempt`: might others make room for it?
+        """
         up_version, rooms, headed = self._snapshot.memo.up_version, self._snapshot.partition_freed, self._headed
         # Many shapes failed at the same time and need the same at least.
         hopeful: dict[tuple[int, tuple[int, int]], bool] = {}
@@ -193,6 +220,7 @@ class Search:
                 or shape.stuck is None
                 or shape.stuck[0] != up_version
                 or line not in headed
+                or could_preempt(shape)
             ):
                 kept.append(entry)
                 continue

@@ -9,7 +9,7 @@ Source: DESIGN, snapshot -> plan -> apply.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 #: Answers kept at once: more different requests than a busy cluster sees in a while.
 ANSWERS_MAX = 4096
@@ -21,22 +21,27 @@ if TYPE_CHECKING:
     from spritz.model.limits.minutes import Minutes
     from spritz.model.limits.rules import Rules
     from spritz.model.partition import Partition
+    from spritz.model.plan import NoRoom, Plan
     from spritz.model.predict import Predictor
     from spritz.scheduling.backfill import Ledger
     from spritz.scheduling.licenses import LicensePool
+    from spritz.scheduling.occupants import Occupants
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.priority import Pricing
     from spritz.scheduling.profile import Profile
-    from spritz.scheduling.records import JobRecord, Queue
+    from spritz.scheduling.records import JobRecord, Queue, Verdict
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.table import NodeTable
 
 
-class Answers(dict["Request", bool]):
+Answer = TypeVar("Answer")
+
+
+class Answers(dict["Request", Answer]):
     """A cache that starts afresh when it is full."""
 
-    def __setitem__(self, request: Request, answer: bool) -> None:
+    def __setitem__(self, request: Request, answer: Answer) -> None:
         if len(self) >= ANSWERS_MAX:
             self.clear()
         super().__setitem__(request, answer)
@@ -50,10 +55,12 @@ class Memo:
     counts comings and goings of nodes.
     """
 
-    __slots__ = ("avoidable", "empty", "feasible", "ideal", "no_room", "planned", "up_version")
+    __slots__ = ("avoidable", "empty", "feasible", "ideal", "made", "no_room", "planned", "stuck", "up_version")
 
     def __init__(self) -> None:
         self.planned: list[tuple[int, int | None]] = []
+        #: that plan, and the version of the ledger as the cycle left it
+        self.made: tuple[Plan | None, int] = (None, 0)
         self.up_version = 0
         #: the table without any job: as nodes are up now, and as if all were
         self.empty: NodeTable | None = None
@@ -61,15 +68,23 @@ class Memo:
         #: by occurrences of reservations (name and start): could the request avoid them on the empty table?
         self.avoidable: dict[tuple[tuple[str, float], ...], dict[Request, bool]] = {}
         #: could the request run on the ideal table?
-        self.feasible = Answers()
-        #: requests for which nobody could make room, with the guarantees that had room for them: what was freed in
-        #: their partition by then, when that was, when somebody who could is exempt no more, and whose priority it was
-        self.no_room: dict[tuple[Request, tuple[Guarantee, ...]], tuple[int, float, float, int]] = {}
+        self.feasible: Answers[bool] = Answers()
+        #: why a request without its times could not start however long it waits, as nodes are up now (None: it can)
+        self.stuck: Answers[Verdict | None] = Answers()
+        #: requests for which nobody could make room, with the guarantees that had room for them
+        self.no_room: dict[tuple[Request, tuple[Guarantee, ...]], NoRoom] = {}
+
+    def put_no_room(self, request: Request, found: NoRoom) -> None:
+        """Nobody could make room for jobs of the request."""
+        if len(self.no_room) >= ANSWERS_MAX:
+            self.no_room.clear()
+        self.no_room[request, found.guarantees] = found
 
     def forget_up(self) -> None:
         """A node came or went."""
         self.empty = None
         self.avoidable.clear()
+        self.stuck.clear()
         self.up_version += 1
 
 
@@ -90,6 +105,7 @@ class Snapshot:
         "memo",
         "minutes",
         "now",
+        "occupants",
         "partition_freed",
         "partitions",
         "pricing",
@@ -126,6 +142,7 @@ class Snapshot:
         partition_freed: dict[str, int],
         memo: Memo,
         reserved: Reserved,
+        occupants: Occupants,
         run_times: Predictor,
     ) -> None:
         self.now = now
@@ -148,6 +165,7 @@ class Snapshot:
         self.partition_freed = partition_freed
         self.memo = memo
         self.reserved = reserved
+        self.occupants = occupants
         self.run_times = run_times
 
     def empty_table(self) -> NodeTable:

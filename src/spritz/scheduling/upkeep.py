@@ -15,6 +15,8 @@ from spritz.scheduling import waiting
 from spritz.scheduling.backfill import is_same
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.model.plan import Plan, PlannedPromise
     from spritz.scheduling.backfill import Promise
     from spritz.scheduling.hardware import Hardware
@@ -28,17 +30,33 @@ def adopt(projection: Projection, plan: Plan) -> None:
     """Take over the promises of a plan, once its starts have been applied; those that have become void since are
     left out, and those of nodes that are there no more.
     """
-    if plan.promises is None:
-        return
-    there = projection.table.index_of
-    wanted: dict[Request, list[PlannedPromise]] = {}
-    for item in plan.promises:
-        record = projection.records.get(item.job_id)
-        if not all(name in there for name in item.allocation.names):
-            continue
+    for vain in plan.no_room:
+        record = projection.records.get(vain.job_id)
         for _key, shape in record.entries if record is not None else ():
-            if shape.request.line == (item.allocation.partition, item.allocation.reservation):
-                wanted.setdefault(shape.request, []).append(item)
+            if shape.request.line == (vain.partition, vain.reservation):
+                projection.memo.put_no_room(shape.request, vain)
+    if plan.promises is None or _take_over(projection, plan.promises):
+        made, version = projection.memo.made
+        if made is plan:
+            # Promises are as that cycle left them: what failed beside them, by its numbers, still does.
+            projection.ledger.version = version
+
+
+def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bool:
+    """The ledger has these, all of them if True."""
+    there = projection.table.index_of
+    complete = True
+    wanted: dict[Request, list[PlannedPromise]] = {}
+    for item in promises:
+        record = projection.records.get(item.job_id)
+        line = item.allocation.partition, item.allocation.reservation
+        entries = record.entries if record is not None else ()
+        mine = [shape.request for _key, shape in entries if shape.request.line == line]
+        if not mine or not all(name in there for name in item.allocation.names):
+            complete = False
+            continue
+        for request in mine:
+            wanted.setdefault(request, []).append(item)
     for request, items in list(projection.ledger.promises.items()):
         left: dict[float, list[PlannedPromise]] = {}
         for item in wanted.get(request, ()):
@@ -49,7 +67,7 @@ def adopt(projection: Projection, plan: Plan) -> None:
             if same is None:
                 projection.ledger.drop(projection.profile, promise)
             else:
-                promise.freed = same.freed
+                promise.freed, promise.holder = same.freed, same.holder
                 alike.remove(same)
         if request in wanted:
             wanted[request] = [item for alike in left.values() for item in alike]
@@ -59,7 +77,9 @@ def adopt(projection: Projection, plan: Plan) -> None:
             uid = projection.records[item.job_id].spec.uid
             promise = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
             promise.provisional, promise.queued, promise.freed = item.provisional, item.queued, item.freed
+            promise.holder = item.holder
             projection.ledger.keep(projection.profile, promise)
+    return complete
 
 
 def keep_again(projection: Projection, promises: list[Promise], before: dict[str, Hardware]) -> None:
@@ -71,7 +91,7 @@ def keep_again(projection: Projection, promises: list[Promise], before: dict[str
         if len(rows) < len(names) or any(row.hardware is not before.get(row.name) for row in rows):
             continue
         promise = ledger.make(profile, old.request, old.start_at, old.allocation, uid=old.parts[0][1].uid)
-        promise.provisional, promise.queued = old.provisional, projection.queue.count
+        promise.provisional, promise.queued, promise.holder = old.provisional, projection.queue.count, old.holder
         ledger.keep(profile, promise)
         projection.queue.shrunk.add(old.request)
 

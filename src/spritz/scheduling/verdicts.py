@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from spritz.model.limits import flags
 from spritz.model.reasons import Reason
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.table import Ints, NodeTable
 
 NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+BOOTS_LATER = "No node has the features now, and none is rebooted for them yet (--delay-boot)"
 
 
 def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
@@ -47,7 +49,15 @@ def stuck_verdict(snapshot: Snapshot, shape: Shape) -> Verdict | None:
     """Why no end of any job would let this one start; None if some will."""
     version = snapshot.memo.up_version
     if shape.stuck is None or shape.stuck[0] != version:
-        shape.stuck = (version, _stuck(snapshot, shape.request))
+        if snapshot.reserved.by_name:
+            # How long it lasts may decide which nodes may serve.
+            verdict = _stuck(snapshot, shape.request)
+        else:
+            known = snapshot.memo.stuck
+            if shape.fit not in known:
+                known[shape.fit] = _stuck(snapshot, shape.fit)
+            verdict = known[shape.fit]
+        shape.stuck = (version, verdict)
     return shape.stuck[1]
 
 
@@ -93,6 +103,8 @@ def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
         return Verdict(Reason.BAD_CONSTRAINTS)
     if place(snapshot.empty_table(), request, snapshot.eligibility) is not None:
         return None
+    if request.boots_later and _stuck(snapshot, replace(request, boots_later=False)) is None:
+        return Verdict(Reason.RESOURCES, BOOTS_LATER)
     if place(snapshot.ideal_table(), request, snapshot.eligibility) is None:
         return Verdict(Reason.BAD_CONSTRAINTS if request.features else Reason.PARTITION_CONFIG)
     index_of = snapshot.table.index_of

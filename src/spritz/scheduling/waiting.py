@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.model.node_features import boots_from
 from spritz.model.partition import Partition
 from spritz.scheduling.limits import billed
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.priority import NEVER
-from spritz.scheduling.request import resolve
+from spritz.scheduling.request import boots_of, resolve
 
 if TYPE_CHECKING:
     from spritz.scheduling.projection import Projection
@@ -46,6 +47,7 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
             if record.entries and record.ranked_until <= now
         )
     _widen(projection, now)
+    _may_boot(projection, now)
     moved = _take_some(projection, reorder_max)
     for record in (
         *projection.unplaced.values(),
@@ -72,6 +74,18 @@ def _widen(projection: Projection, now: float) -> None:
         elif record.eligible_at and now >= record.eligible_at + wait:
             del projection.switch_waits[record.id]
             record.any_switches = True
+            projection.place(record)
+
+
+def _may_boot(projection: Projection, now: float) -> None:
+    """Jobs that have waited long enough for nodes which need no change may have some rebooted."""
+    policy = projection.settings.features
+    for record in list(projection.boot_waits.values()):
+        if not record.pending:
+            del projection.boot_waits[record.id]
+        elif record.eligible_at and now >= boots_from(policy, record.spec.delay_boot_seconds, record.eligible_at):
+            del projection.boot_waits[record.id]
+            record.may_boot = True
             projection.place(record)
 
 
@@ -132,4 +146,7 @@ def request_of(projection: Projection, record: JobRecord, partition: str) -> Req
             found = replace(found, guaranteed=spec.account)
     if record.het_job_id:
         found = replace(found, component=record.id)
+    if found.features and projection.settings.features.names:
+        boots = boots_of(record.spec, projection.settings)
+        found = replace(found, boots=boots, boots_later=bool(boots) and not record.may_boot)
     return replace(found, switches=0) if record.any_switches else found

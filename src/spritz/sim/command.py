@@ -41,7 +41,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     how.add_argument("--node-list", metavar="CSV", help="--pods: the nodes")
     how.add_argument("--demand", type=_ratio, metavar="X", help="--pods: GPUs asked for, a multiple (default: 1.3)")
-    how.add_argument("--placement", metavar="P", help="--pods: random, bestfit or fgd (default)")
+    how.add_argument(
+        "--placement", metavar="P", help="--pods: random, bestfit, fgd (default), production or gpu_fragmentation"
+    )
     how.add_argument("--runtimes", choices=RUNTIMES, help="TRACE: what jobs are planned with (default: requested)")
     how.add_argument(
         "--reserve",

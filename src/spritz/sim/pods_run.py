@@ -11,6 +11,7 @@ from spritz.scheduling.fragmentation import fragments
 from spritz.sim.pods.cluster import PodCluster
 from spritz.sim.pods.demand import sequence, typical_tasks
 from spritz.sim.pods.placement import PLACEMENTS, BestFitPlacement, FragmentPlacement, Placement, RandomPlacement
+from spritz.sim.pods.production import ProductionPlacement
 from spritz.sim.progress import progress
 from spritz.sim.report import Report
 from spritz.sim.trace.pods import read_nodes, read_pods
@@ -49,6 +50,8 @@ def run_pods(arguments: Namespace, context: Context) -> Report:
         placement = descent = FragmentPlacement(cluster, typical)
     elif name == "bestfit":
         placement = BestFitPlacement(cluster)
+    elif name in ("production", "gpu_fragmentation"):
+        placement = ProductionPlacement(nodes, () if name == "production" else (name,))
     else:
         placement = RandomPlacement(cluster, random)
     failed = 0
@@ -58,7 +61,11 @@ def run_pods(arguments: Namespace, context: Context) -> Report:
             if not len(feasible):
                 failed += 1
                 continue
-            node, gpus = placement.choose(pod, feasible)
+            chosen = placement.choose(pod, feasible)
+            if chosen is None:
+                failed += 1
+                continue
+            node, gpus = chosen
             cluster.take(node, pod, gpus)
             if descent is not None:
                 descent.placed(node)

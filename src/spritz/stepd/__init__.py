@@ -10,9 +10,10 @@ for it. One thread, no asyncio; what it reads and writes is a few small formats:
 `clients`, `audience`   connections to clients; `streams`: output by lines, input by credit
 `supervisor`   the life of a step; `taskgroup`, `spawn` (compiled, quick) and `start`, `files`, `namespaces`: its tasks
 `processes`    finding and killing everything of a step; `account`: usage and memory limits; `gpu`: NVML
-`energy`       what the node's processors used (RAPL)
+`energy`       what the node's processors (RAPL) or the step's GPUs (NVML) used
 `confine`      devices and cores of a step, held by cgroups; `devicefilter`: its eBPF program
 `pmi`          the PMI server of the tasks here; `pmi_wire`: bytes and fields of it
+`mpi`, `pmix`  which server a step has; PMIx, by libpmix in a process beside us
 `reactor`      poll, timers, children
 
 Invariants: a process of a step that is not known by a task is known as our child (subreaper), by its session, by a mark

@@ -1,12 +1,13 @@
 /* Starting a task without copying its supervisor: vfork(2), what must be done in the child, execve(2).
 
 A fork of a Python process costs 2 ms, most of it for pages that are copied only to be thrown away; this costs 0.4.
-`stepd.start` has the same steps in Python, for tasks that need more (a TaskProlog, a private /etc/hosts) and for
-machines without a C compiler; tests compare the two.
+`stepd.start` has the same steps in Python, for tasks that need more (a TaskProlog) and for machines without a C
+compiler; tests compare the two.
 
 The child shares our memory until it has become the program, and we stand still meanwhile. So it only makes system
 calls, and raw ones where the C library would tell its threads (setuid and its kin); it allocates nothing, and every
-signal is blocked until it has handlers of its own. Sources: vfork(2), signal-safety(7), credentials(7).
+signal is blocked until it has handlers of its own. Names of its own (`stepd.namespaces`) it gets by being cloned into
+new namespaces. Sources: vfork(2), clone(2), signal-safety(7), credentials(7), user_namespaces(7).
 */
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
@@ -20,6 +21,7 @@ signal is blocked until it has handlers of its own. Sources: vfork(2), signal-sa
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -53,6 +55,12 @@ struct plan {
     gid_t *groups;
     size_t groups_count;
     mode_t mask;
+    const char *hosts_file; /* to be seen as /etc/hosts in namespaces of the task's own, or "" */
+    const char *node;       /* and its host name there */
+    Py_ssize_t node_length;
+    int namespaces;         /* the child is in them */
+    char user_map[32];      /* of an ordinary user, who stays himself there; else "" */
+    char group_map[32];
     /* What went wrong, for the parent: an error number, whether execve gave it, and for which program. */
     volatile int error;
     volatile int in_execve;
@@ -102,6 +110,28 @@ static void set_oom_score(const struct plan *plan) {
     ssize_t written = write(file, plan->oom_score, plan->oom_score_length);
     (void)written;
     close(file);
+}
+
+static int write_file(const char *path, const char *text) {
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    if (file < 0)
+        return -1;
+    ssize_t written = write(file, text, strlen(text));
+    close(file);
+    return written < 0 ? -1 : 0;
+}
+
+/* Whatever is not allowed is left: the names are a convenience. */
+static void take_names(const struct plan *plan) {
+    if (plan->user_map[0] != '\0') {
+        if (write_file("/proc/self/setgroups", "deny") < 0 || write_file("/proc/self/uid_map", plan->user_map) < 0 ||
+            write_file("/proc/self/gid_map", plan->group_map) < 0)
+            return;
+    }
+    int named = sethostname(plan->node, (size_t)plan->node_length);
+    (void)named;
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+        mount(plan->hosts_file, "/etc/hosts", NULL, MS_BIND, NULL);
 }
 
 static void bind_cpus(const struct plan *plan) {
@@ -180,6 +210,8 @@ static void be_task(struct plan *plan) {
         goto failed;
     if (plan->oom_score != NULL)
         set_oom_score(plan);
+    if (plan->namespaces)
+        take_names(plan);
     if (plan->cpus != NULL)
         bind_cpus(plan);
     if (plan->niceness != 0) {
@@ -199,9 +231,31 @@ failed:
     _exit(1);
 }
 
+#define STACK_BYTES (64 * 1024)
+
+static int cloned_child(void *plan) {
+    be_task(plan);
+    return 1;
+}
+
+/* As vfork, in new namespaces; -1 where that is not allowed. A stack of its own, as clone(2) wants it. */
+static pid_t clone_child(struct plan *plan, char *stack) {
+    int flags = CLONE_VM | CLONE_VFORK | CLONE_NEWNS | CLONE_NEWUTS | SIGCHLD;
+    if (plan->user_map[0] != '\0')
+        flags |= CLONE_NEWUSER;
+    plan->namespaces = 1;
+    pid_t pid = clone(cloned_child, stack + STACK_BYTES, flags, plan);
+    if (pid < 0)
+        plan->namespaces = 0;
+    return pid;
+}
+
 /* Alone in its frame: the child must not return through one that the parent still needs. */
-static __attribute__((noinline)) pid_t spawn_child(struct plan *plan) {
-    pid_t pid = vfork();
+static __attribute__((noinline)) pid_t spawn_child(struct plan *plan, char *stack) {
+    pid_t pid = stack == NULL ? -1 : clone_child(plan, stack);
+    if (pid >= 0)
+        return pid;
+    pid = vfork();
     if (pid == 0)
         be_task(plan);
     return pid;
@@ -298,12 +352,24 @@ static PyObject *run_plan(struct plan *plan, PyObject *programs, PyObject *argv,
         return NULL;
     strcpy(plan->pid_text, "SLURM_TASK_PID=");
     plan->env[PyTuple_GET_SIZE(env)] = plan->pid_text;
+    char *stack = NULL;
+    if (plan->hosts_file[0] != '\0') {
+        uid_t uid = geteuid();
+        if (uid != 0) {
+            snprintf(plan->user_map, sizeof plan->user_map, "%u %u 1", uid, uid);
+            snprintf(plan->group_map, sizeof plan->group_map, "%u %u 1", getegid(), getegid());
+        }
+        stack = PyMem_Malloc(STACK_BYTES);
+        if (stack == NULL)
+            return PyErr_NoMemory();
+    }
     sigset_t every, before;
     sigfillset(&every);
     sigprocmask(SIG_SETMASK, &every, &before);
-    pid_t pid = spawn_child(plan);
+    pid_t pid = spawn_child(plan, stack);
     int problem = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
+    PyMem_Free(stack);
     if (pid < 0) {
         errno = problem;
         return PyErr_SetFromErrno(PyExc_OSError);
@@ -312,7 +378,7 @@ static PyObject *run_plan(struct plan *plan, PyObject *programs, PyObject *argv,
 }
 
 PyDoc_STRVAR(spawn_doc,
-             "spawn(programs, search, argv, env, streams, terminal, oom_score, cpus, nice, limits, user, umask)\n--\n\n"
+             "spawn(programs, search, argv, env, streams, terminal, oom_score, cpus, nice, limits, user, umask, hosts_file,\n      node)\n--\n\n"
              "Start a task; (pid, error number, whether execve gave it, which program). See stepd.spawn.\n\n"
              "Raises OSError if no process can be made, ValueError for a NUL byte.");
 
@@ -324,10 +390,10 @@ static PyObject *spawn(PyObject *module, PyObject *arguments) {
     PyObject *result = NULL;
     Py_ssize_t oom_score_length = 0;
     unsigned int mask;
-    if (!PyArg_ParseTuple(arguments, "O!pO!O!(iii)pz#O!iO!OI", &PyTuple_Type, &programs, &plan.search, &PyTuple_Type,
+    if (!PyArg_ParseTuple(arguments, "O!pO!O!(iii)pz#O!iO!OIss#", &PyTuple_Type, &programs, &plan.search, &PyTuple_Type,
                           &argv, &PyTuple_Type, &env, &plan.streams[0], &plan.streams[1], &plan.streams[2],
                           &plan.terminal, &plan.oom_score, &oom_score_length, &PyTuple_Type, &cpus, &plan.niceness,
-                          &PyTuple_Type, &limits, &user, &mask))
+                          &PyTuple_Type, &limits, &user, &mask, &plan.hosts_file, &plan.node, &plan.node_length))
         return NULL;
     plan.oom_score_length = (size_t)oom_score_length;
     plan.mask = (mode_t)mask;

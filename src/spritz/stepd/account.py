@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from spritz.model.reports import Metric, Usage
 from spritz.stepd import processes
-from spritz.stepd.energy import Rapl
+from spritz.stepd.energy import Energy
 from spritz.stepd.gpu import Gpus
 
 _MIB = 1024 * 1024
@@ -37,7 +37,7 @@ class _TaskUse:
 class Account:
     """Adds up what ended children used (`add`) and remembers peaks of living ones (`sample`), task by task."""
 
-    def __init__(self, *, gpus: bool = False, memory: str = "rss", energy: Rapl | None = None) -> None:
+    def __init__(self, *, gpus: bool = False, memory: str = "rss", energy: Energy | None = None) -> None:
         """`memory`: as `SupervisorSpec.memory_counted`."""
         self._energy = energy
         self._gpus = Gpus() if gpus else None
@@ -45,6 +45,11 @@ class Account:
         self._tasks: dict[int, _TaskUse] = {}
         #: orphans of tasks, and whatever else was reaped
         self._rest = _TaskUse()
+
+    def begin(self) -> None:
+        """The tasks have been started: energy is counted from now on."""
+        if self._energy is not None:
+            self._energy.read()
 
     def add(self, used: resource.struct_rusage, task_id: int | None = None) -> None:
         """A child was reaped: a task, with all that it has waited for, or somebody left behind (None)."""

@@ -37,7 +37,7 @@ class Audience:
         self._on_gone = on_gone
         self._links: list[ClientLink] = []
         self._finishing = False
-        #: entries of all nodes for the step's PMI server, if it has one
+        #: words of other nodes for the step's PMI or PMIx server, if it has one
         self.on_pmi: Callable[[bytes, bool], None] = lambda payload, last: None
         #: called when the last client has had everything
         self.on_finished: Callable[[], None] = lambda: None
@@ -179,7 +179,7 @@ class Audience:
             self._on_terminate(protocol.unpack_number(payload))
         elif kind == protocol.DETACH:
             link.detached = True
-        elif kind == protocol.PMI_KVS:
+        elif kind in (protocol.PMI_KVS, protocol.PMIX):
             self.on_pmi(payload, task_id == protocol.ALL_TASKS)
         else:
             raise protocol.ProtocolError(f"frame {kind} is not for a supervisor")

@@ -1,16 +1,89 @@
-"""Energy that the processors of this machine have used, as their counters say (RAPL, through powercap).
+"""Energy that was used, as counters of the machine say: of processors (RAPL, through powercap), or of NVIDIA's GPUs.
 
-The counters are of whole sockets: a step is told what its node used while it ran, its neighbours' part included, as in
-Slurm. Where they cannot be read (by root alone, on most systems), nothing is known.
+RAPL counts whole sockets: a step is told what its node used while it ran, its neighbours' part included, as in Slurm.
+Where the counters cannot be read (by root alone, on most systems), nothing is known. A GPU is counted for the steps
+that have it.
 
-Source: slurm.conf(5) AcctGatherEnergyType=acct_gather_energy/rapl; Linux power capping framework.
+Source: slurm.conf(5) AcctGatherEnergyType=acct_gather_energy/rapl and gpu; Linux power capping framework; NVML API
+reference, nvmlDeviceGetTotalEnergyConsumption (millijoules since the driver was loaded; Volta and later).
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any, Protocol
 
 ROOT = "/sys/class/powercap"
+
+
+class Energy(Protocol):
+    """Counters."""
+
+    def read(self) -> int:
+        """Joules so far; the first call may be what it counts from."""
+
+
+def counters(kind: str, devices: tuple[str, ...], *, gpus: bool) -> Energy | None:
+    """For a step: "rapl", "gpu" or "" (none). `devices`: files that it has; `gpus`: it has GPUs of NVIDIA's."""
+    if kind == "rapl":
+        return Rapl()
+    return NvidiaGpus(devices) if kind == "gpu" and gpus else None
+
+
+class NvidiaGpus:
+    """Sums up from the first `read` on, which loads NVML: not before the tasks have been started.
+
+    `devices`: those of the step, of which `/dev/nvidia3` is a GPU; without such, all that there are. `read` never
+    raises: a GPU that does not tell, and a driver that fails, count for nothing from then on.
+    """
+
+    def __init__(self, devices: tuple[str, ...]) -> None:
+        names = (path.removeprefix("/dev/nvidia") for path in devices if path.startswith("/dev/nvidia"))
+        self._minors = frozenset(int(name) for name in names if name.isascii() and name.isdigit())
+        self._nvml: Any = None
+        self._tried = False
+        #: by GPU: its counter when it was read last
+        self._last: dict[int, int] = {}
+        self._millijoules = 0
+
+    def read(self) -> int:
+        """Joules so far, of all GPUs of the step."""
+        if not self._tried:
+            self._tried = True
+            self._load()
+        if self._nvml is not None:
+            for index, known in self._last.items():
+                now = self._counter(index)
+                if now is not None:
+                    # A driver that was loaded anew begins at nothing.
+                    self._millijoules += now - known if now >= known else now
+                    self._last[index] = now
+        return round(self._millijoules / 1e3)
+
+    def _load(self) -> None:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                if not self._minors or self._minor(index) in self._minors:
+                    now = self._counter(index)
+                    if now is not None:
+                        self._last[index] = now
+        except Exception:
+            # No library, no driver, no device: each has an error of its own, and all mean that there is nothing to ask.
+            self._nvml = None
+
+    def _minor(self, index: int) -> int:
+        return int(self._nvml.nvmlDeviceGetMinorNumber(self._nvml.nvmlDeviceGetHandleByIndex(index)))
+
+    def _counter(self, index: int) -> int | None:
+        nvml = self._nvml
+        try:
+            return int(nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByIndex(index)))
+        except nvml.NVMLError:
+            return None
 
 
 class Rapl:

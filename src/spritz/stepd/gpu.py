@@ -14,6 +14,11 @@ from typing import Any
 Usage = dict[int, tuple[int, int]]
 
 
+def visible_in(environment: tuple[bytes, ...]) -> bool:
+    """Whether tasks with this environment may see GPUs."""
+    return any(variable.startswith(b"CUDA_VISIBLE_DEVICES=") for variable in environment)
+
+
 class Gpus:
     """Reads all GPUs of the machine. `read` never raises: a driver that fails is not asked again.
 

@@ -210,7 +210,7 @@ class _Client:
         elif name == b"get_maxes":
             self._say(_MAXES)
         elif name == b"get_appnum":
-            self._say({b"cmd": b"appnum", b"appnum": b"0"})
+            self._say({b"cmd": b"appnum", b"appnum": b"%d" % about.program})
         elif name == b"get_universe_size":
             self._say({b"cmd": b"universe_size", b"size": b"%d" % about.size})
         elif name == b"get_my_kvsname":
@@ -233,7 +233,7 @@ class _Client:
                     b"pmi-subversion": b"0",
                     b"rank": b"%d" % self._task_id,
                     b"size": b"%d" % server.about.size,
-                    b"appnum": b"0",
+                    b"appnum": b"%d" % server.about.program,
                     b"debugged": b"FALSE",
                     b"pmiverbose": b"FALSE",
                 },

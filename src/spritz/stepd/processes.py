@@ -12,10 +12,18 @@ _PR_SET_NAME = 15
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
+#: Children of ours that are none of the step's: never among `descendants`, so never signalled with them.
+spared: set[int] = set()
+
 
 def become_subreaper(name: str) -> None:
     """Every orphan among our descendants becomes our child; `name` (15 bytes) is what ps shows."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    name_process(name)
+
+
+def name_process(name: str) -> None:
+    """What ps shows of this process (15 bytes)."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
@@ -36,9 +44,12 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below `pid`, parents before children. What is forked meanwhile may be missed: look again."""
+    """All processes below `pid` but the `spared`, parents before children.
+
+    What is forked meanwhile may be missed: look again.
+    """
     found: list[int] = []
-    queue = children_of(pid)
+    queue = [child for child in children_of(pid) if child not in spared]
     seen = set(queue)
     while queue:
         found.extend(queue)

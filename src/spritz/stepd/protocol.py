@@ -15,7 +15,9 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       EXIT         `!iB` (`pack_exit`): wait status of one task, flags (EXIT_OOM). Its output up to then came before.
       MESSAGE      text for the client's own standard error: whole lines, printed as they are, no label
       PMI_FENCE    entries (msgpack) of tasks that wait for those of other nodes; see `pmi`
-      PMI_ABORT    a task has called for the end of the whole step
+      PMI_ABORT    a task has called for the end of the whole step; with PMIx: `!i`, the exit status it chose (0: none),
+                   and no time to end well
+      PMIX         a message to PMIx servers of other nodes (`pmix.messages`), in one frame or several
       DONE         nothing follows: all tasks have ended, all output was sent. The supervisor then closes.
                    End of file *without* DONE: the supervisor or its node died.
 
@@ -26,6 +28,7 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       WINDOW_SIZE  `!HH`: rows, columns of the client's terminal (pty only)
       TERMINATE    `!I`: TERM and CONT now, KILL after so many seconds
       PMI_KVS      entries of all nodes, after the PMI_FENCE of the last
+      PMIX         a message from PMIx servers of other nodes
       DETACH       the client goes; the step goes on without it (sattach). A client of `io_address` that just closes
                    its connection is taken to be dead, and the step is killed as Slurm does.
 
@@ -66,6 +69,7 @@ MESSAGE = 7
 DONE = 8
 PMI_FENCE = 9
 PMI_ABORT = 10
+PMIX = 11
 
 STDIN = 16
 STDIN_EOF = 17
@@ -76,7 +80,7 @@ DETACH = 21
 PMI_KVS = 22
 
 KINDS = frozenset(
-    {HELLO, STARTED, STDOUT, STDERR, STDIN_CREDIT, EXIT, MESSAGE, DONE, PMI_FENCE, PMI_ABORT}
+    {HELLO, STARTED, STDOUT, STDERR, STDIN_CREDIT, EXIT, MESSAGE, DONE, PMI_FENCE, PMI_ABORT, PMIX}
     | {STDIN, STDIN_EOF, SIGNAL, WINDOW_SIZE, TERMINATE, DETACH, PMI_KVS}
 )
 
@@ -93,6 +97,7 @@ PAYLOAD_BYTES_MAX = 1024 * 1024
 _HEADER = Layout("!BII")
 _EXIT = Layout("!iB")
 _NUMBER = Layout("!I")
+_STATUS = Layout("!i")
 _WINDOW = Layout("!HH")
 HEADER_BYTES = _HEADER.size
 
@@ -190,6 +195,16 @@ def pack_number(value: int) -> bytes:
 def unpack_number(payload: bytes) -> int:
     """Inverse of `pack_number`. Raises ProtocolError."""
     return _unpack(_NUMBER, payload)[0]
+
+
+def pack_status(status: int) -> bytes:
+    """Payload of PMI_ABORT."""
+    return _STATUS.pack(status)
+
+
+def unpack_status(payload: bytes) -> int:
+    """Inverse of `pack_status`. Raises ProtocolError."""
+    return _unpack(_STATUS, payload)[0]
 
 
 def pack_window(rows: int, columns: int) -> bytes:

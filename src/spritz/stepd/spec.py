@@ -53,12 +53,32 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pmi(msgspec.Struct, frozen=True, array_like=True):
-    """What MPI programs are told of their step (--mpi=pmi2): `size` tasks on `nodes` nodes, and which share a node."""
+    """What MPI programs are told of their step (--mpi=pmi2): `size` tasks on `nodes` nodes, and which share a node.
+
+    `program` is which of several the tasks here are: the component of a heterogeneous job.
+    """
 
     job_id: str
     size: int
     nodes: int
     mapping: str
+    program: int = 0
+
+
+class Pmix(msgspec.Struct, frozen=True, array_like=True):
+    """What MPI programs are told of their step (--mpi=pmix): its nodes and the tasks' ranks on each, in local order.
+
+    `node` is the own one's place among them; `universe` is how many tasks the job has room for. `apps` are the programs
+    of the nodes' tasks, where they are several: components of a heterogeneous job. A node that components share is
+    there for each of them.
+    """
+
+    namespace: str
+    nodes: tuple[str, ...]
+    ranks: tuple[tuple[int, ...], ...]
+    node: int
+    universe: int
+    apps: tuple[int, ...] = ()
 
 
 class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,10 +138,12 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     memory_counted: str = "rss"
     #: sample what tasks use of GPUs
     gpu_accounting: bool = True
-    #: count energy by the processors' counters
-    energy_accounting: bool = False
+    #: count energy by counters of processors ("rapl") or of GPUs ("gpu"); "": not at all
+    energy_source: str = ""
     #: serve PMI to the tasks; None: --mpi=none
     pmi: Pmi | None = None
+    #: as that, for --mpi=pmix
+    pmix: Pmix | None = None
     #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
     hosts_file: str = ""
     #: the Job, msgpack, for the daemon's Epilog after a restart; the supervisor does not look at it

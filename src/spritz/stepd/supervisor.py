@@ -26,8 +26,9 @@ from spritz.stepd.audience import Audience
 from spritz.stepd.clients import ClientUnreachable
 from spritz.stepd.confine import Confinement
 from spritz.stepd.daemonlink import DaemonLink
-from spritz.stepd.energy import Rapl
+from spritz.stepd.energy import counters
 from spritz.stepd.files import StreamError
+from spritz.stepd.gpu import visible_in
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
 from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
 from spritz.stepd.start import AsUser, become
@@ -35,7 +36,9 @@ from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from spritz.stepd.mpi import Mpi
     from spritz.stepd.pmi import PmiServer
+    from spritz.stepd.pmix.beside import PmixServer
 
 #: How long after the end a stream may be held open by a process that is not ours.
 _LINGER_SECONDS = 2.0
@@ -46,11 +49,6 @@ _WATCH_CLOSELY_SECONDS = 0.1
 _ACKNOWLEDGE_SECONDS = 1.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
 _STATUS_IO_ERROR = 53
-
-
-def _has_gpus(spec: SupervisorSpec) -> bool:
-    """Whether its tasks may see GPUs of NVIDIA's."""
-    return any(variable.startswith(b"CUDA_VISIBLE_DEVICES=") for variable in spec.environment)
 
 
 class Supervisor:
@@ -73,10 +71,11 @@ class Supervisor:
         self._record = record_file
         self._reactor = Reactor()
         self._reactor.on_child = self._reap
+        gpus = visible_in(spec.environment)
         self._account = Account(
-            gpus=spec.gpu_accounting and _has_gpus(spec),
+            gpus=spec.gpu_accounting and gpus,
             memory=spec.memory_counted,
-            energy=Rapl() if spec.energy_accounting else None,
+            energy=counters(spec.energy_source, spec.devices_given, gpus=gpus),
         )
         self._group = TaskGroup(spec)
         self._audience = Audience(
@@ -89,6 +88,8 @@ class Supervisor:
         self._daemon = DaemonLink(self._reactor, daemon, on_order=self._order, on_gone=self._maybe_leave)
         self._memory = memory
         self._confinement = confinement
+        self._mpi: Mpi | None = None
+        self._spool = os.getcwd() if spec.pmix is not None else ""
         self._epilogs: set[int] = set()
         self._kill_timer: Timer | None = None
         self._stop_timer: Timer | None = None
@@ -176,30 +177,32 @@ class Supervisor:
         self._stderr_file = self._streams.keep_stderr(self._group.tasks[0])
         if self._complaint:
             self.say(f"error: {self._complaint}")
-        self._group.start(self._streams, self._pmi_server())
+        self._group.start(self._streams, self._mpi_server())
         self._started_at = time.time()
         record.append(self._record, record.pids_entry((os.getpid(), *self._group.pids)))
         self._audience.started()
         self._daemon.send(control.Started(self._started_at, self._group.pids))
+        self._account.begin()
         if self._watched_bytes:
             self._sample_timer = self._reactor.after(_WATCH_CLOSELY_SECONDS, self._sample)
         elif self.spec.sample_seconds > 0:
             self._sample_timer = self._reactor.after(self.spec.sample_seconds, self._sample)
 
-    def _pmi_server(self) -> PmiServer | None:
-        if self.spec.pmi is None:
+    def _mpi_server(self) -> PmiServer | PmixServer | None:
+        if self.spec.pmi is None and self.spec.pmix is None:
             return None
-        from spritz.stepd.pmi import PmiServer
+        from spritz.stepd.mpi import Mpi
 
-        tasks = len(self._group.tasks)
-        server = PmiServer(self.spec.pmi, tasks, self._reactor, self._audience.tell_primary, self._pmi_abort)
-        self._audience.on_pmi = lambda payload, last: server.take(payload, last=last)
-        return server
-
-    def _pmi_abort(self) -> None:
-        """A task wants the whole step ended; the client has the other nodes' tasks ended."""
-        self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
-        self._terminate(self.spec.kill_wait_seconds)
+        self._mpi = Mpi(
+            self.spec,
+            self._spool,
+            self._reactor,
+            self._audience,
+            terminate=self._terminate,
+            say=self.say,
+            ending=lambda: self._kill_timer is not None or self._group.all_ended,
+        )
+        return self._mpi.start()
 
     def _refuse(self, text: str, kind: str) -> None:
         """Tasks cannot be started, or not all of them."""
@@ -300,6 +303,9 @@ class Supervisor:
                 break
             if pid == 0:
                 break
+            if self._mpi is not None and pid == self._mpi.pid:
+                self._mpi.reaped()
+                continue
             task = self._group.by_pid.get(pid)
             self._account.add(used, None if task is None else task.spec.task_id)
             self._epilogs.discard(pid)
@@ -375,6 +381,8 @@ class Supervisor:
         if not self._group.all_ended or self._epilogs:
             return
         if self._result is None:
+            if self._mpi is not None:
+                self._mpi.end()
             if self._left_over():
                 return
             self._conclude()
@@ -383,7 +391,7 @@ class Supervisor:
     def _left_over(self) -> bool:
         """Whether processes are left; they are killed, and looked for again."""
         # Orphans become our children: to have none is to have nothing left, grandchildren included.
-        if self._childless or not self._group.by_pid:
+        if self._childless or not (self._group.by_pid or (self._mpi is not None and self._mpi.pid)):
             self._childless = True
             return False
         if self._too_long():

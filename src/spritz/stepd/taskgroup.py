@@ -21,6 +21,7 @@ from spritz.stepd.streams import Chunk, InputPump, OutputPump
 
 if TYPE_CHECKING:
     from spritz.stepd.pmi import PmiServer
+    from spritz.stepd.pmix.beside import PmixServer
 
 
 class Task:
@@ -174,7 +175,7 @@ class TaskGroup:
         self.by_id = {task.spec.task_id: task for task in self.tasks}
         self.by_pid: dict[int, Task] = {}
 
-    def start(self, streams: TaskStreams, pmi: PmiServer | None = None) -> None:
+    def start(self, streams: TaskStreams, pmi: PmiServer | PmixServer | None = None) -> None:
         """Fork every task, in order. Raises OSError when no more can be made; those that were then run."""
         common: dict[bytes, bytes] = {}
         for variable in self._spec.environment:

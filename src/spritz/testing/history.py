@@ -117,7 +117,15 @@ class History:
             partition=spec.partitions[0],
             nodes=tuple(NodeAllocation(node=name, cpus="f", memory_mib=4000) for name in names),
         )
-        yield jobs.JobStarted(at=at, job_id=number, allocation=allocation, time_limit_minutes=60, ends_at=at + 3600)
+        yield jobs.JobStarted(
+            at=at,
+            job_id=number,
+            allocation=allocation,
+            time_limit_minutes=60,
+            ends_at=at + 3600,
+            scheduler=("Main", "Backfill", "Submit")[number % 3],
+            association=number % 5,
+        )
         yield steps.StepLaunched(at=at, job_id=number, step_id=STEP_BATCH, node=names[0])
         if fancy:
             yield from self._step(number, allocation, at)

@@ -43,6 +43,8 @@ class Failure(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     exit_code: int = 1
     #: lines that a command prints as errors of their own before the message
     details: tuple[str, ...] = ()
+    #: so many of them, the first ones, are what the site's plugins have for the user
+    told: int = 0
 
 
 class Request(Struct, frozen=True, kw_only=True, array_like=True, tag=1):
@@ -135,5 +137,13 @@ def failure(
 def failure_of(error: SpritzError | Rejection) -> Failure:
     """A Failure that says what a raised error or a returned rejection says."""
     if isinstance(error, Rejection):
-        return failure(error.code, error.text, hint=error.hint, details=error.details)
+        number = ESLURM.get(error.code, (1, ""))[0]
+        return Failure(
+            code=error.code,
+            errno=number,
+            message=error.text,
+            hint=error.hint,
+            details=error.details,
+            told=error.told,
+        )
     return failure(error.code, error.message, hint=error.hint, exit_code=error.exit_code, details=error.details)

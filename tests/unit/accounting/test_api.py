@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 
 from spritz.accounting.api import Api
+from spritz.accounting.associations.book import edit_book, ensure, read_book
 from spritz.accounting.engine import open_engine, parse_url
+from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import GetDocuments, JobPick, RegisterCluster, SelectJobs
 from spritz.model.errors import SpritzError
+from spritz.model.limits.records import Account, Association, Coordinator, EditBook, User
 from spritz.model.usage import AskUsage
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
@@ -56,6 +60,28 @@ def test_everybody_sees_all_jobs_unless_they_are_private(store: Store) -> None:
     assert set(asked(store, STRANGER, SelectJobs(), private=private)) == {STRANGER}
     assert asked(store, STRANGER, SelectJobs(users=(OTHER,)), private=private) == []
     assert asked(store, 0, SelectJobs(), private=private) == everybody
+
+
+def test_coordinators_see_jobs_of_their_accounts_and_operators_all(store: Store) -> None:
+    private, everybody = frozenset({"jobs"}), asked(store, STRANGER, SelectJobs())
+    name = pwd.getpwuid(1).pw_name
+    assert asked(store, 1, SelectJobs(), private=private) == []
+    accounts = {one.job.account for piece in read_jobs(store.engine, SelectJobs()) for one in piece}
+    mine = sorted(accounts)[0]
+    ensure(store.engine, "c1", 1.0)
+    for records, count in (
+        ((Account(name=mine), Association(id=-1, cluster="c1", account=mine, parent="root")), 0),
+        ((User(name=name), Coordinator(account=mine, user=name)), None),
+        ((User(name=name, admin="Operator"),), len(everybody)),
+    ):
+        version = read_book(store.engine).version
+        edit_book(store.engine, EditBook(version=version, puts=records), "root", 3.0, admin=True)
+        found = asked(store, 1, SelectJobs(), private=private)
+        if count is None:
+            assert found == asked(store, 0, SelectJobs(accounts=(mine,)))
+            assert 0 < len(found) < len(everybody)
+        else:
+            assert len(found) == count
 
 
 def test_who_cannot_be_known_is_told_nothing(store: Store) -> None:

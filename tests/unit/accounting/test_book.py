@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from spritz.accounting.associations.book import edit_book, ensure, policy_of, read_book
+from spritz.accounting.associations.rights import read_rights, shown
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
 from spritz.model.errors import SpritzError
@@ -120,3 +121,36 @@ def test_accounts_with_something_below_them_do_not_go_alone(engine: Engine) -> N
     with pytest.raises(SpritzError, match="chem"):
         put(engine, drops=(tree,))
     assert read_book(engine) == book
+
+
+def test_private_parts_of_the_book_are_shown_to_operators_and_coordinators(engine: Engine) -> None:
+    below = Association(id=-3, cluster="c", account="lab", parent="chem")
+    people = [User(name="bob"), User(name="carol"), User(name="olga", admin="Operator")]
+    more: list[Record] = [
+        Association(id=-4, cluster="c", account="lab", user="bob", is_default=True),
+        Association(id=-5, cluster="c", account="root", user="carol", is_default=True),
+        Coordinator(account="chem", user="alice"),
+    ]
+    put(engine, CHEM, CHEM_ON_C, Account(name="lab"), below, ALICE, ALICE_IN_CHEM, *people, *more)
+    book = read_book(engine)
+
+    def seen(name: str, *private: str) -> tuple[set[str], set[str], set[str]]:
+        found = shown(book, read_rights(engine, name), frozenset(private))
+        return (
+            {one.name for one in found.accounts},
+            {one.name for one in found.users},
+            {f"{one.account}/{one.user}" for one in found.associations},
+        )
+
+    everything = seen("bob")
+    assert everything == seen("olga", "accounts", "users") == seen("root", "accounts", "users")
+    assert len(everything[0]) == 3
+    assert len(everything[1]) == 5
+    assert seen("bob", "accounts") == (set(), *everything[1:])
+    assert seen("bob", "users") == (everything[0], {"bob"}, {"lab/bob"})
+    # A coordinator sees what is below, but of people only herself.
+    assert seen("alice", "accounts", "users") == (
+        {"chem", "lab"},
+        {"alice"},
+        {"chem/", "chem/alice", "lab/", "lab/bob"},
+    )

@@ -193,3 +193,12 @@ def test_what_is_not_to_be_kept_is_not() -> None:
             ledger.apply(place, event)
         changes = ledger.take_changes()
         assert (bool(changes.jobs), bool(changes.steps)) == (of_jobs, of_steps)
+
+
+def test_what_started_a_life_and_for_whom_is_the_lifes_own() -> None:
+    began = replace(started(), scheduler="Backfill", association=7)
+    _, changes = told(
+        queued(), began, jobs.JobRequeued(at=120.0, job_id=5, restart_count=1, eligible_at=125.0, priority=1)
+    )
+    lives = [(one.restart_count, one.scheduler, one.association_id) for one in changes.jobs.values()]
+    assert sorted(lives) == [(0, "Backfill", 7), (1, "", 7)]

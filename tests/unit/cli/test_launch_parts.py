@@ -15,6 +15,7 @@ from spritz.cli.launch.settings import Settings
 from spritz.cli.launch.streams import Streams, open_input, open_output
 from spritz.model.errors import SpritzError
 from spritz.stepd import protocol
+from spritz.stepd.pmix import binding
 
 
 def test_labels_are_as_wide_as_the_largest_rank_and_stand_before_each_line() -> None:
@@ -162,17 +163,30 @@ def test_a_wrong_program_file_is_told_line_by_line(tmp_path: Path) -> None:
         ("NONE", "pmi2", "none"),
         ("pmi2", "", "pmi2"),
         (None, "mpi/pmi2", "pmi2"),
-        (None, "pmix", "none"),
+        (None, "pmix_v2", "none"),
+        ("openmpi", "pmi2", "none"),
     ],
 )
 def test_mpi_is_as_asked_or_as_configured(given: str | None, default: str, kind: str) -> None:
     assert programs.mpi_kind(given, default) == kind
 
 
-@pytest.mark.parametrize(("value", "text"), [("pmix", "not supported by Spritz"), ("x", "Invalid MPI type 'x'")])
-def test_other_mpi_is_refused(value: str, text: str) -> None:
-    with pytest.raises(SpritzError, match=text):
+@pytest.mark.parametrize("value", ["x", "cray_shasta", "pmix_v2", "pmix_vx"])
+def test_other_mpi_is_refused(value: str) -> None:
+    with pytest.raises(SpritzError, match=f"Invalid MPI type '{value}', --mpi=list for acceptable types"):
         programs.mpi_kind(value, "")
+
+
+@pytest.mark.parametrize(("given", "default"), [("pmix", ""), (None, "pmix"), ("pmix_v4", "none")])
+def test_pmix_is_refused_where_there_is_no_library(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, default: str
+) -> None:
+    monkeypatch.setattr(binding, "NAME", "libnosuch.so.2")
+    with pytest.raises(SpritzError, match="Invalid MPI type 'pmix") as caught:
+        programs.mpi_kind(given, default)
+    assert "can not load PMIx library" in caught.value.details[0]
+    assert "libpmix2" in caught.value.hint
+    assert programs.mpi_list() == "MPI plugin types are...\n\tnone\n\tpmi2\n"
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-1", "9" * 30])

@@ -222,6 +222,28 @@ def test_a_node_that_the_step_is_not_on_is_missed_and_the_others_are_ended(bench
     assert made.ended == [0]
 
 
+def test_supervisors_that_came_and_went_before_the_controllers_answer_are_not_missed(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many nodes, and a client that is slower than their tasks: nowhere is the step at work, and all have come."""
+    monkeypatch.setattr("spritz.cli.launch.run._SOON_SECONDS", 0.001)
+    b = bench(*(1,) * 30)
+
+    def alive() -> set[tuple[int, str]]:
+        # The loop stands still until this returns.
+        for index in range(30):
+            supervisor = b.supervisor(index)
+            supervisor.output(index, b"%d\n" % index)
+            supervisor.end(0)
+            supervisor.done()
+        return set()
+
+    monkeypatch.setattr(b.run, "_alive", alive)
+    assert b.run.run() == 0
+    assert b.said.getvalue() == ""
+    assert sorted(map(int, b.out.read_text().split())) == list(range(30))
+
+
 def test_parts_of_a_step_in_other_components_are_one_step_for_srun(tmp_path: Path) -> None:
     node = StepNode(allocation=NodeAllocation(node="n1", cpus="ff"), task_ids=(1,))
     other = Step(job_id=6, step_id=0, spec=StepSpec(), uid=os.getuid(), nodes=(node,), tasks=1)

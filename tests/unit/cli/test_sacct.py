@@ -147,6 +147,12 @@ def test_a_steps_line() -> None:
     assert shown("reqmem", a_job(tres_requested="mem=4096M"), convert=False) == "4096M"
 
 
+def test_flags_say_what_started_a_job_in_slurms_spelling() -> None:
+    assert shown("flags,associd", a_job(scheduler="Backfill", association_id=7)) == "SchedBackfill,StartRecieved|7"
+    assert shown("flags,associd", a_job(state="PENDING")) == "StartRecieved|0"
+    assert shown("flags,associd", a_job(scheduler="Main", association_id=7), a_step()) == "|7"
+
+
 def test_times_follow_the_environment() -> None:
     assert shown("end", a_job(), environ={"SLURM_TIME_FORMAT": "%s"}) == str(int(NOW) - 40)
     assert shown("end", a_job(), environ={"SLURM_TIME_FORMAT": "relative"}) == "22:12:40"
@@ -184,6 +190,7 @@ def test_the_window_is_the_manuals() -> None:
         return query.starts_at, query.ends_at
 
     assert window() == (midnight, NOW)
+    assert window(starttime="", endtime="") == (midnight, NOW)
     assert window(jobs="1") == (None, NOW)
     assert window(state="R") == (NOW, NOW)
     assert window(jobs="1", state="R") == (None, NOW)
@@ -240,7 +247,7 @@ def test_who_is_asked_about() -> None:
         (["-B"], "When requesting job scripts you must also request specific jobs with the '-j' option."),
         (["--units=X"], "sacct: error: Invalid unit type 'X'. Possible options are 'KMGTP'"),
         (["-o", "foo"], 'sacct: error: Invalid field requested: "foo"'),
-        (["-c"], "option --completion is not supported by Spritz"),
+        (["--federation"], "option --federation is not supported by Spritz"),
         (["--nosuch"], "unrecognized option '--nosuch'"),
         (["word"], "Unknown arguments: word"),
     ],
@@ -259,3 +266,26 @@ def test_a_cluster_without_accounts_says_so(tmp_path: Any, monkeypatch: pytest.M
     context = a_context()
     assert call(main, [], context) == 1
     assert context.stderr.getvalue() == "Slurm accounting storage is disabled\n"  # type: ignore[attr-defined]
+
+
+def test_jobs_are_chosen_by_what_started_them_and_by_association() -> None:
+    asked = question(flags="schedmain,SchedBackfill", associations="3,x").query
+    assert (asked.schedulers, asked.associations) == (("Main", "Backfill"), (3, -1))
+    assert question(flags="SchedMain,StartRecieved").query.schedulers == ()
+    with pytest.raises(SpritzError, match="str_2_job_flags: Invalid job flag bogus"):
+        question(flags="bogus")
+
+
+def test_patterns_in_names_of_files_are_filled_in_when_that_is_asked_for() -> None:
+    job = a_job(
+        stdout="/w/%x-%A_%4a.out", stderr="/w/%j-%N", stdin="/dev/null", array_job_id=10, array_task_id=3, job_id=12
+    )
+    assert shown("stdout,stderr,stdin", job) == "/w/%x-%A_%4a.out|/w/%j-%N|/dev/null"
+    assert shown("stdout,stderr,stdin", job, expand=True) == ("/w/a-rather-long-name-10_0003.out|/w/12-n1|/dev/null")
+
+
+def test_the_local_number_of_a_user_is_shown_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spritz.cli.people.uid_of", {"ann": 7}.get)
+    assert shown("uid", a_job()) == "1001"
+    assert shown("uid", a_job(), local_uid=True) == "7"
+    assert shown("uid", a_job(user="gone"), local_uid=True) == "1001"

@@ -8,11 +8,12 @@ import pytest
 
 from spritz.cli import sacctmgr
 from spritz.cli.context import Context
+from spritz.cli.manager import add
 from spritz.cli.manager.show import Style, show
 from spritz.cli.manager.words import Word, read
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
-from spritz.model.limits.records import Book, Transaction
+from spritz.model.limits.records import Account, Association, Book, ClusterRow, Transaction
 
 
 @pytest.mark.parametrize("word", ["WithDeleted", "withdel"])
@@ -23,7 +24,7 @@ def test_a_modifier_that_is_not_built_is_refused_by_name(word: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["add", "modify", "delete", "show"])
-@pytest.mark.parametrize("entity", ["resource", "federation"])
+@pytest.mark.parametrize("entity", ["federation"])
 def test_records_that_are_not_kept_are_refused_by_name(verb: str, entity: str) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match=f"{verb} {entity} is not supported"):
@@ -72,3 +73,68 @@ def test_what_is_no_condition_of_transactions_is_said(word: str, problem: str) -
     lines, said = shown(word)
     assert lines == []
     assert said.startswith(problem)
+
+
+def test_what_private_data_leaves_of_the_tree_is_listed() -> None:
+    """A user's own association, and what a coordinator has under an account that is hidden."""
+    rest = (
+        Association(id=4, cluster="c", account="lab", parent="chem"),
+        Association(id=5, cluster="c", account="lab", user="bob"),
+        Association(id=3, cluster="c", account="phys", user="alice"),
+    )
+    context = Context("sacctmgr", {}, "/", io.StringIO(), out := io.StringIO(), io.StringIO())
+    style = Style(parsable=2, header=False)
+    assert show("association", read(["format=account,user"])[0], Book(associations=rest), style, context) == 0
+    assert out.getvalue() == "phys|alice\nlab|\nlab|bob\n"
+
+
+def test_settings_are_listed_after_add_as_slurm_lists_them() -> None:
+    """What 22.05 printed of the same limits; a new account without settings has none listed."""
+    book = Book(
+        clusters=(ClusterRow(name="real"),),
+        accounts=(Account(name="root"),),
+        associations=(Association(id=1, cluster="real", account="root"),),
+    )
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+    plain = add.accounts(book, read(["t1"])[0], context)[0]
+    assert plain.endswith(" Associations\n  A = t1         C = real      \n")
+    asked = read(
+        [
+            "t2",
+            "priority=4",
+            "qos=normal",
+            "minprio=3",
+            "grpwall=1-0",
+            "grpjobsaccrue=2",
+            "maxjobsaccrue=3",
+            "maxwall=5",
+        ]
+    )[0]
+    assert add.accounts(book, asked, context)[0].partition(" Associations\n")[2].splitlines()[1:] == [
+        " Settings",
+        "  GrpJobsAccrue            = 2",
+        "  GrpWall       = 1-00:00:00",
+        "  MaxJobsPrioAcc= 3",
+        "  MaxWall       = 00:05:00",
+        "  MinPrioThresh = 3",
+        "  Parent        = root",
+        "  Priority      = 4",
+        "  QOS           = normal",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("fairshare=abc", "sacctmgr: error: Invalid value for FairShare (abc)\n"),
+        ("fairshare=2147483648", "sacctmgr: error: Invalid value for FairShare (2147483648)\n"),
+        ("grpjobsaccrue=abc", "sacctmgr: error: Invalid value for GrpJobsAccrue (abc)\n"),
+        ("maxwall=abc", " Bad MaxWall time format: maxwall=abc\n"),
+    ],
+)
+def test_a_value_that_is_none_is_told_as_slurm_tells_it(word: str, said: str) -> None:
+    errors = io.StringIO()
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), errors)
+    with pytest.raises(Silent):
+        add.accounts(Book(clusters=(ClusterRow(name="real"),)), read(["t1", word])[0], context)
+    assert errors.getvalue() == f"{said} Unknown option: {word}\n Use keyword 'where' to modify condition\n"

@@ -278,7 +278,8 @@ def test_every_key_that_works_reaches_a_field_that_the_core_takes() -> None:
         "NtasksPerNode": "1", "NtasksPerSocket": "1", "NumCPUs": "1", "NumNodes": "1", "NumTasks": "1",
         "OverSubscribe": "OK", "Priority": "1", "ReqCores": "1", "ReqNodeList": "n1", "ReqNodes": "1", "ReqProcs": "1",
         "ReqSockets": "1", "ReqThreads": "1", "Requeue": "1", "Shared": "YES", "StartTime": "now", "TasksPerNode": "1",
-        "TimeMin": "1", "Switches": "1", "wait-for-switch": "1",
+        "TimeMin": "1", "DelayBoot": "1", "Switches": "1", "wait-for-switch": "1", "CpusPerTres": "gres/gpu:1",
+        "MemPerTres": "gres/gpu:1", "TresBind": "gres/gpu:closest",
     }  # fmt: skip
     for name, key in KEYS.items():
         if key.changes is not None:
@@ -344,6 +345,40 @@ def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
     assert site.run(main, "delete", "partitionname=long").err.startswith(
         "delete_partition partitionname=long: Invalid partition name specified\n"
     )
+
+
+def test_job_defaults_of_a_partition_are_those_of_its_gpus(site: Site) -> None:
+    assert site.run(main, "update", "partitionname=debug", "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=100").err == ""
+    partition = site.world.state.partitions["debug"]
+    assert (partition.default_cpus_per_gpu, partition.default_memory_mib_per_gpu) == (4, 100)
+    assert "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=100" in site.run(main, "-o", "show", "partition").out
+    assert site.run(main, "update", "partitionname=debug", "JobDefaults=DefCpuPerGPU=2").err == ""
+    partition = site.world.state.partitions["debug"]
+    assert (partition.default_cpus_per_gpu, partition.default_memory_mib_per_gpu) == (2, 0)
+    ran = site.run(main, "update", "partitionname=debug", "JobDefaults=Nosuch=2")
+    assert (ran.status, ran.err) == (1, "scontrol: error: Invalid JobDefaults specification: Nosuch=2\n")
+
+
+def test_a_reason_may_be_somebody_elses_word(site: Site) -> None:
+    assert site.run(main, "update", "nodename=n1", "State=DRAIN", "Reason=disk", "ReasonUid=4711").err == ""
+    node = site.world.state.nodes["n1"]
+    assert (node.reason, node.reason_uid) == ("disk", 4711)
+    assert site.run(main, "update", "nodename=n1", "ReasonUid=0").err == ""
+    node = site.world.state.nodes["n1"]
+    assert (node.reason, node.reason_uid) == ("disk", 0)
+    ran = site.run(main, "update", "nodename=n1", "ReasonUid=no such user")
+    assert (ran.status, ran.err) == (1, "scontrol: error: Invalid user: no such user\n")
+
+
+def test_what_gpus_bring_along_is_changed_for_a_pending_job(site: Site) -> None:
+    job = site.submit(hold=True, memory_mib_per_node=10)
+    words = ["CpusPerTres=gres:gpu:4", "MemPerTres=gres/gpu:512", "TresBind=gres/gpu:single:2", "NodeList=n[1-2]"]
+    assert site.run(main, "update", f"jobid={job}", *words).err == ""
+    spec = site.world.job(job).spec
+    assert (spec.cpus_per_gpu, spec.memory_mib_per_gpu, spec.memory_mib_per_node) == (4, 512, None)
+    assert (spec.gpu_bind, spec.node_list) == ("single:2", ("n1", "n2"))
+    ran = site.run(main, "update", f"jobid={job}", "CpusPerTres=gres/shard:4")
+    assert (ran.status, ran.err) == (1, "scontrol: error: Invalid CpusPerTres value: gres/shard:4\n")
 
 
 def test_every_key_of_a_partition_names_a_field_and_reads_its_value() -> None:

@@ -99,7 +99,7 @@ def test_records_as_slurm_lays_them_out(made: World) -> None:
     everything = shown(made)
     head = "Current Association Manager state\n\nUser Records\n\n"
     assert everything.startswith(
-        head + "UserName=alice(1000) DefAccount=chem DefWckey= AdminLevel=Not Set\n\nAssociation Records\n\n"
+        head + "UserName=alice(1000) DefAccount=chem DefWckey= AdminLevel=None\n\nAssociation Records\n\n"
     )
     assert CHEM in everything
     assert "MaxJobs=5(1) MaxJobsAccrue= MaxSubmitJobs=10(2) MaxWallPJ=60\n    MaxTRESPJ=cpu=4\n" in everything

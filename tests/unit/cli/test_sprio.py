@@ -108,7 +108,7 @@ def test_rows_can_be_sorted(sort: str, order: list[str]) -> None:
 
 def test_options_that_are_not_built_are_refused_by_name() -> None:
     refused = {row.key for row in OPTIONS if row.refused}
-    assert refused == {"clusters", "federation", "sibling"}
+    assert refused == {"federation", "sibling"}
     context = Context("sprio", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match="--federation"):
         main(["--federation"], context)

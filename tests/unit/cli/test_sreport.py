@@ -14,7 +14,8 @@ import pytest
 
 from spritz.accounting.associations.book import read_book
 from spritz.accounting.engine import open_engine, parse_url
-from spritz.accounting.rollup.report import job_sizes, reservations, usage_of
+from spritz.accounting.rollup.ask_sizes import job_sizes
+from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
 from spritz.cli import people

@@ -13,6 +13,7 @@ import pytest
 
 from spritz.cli import silent, sshare
 from spritz.cli.context import Context
+from spritz.model.errors import SpritzError
 from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.limits.records import SHARES_PARENT
 from spritz.notation.tres import parse
@@ -74,6 +75,7 @@ def run(words: list[str], name: str, monkeypatch: pytest.MonkeyPatch) -> str:
         yield Controller(rows, classic=name == "classic")
 
     monkeypatch.setattr(silent, "connected", connected)
+    monkeypatch.setenv("SLURM_CONF", str(GOLDEN / "sshare.conf"))
     monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="root"))
     out = io.StringIO()
     sshare.main(words, Context("sshare", {}, "/", io.StringIO(), out, out))
@@ -95,7 +97,8 @@ def test_as_recorded(name: str, line: str, expected: str, monkeypatch: pytest.Mo
 
 
 def test_a_cluster_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "No cluster 'nosuch' known by database." in run(["-M", "nosuch"], "fair", monkeypatch)
+    with pytest.raises(SpritzError, match="'nosuch' can't be reached now, or it is an invalid entry for --cluster"):
+        run(["-M", "nosuch"], "fair", monkeypatch)
 
 
 def test_json_has_every_association_with_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:

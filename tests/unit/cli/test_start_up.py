@@ -48,15 +48,14 @@ def imported(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        # Records of the cluster hold those of power saving, topology, reservations and explanations.
-        (("squeue",), 64),
-        (("squeue", "-j", "1,2"), 67),
-        (("sinfo",), 67),
-        (("scancel", "99"), 51),
-        (("scontrol", "ping"), 61),
-        (("scontrol", "show", "hostnames", "n[1-4]"), 35),
-        (("scontrol", "show", "job"), 81),
-        (("squeue", "--version"), 28),
+        (("squeue",), 55),
+        (("squeue", "-j", "1,2"), 58),
+        (("sinfo",), 61),
+        (("scancel", "99"), 49),
+        (("scontrol", "ping"), 52),
+        (("scontrol", "show", "hostnames", "n[1-4]"), 33),
+        (("scontrol", "show", "job"), 70),
+        (("squeue", "--version"), 26),
     ],
 )
 def test_a_call_imports_little(site: Site, words: tuple[str, ...], most: int) -> None:

@@ -53,7 +53,18 @@ def build(said: list[str] | None = None, environ: dict[str, str] | None = None, 
         ({"hint": "nomultithread"}, {"threads_per_core": 1}),
         ({"prefer": "a|b"}, {"prefer": "a|b"}),
         ({"tres_bind": "gres/gpu:verbose,single:2"}, {"gpu_bind": "verbose,single:2"}),
-        ({"gres_flags": "multiple-tasks-per-sharing,enforce-binding"}, {"gres_flags": ("enforce-binding",)}),
+        (
+            {"gres_flags": "multiple-tasks-per-sharing,enforce-binding"},
+            {"gres_flags": ("multiple-tasks-per-sharing", "enforce-binding")},
+        ),
+        (
+            {"tres_per_task": "cpu:1,gres:gpu:2,gres/shard=3,license/m=2", "ntasks": "4", "licenses": "x"},
+            {
+                "gpus_per_task": (GresRequest("gpu", "", 2),),
+                "gres_per_task": (GresRequest("shard", "", 3),),
+                "licenses": "x,m:8",
+            },
+        ),
         ({"acctg_freq": "5"}, {"sample_seconds": 5}),
         ({"acctg_freq": "energy=0,task=0"}, {"sample_seconds": 0}),
         ({"wckey": "proj"}, {"wckey": "proj"}),
@@ -83,7 +94,6 @@ def test_an_option_becomes_fields(options: dict[str, str], fields: dict[str, obj
         ("mail-type", "abc", "Invalid --mail-type specification", 255),
         ("open-mode", "x", "Invalid --open-mode specification", 255),
         ("exclusive", "x", "Invalid --exclusive specification", 255),
-        ("exclusive", "mcs", "option --exclusive=mcs is not supported by Spritz: nodes are for one job or one user", 1),
         ("distribution", "x", "Invalid --distribution specification", 255),
         ("mem-bind", "x", 'unrecognized --mem-bind argument "x"', 255),
         ("gpu-bind", "x", "Invalid --gpu-bind argument: x", 255),
@@ -122,9 +132,7 @@ def test_only_root_names_another_user(option: str, monkeypatch: pytest.MonkeyPat
     ("option", "value"),
     [
         ("mem-bind", "local"),
-        ("exclusive", "topo"),
         ("acctg-freq", "network=5"),
-        ("gres-flags", "one-task-per-sharing"),
         ("tres-bind", "gres/nic:none"),
     ],
 )

@@ -13,12 +13,12 @@ COMMANDS = {"sbatch": sbatch.OPTIONS, "salloc": salloc.OPTIONS, "srun": srun.OPT
 
 #: options that the commands themselves act on, beside those that become fields of the request
 OWN = {
-    "sbatch": "export export-file get-user-env help ignore-pbs parsable propagate quiet test-only usage verbose "
-    "version wait wrap",
-    "salloc": "bell get-user-env help immediate kill-command no-bell no-shell quiet usage verbose version",
-    "srun": "bcast disable-status epilog exact export het-group help immediate interactive jobid kill-on-bad-exit "
-    "label mpi multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt relative task-epilog "
-    "task-prolog test-only unbuffered usage verbose version wait",
+    "sbatch": "clusters export export-file get-user-env help ignore-pbs parsable propagate quiet test-only usage "
+    "verbose version wait wrap",
+    "salloc": "bell clusters get-user-env help immediate kill-command no-bell no-shell quiet usage verbose version",
+    "srun": "bcast clusters disable-status epilog exact export het-group help immediate interactive jobid "
+    "kill-on-bad-exit label mpi multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt relative "
+    "task-epilog task-prolog test-only unbuffered usage verbose version wait",
 }
 
 

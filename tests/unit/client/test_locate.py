@@ -6,6 +6,7 @@ import os
 import pwd
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,52 @@ def test_an_address_that_moves_with_the_controller_is_taken_instead_of_the_hosts
     assert locate_controller(str(path)).hosts == ("a", "10.0.0.2")
     path = written(tmp_path / "slurm.conf", "SlurmctldHost=a\nSlurmctldAddr=10.0.0.9\n")
     assert locate_controller(str(path)).hosts == ("10.0.0.9",)
+
+
+def _rested(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[str]:
+    """What is read from now on of a file that was read and has rested; the names of files that are opened."""
+    now = [100.0]
+    monkeypatch.setattr("spritz.client.locate.monotonic", lambda: now[0])
+    for _ in range(2):
+        locate_controller(str(path))
+        now[0] += 1.0
+    opened: list[str] = []
+
+    def opening(name: str, *args: object, real: Callable[..., object] = open, **more: object) -> object:
+        opened.append(name)
+        return real(name, *args, **more)
+
+    monkeypatch.setattr("builtins.open", opening)
+    return opened
+
+
+def test_files_that_have_rested_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = written(tmp_path / "slurm.conf", "Include more.conf\nSlurmctldHost=one\n")
+    written(tmp_path / "more.conf", "SlurmctldPort=1111\n")
+    opened = _rested(monkeypatch, main)
+    found = locate_controller(str(main))
+    assert (found.hosts, found.port, opened) == (("one",), 1111, [])
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = written(tmp_path / "slurm.conf", "Include more.conf\nSlurmctldHost=one\n")
+    more = written(tmp_path / "more.conf", "SlurmctldPort=1111\n")
+    _rested(monkeypatch, main)
+    more.write_text("SlurmctldPort=2222\n")  # of the same size
+    os.utime(more, ns=(7, 7))
+    assert locate_controller(str(main)).port == 2222
+    main.write_text("SlurmctldHost=two\n")
+    assert locate_controller(str(main)).hosts == ("two",)
+    main.unlink()
+    with pytest.raises(ClientError, match="No such file"):
+        locate_controller(str(main))
+
+
+def test_a_file_that_was_written_just_now_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writes within a tick of the file system's clock have the same stamp."""
+    monkeypatch.setattr("spritz.client.locate._stamp", lambda info: (info.st_size,))
+    main = written(tmp_path / "slurm.conf", "SlurmctldHost=one\n")
+    monkeypatch.setattr("spritz.client.locate.monotonic", lambda: 5.0)
+    for host in ("one", "two", "six"):
+        main.write_text(f"SlurmctldHost={host}\n")
+        assert locate_controller(str(main)).hosts == (host,)

@@ -15,7 +15,16 @@ import msgspec
 import pytest
 
 import spritz
-from spritz.config.schema import cgroup_keys, gres_keys, record_keys, slurm_keys, slurmdbd_keys, status, topology_keys
+from spritz.config.schema import (
+    cgroup_keys,
+    gres_keys,
+    helpers_keys,
+    record_keys,
+    slurm_keys,
+    slurmdbd_keys,
+    status,
+    topology_keys,
+)
 from spritz.config.schema.options import INTEGERS, OPTIONS
 from spritz.model.cluster import ClusterSettings
 from spritz.model.node import NodeConfig
@@ -106,6 +115,7 @@ def test_the_table_names_only_keys_and_options_that_there_are() -> None:
         known |= {f"{scopes[kind]}.{key.name}" for key in table.values()}
     known |= {f"gres.conf.{key.name}" for key in gres_keys().values()}
     known |= {f"topology.conf.{key.name}" for key in topology_keys().values()}
+    known |= {f"helpers.conf.{key.name}" for key in helpers_keys().values()}
     known |= {f"cgroup.conf.{key.name}" for key in cgroup_keys().values()}
     known |= {f"slurmdbd.conf.{key.name}" for key in slurmdbd_keys().values()}
     known |= {f"{key}.{option}" for key, options in OPTIONS.items() for option in options}

@@ -28,7 +28,6 @@ _RECORDED = {
     "JobSpec.wait_all_nodes": "nodes are ready when they are given: one that does not answer is not",
     "StepSpec.memory_bind": "only none, which is what happens",
     "StepSpec.exclusive": "acts as --exact, which is set with it",
-    "StepSpec.mpi": "only none",
 }
 
 _SHOWING = ("cli/format/", "cli/jsonview/", "config/")

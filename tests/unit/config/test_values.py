@@ -155,7 +155,7 @@ def test_names_are_put_into_paths(path: str, expected: str) -> None:
 
 
 def test_every_status_names_a_key_that_exists() -> None:
-    from spritz.config.schema import cgroup_keys, gres_keys, slurmdbd_keys, topology_keys
+    from spritz.config.schema import cgroup_keys, gres_keys, helpers_keys, slurmdbd_keys, topology_keys
 
     scopes = {
         "NodeName": record_keys()["nodename"],
@@ -165,6 +165,7 @@ def test_every_status_names_a_key_that_exists() -> None:
         "gres.conf": gres_keys(),
         "cgroup.conf": cgroup_keys(),
         "topology.conf": topology_keys(),
+        "helpers.conf": helpers_keys(),
         "slurmdbd.conf": slurmdbd_keys(),
     }
     for name in (*status.DONE, *status.HONOURED, *status.MOOT):

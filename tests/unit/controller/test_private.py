@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import to_builtins
 
 from spritz.controller.api.jobs import visible_jobs
-from spritz.controller.api.private import hides_jobs, usable
-from spritz.model.cluster import ClusterSettings
+from spritz.controller.api.private import hides_jobs, need_open, own_associations, usable
+from spritz.controller.api.standings import shown, standings
+from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
+from spritz.model.errors import SpritzError
+from spritz.model.limits.records import Association, Policy, SetPolicy
+from spritz.model.limits.standing import ListStandings
 from spritz.scheduling import cycle
 from spritz.scheduling.explain.story import explain
 from spritz.scheduling.explain.view import PRIVATE, View
@@ -51,3 +56,49 @@ def test_an_explanation_names_nobody_elses_jobs() -> None:
     assert "bobby" not in str(to_builtins(told))
     every = explain(View(snapshot, plan, state.jobs, state.nodes), site.jobs[mine])
     assert [one.job for one in every.blockers] == [str(running)]
+
+
+@pytest.mark.parametrize("what", ["nodes", "partitions"])
+def test_nodes_and_partitions_are_administrators_own_if_so_configured(what: str) -> None:
+    state = World(settings=ClusterSettings(private_data=(what,))).state
+    need_open(state, ROOT, what)
+    need_open(World().state, ALICE, what)
+    with pytest.raises(SpritzError, match="Access/permission denied"):
+        need_open(state, ALICE, what)
+
+
+def test_usage_of_others_is_private_if_so_configured() -> None:
+    one, other, whole = (
+        Association(id=i, cluster="c", account="chem", user=user) for i, user in ((1, "alice"), (2, "bob"), (3, ""))
+    )
+
+    def seen(caller: Caller, *words: str) -> list[int]:
+        state = World(settings=ClusterSettings(private_data=words)).state
+        return [item.id for item in (one, other, whole) if own_associations(state, caller, "usage")(item)]
+
+    assert seen(ALICE) == seen(ROOT, "usage") == seen(ALICE, "jobs") == [1, 2, 3]
+    assert seen(ALICE, "usage") == [1]
+
+
+def test_standings_of_others_are_private_if_so_configured() -> None:
+    policy = Policy(
+        version=1,
+        associations=(
+            Association(id=1, cluster="c", account="root"),
+            Association(id=2, cluster="c", account="chem", parent="root"),
+            Association(id=3, cluster="c", account="chem", user="alice"),
+            Association(id=4, cluster="c", account="chem", user="bob"),
+        ),
+    )
+    for words, users, associations in (
+        ((), ["alice", "bob"], 4),
+        (("usage",), ["alice", "bob"], 1),
+        (("users",), ["alice"], 1),
+    ):
+        world = World(settings=ClusterSettings(private_data=words))
+        world.ok(SetPolicy(policy=policy))
+        every = standings(world.state, {}, ListStandings(kinds=("users", "assoc", "qos")), world.now, ())
+        mine = shown(world.state, ALICE, every)
+        assert [one.name for one in mine.users] == users
+        assert len(mine.associations) == associations
+        assert shown(world.state, ROOT, every) == every

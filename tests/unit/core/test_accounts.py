@@ -171,3 +171,36 @@ def test_relative_limits_are_parts_of_the_cluster_or_of_the_partition_whose_qos_
     party = made.state.rules.party("chem", "alice", "small", "normal")
     assert [dict(one.grp) for one in party.qos] == [{"cpu": 4}, {"cpu": 8}]
     made.check()
+
+
+def test_an_edit_of_one_user_costs_what_it_touches() -> None:
+    bob = Association(id=4, cluster="cluster", account="chem", user="bob", is_default=True)
+    made = world()
+    associations = (ROOT_ACCOUNT, CHEM, ALICE_IN_CHEM, bob)
+    made.ok(SetPolicy(policy=Policy(version=2, associations=associations, qos=(NORMAL, FAST))))
+    hers, his = made.submit(), made.submit(BOB)
+    made.start(his)
+    rules, charge, party = made.state.rules, made.state.charges[his], made.state.rules.party("chem", "bob", "debug", "")
+    change = PolicyChange(base=2, version=3, associations=(replace(ALICE_IN_CHEM, max_jobs=0),))
+    made.ok(ChangePolicy(change=change))
+    assert made.state.rules is rules
+    assert made.state.charges[his] is charge
+    assert rules.party("chem", "bob", "debug", "") is party
+    assert start_messages(made, hers) == (f"job {hers}: limit AssocMaxJobsLimit",)
+    assert rules.policy.associations == (ROOT_ACCOUNT, CHEM, replace(ALICE_IN_CHEM, max_jobs=0), bob)
+    made.check()
+
+
+def test_licenses_that_accounting_gives_the_cluster_are_taken_and_given_back() -> None:
+    made = world()
+    assert made.submit_refused(licenses="matlab@flex:2") == "ESLURM_INVALID_LICENSES"
+    made.ok(ChangePolicy(change=PolicyChange(base=1, version=2, licenses=(("matlab@flex", 4),))))
+    assert made.submit_refused(licenses="matlab@flex:5") == "ESLURM_INVALID_LICENSES"
+    assert made.submit_refused(licenses="matlab:1") == "ESLURM_INVALID_LICENSES"
+    first, second = made.submit(licenses="matlab@flex:3"), made.submit(licenses="matlab@flex:2")
+    assert start_messages(made, first) == ()
+    assert start_messages(made, second) == (f"job {second}: licenses in use",)
+    made.cancel(first)
+    made.ok(ChangePolicy(change=PolicyChange(base=2, version=3, licenses=(("matlab@flex", 1),))))
+    assert start_messages(made, second) == (f"job {second}: licenses in use",)
+    made.check()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
-from spritz.model.commands.job import Done, JobTarget, ResumeJob, SuspendJob
+from spritz.model.commands.job import Done, JobTarget, ResumeJob, SuspendJob, UpdateJob
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.priority import PriorityPolicy
@@ -113,8 +113,9 @@ def test_wall_clock_of_all_jobs_together(site: Make) -> None:
 
 def test_a_job_ends_when_it_has_used_its_own_minutes(site: Make) -> None:
     made = site(alice={"max_tres_mins": "cpu=4"})
-    job = made.submit()
+    job = made.submit(time_limit_minutes=2)
     made.start(job, cpus=2)
+    made.ok(UpdateJob(target=JobTarget(job), changes={"time_limit_minutes": 60}))
     made.advance(50)
     made.ok(SuspendJob(target=JobTarget(job)))
     made.advance(1000)
@@ -231,3 +232,16 @@ def test_limits_that_are_enforced_from_now_on_end_what_runs(site: Make) -> None:
     made.ok(Configure(settings=made.settings, nodes=made.nodes, partitions=made.partitions))
     made.tick()
     assert made.job(job).state is JobState.TIMEOUT
+
+
+@pytest.mark.parametrize("minutes", [3, 2])
+def test_a_job_that_asks_for_more_than_its_own_minutes_waits_whether_jobs_are_safe_or_not(
+    site: Make, minutes: int
+) -> None:
+    """As Slurm 22.05 has it without `safe`."""
+    made = site(alice={"max_tres_mins": "cpu=4"})
+    job = made.submit(time_limit_minutes=minutes)
+    allocation = Allocation(partition="debug", nodes=(made.free_share("n1", 2),))
+    outcome = made.do(ApplyPlan(plan=Plan(starts=(PlannedStart(job_id=job, allocation=allocation),))))
+    refused = (f"job {job}: limit AssocMaxCpuMinutesPerJobLimit",) if minutes > 2 else ()
+    assert expect(outcome.reply, Done).messages == refused

@@ -197,3 +197,24 @@ def test_a_node_whose_spool_was_lost_is_not_sent_a_launch_again(make_world: Make
     world.start(third, "n1")
     outcome = world.register("n1", running)
     assert [one.job_id for one in only(outcome.effects, LaunchBatchOn)] == [third]
+
+
+def test_a_node_resumes_by_itself_when_it_was_told_so(world: World) -> None:
+    """scontrol(1) ResumeAfter."""
+    drain = UpdateNode(names=("n1",), state="DRAIN", reason="disk", resume_after_seconds=60)
+    world.ok(drain)
+    assert world.state.nodes["n1"].resume_at == world.now + 60
+    world.advance(59)
+    assert world.state.nodes["n1"].flags & NodeFlag.DRAIN
+    world.advance(1)
+    node = world.state.nodes["n1"]
+    assert (node.flags & NodeFlag.DRAIN, node.reason, node.resume_at, node.state) == (0, "", 0.0, NodeState.IDLE)
+    # Whoever resumes it before forgets it, and so does another order.
+    world.ok(drain)
+    world.ok(UpdateNode(names=("n1",), state="RESUME"))
+    assert world.state.nodes["n1"].resume_at == 0.0
+    world.ok(drain)
+    world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="disk", resume_after_seconds=0))
+    world.advance(120)
+    assert world.state.nodes["n1"].flags & NodeFlag.DRAIN
+    assert world.refused(UpdateNode(names=("n2",), resume_after_seconds=5)) == "ESLURM_INVALID_NODE_STATE"

@@ -8,7 +8,7 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, UpdateNode
-from spritz.model.commands.job import Done, JobTarget, SuspendJob
+from spritz.model.commands.job import Done, JobTarget, RequeueJob, SuspendJob
 from spritz.model.job import Sharing
 from spritz.model.partition import Partition
 from spritz.model.plan import PendingNote, Plan, PlannedStart
@@ -172,3 +172,26 @@ def test_time_min_bends_the_limit_to_the_deadline(world: World) -> None:
     job_id = world.submit(time_limit_minutes=60, time_min_minutes=5, deadline_at=world.now + 20 * 60)
     world.start(job_id)
     assert world.job(job_id).time_limit_minutes == 20
+
+
+def test_what_started_a_job_is_recorded(world: World) -> None:
+    """As Slurm tells it: while its client waits for the answer, in turn, or before others that wait."""
+    at_once, waited, script, between = (world.submit(batch=batch) for batch in (False, False, True, True))
+    world.do(ApplyPlan(plan=Plan(notes=(PendingNote(job_id=waited, reason=Reason.RESOURCES),))))
+    starts = [
+        PlannedStart(
+            job_id=job,
+            allocation=Allocation(partition="debug", nodes=(node_share("n1", f"{1 << place:x}"),)),
+            backfilled=job == between,
+        )
+        for place, job in enumerate((at_once, waited, script, between))
+    ]
+    world.plan(*starts)
+    assert [world.job(job).scheduler for job in (at_once, waited, script, between)] == [
+        "Submit",
+        "Main",
+        "Main",
+        "Backfill",
+    ]
+    world.do(RequeueJob(target=JobTarget(script)))
+    assert world.job(script).scheduler == ""

@@ -287,3 +287,13 @@ def test_jobs_are_cancelled_by_their_reservation(world: World) -> None:
     assert start(world, drawn, reservation="r") == ""
     world.ok(CancelJobs(filter=JobFilter(reservation="r")), ALICE)
     assert [world.job(job).state.ended for job in (drawn, named, other)] == [True, True, False]
+
+
+def test_force_start_takes_a_beginning_in_the_past_of_one_that_comes_again(world: World) -> None:
+    world.now += 10 * DAY
+    made = make(world, start=-1.5 * DAY, seconds=DAY / 4, flags=("DAILY", "FORCE_START"))
+    assert (made.start_at, made.began) == (world.now + DAY / 2, False)
+    running = make(world, start=-100.0, name="s", nodes=("n2",), flags=("DAILY", "FORCE_START"))
+    assert (running.start_at, running.began) == (world.now - 100, True)
+    assert refusal(world, start=-DAY, name="t", flags=("DAILY",)) == "ESLURM_INVALID_TIME_VALUE"
+    assert refusal(world, start=-100.0, name="t", flags=("FORCE_START",)) == "ESLURM_INVALID_TIME_VALUE"

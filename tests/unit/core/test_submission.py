@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.cluster import Caller, ClusterSettings
-from spritz.model.commands.job import SubmitJob, WillRun
+from spritz.model.commands.job import JobSubmitted, SubmitJob, WillRun
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
 from spritz.model.partition import Partition
@@ -44,6 +44,13 @@ def test_only_administrators_raise_their_jobs_above_others(world: World) -> None
         job = world.job(world.submit(ALICE, priority=priority))
         assert (job.spec.priority, job.hold) == (None, Hold.NONE)
     assert world.job(world.submit(ROOT, priority=5)).priority == 5
+
+
+def test_what_the_sites_plugins_have_set_needs_no_right_of_the_callers(world: World) -> None:
+    spec = job_spec(nice=-5, priority=77, admin_comment="given")
+    granted = SubmitJob(spec=spec, script=b"#!/bin/sh", granted=("admin_comment", "nice", "priority"))
+    job = world.job(expect(world.ok(granted, ALICE).reply, JobSubmitted).job_id)
+    assert (job.spec.nice, job.spec.priority, job.spec.admin_comment) == (-5, 77, "given")
 
 
 def test_a_job_without_memory_has_what_its_partition_gives(make_world: Make) -> None:

@@ -23,7 +23,7 @@ def update(job_id: int, tasks: str = "", **changes: Any) -> UpdateJob:
 
 
 def test_every_field_that_may_change_is_one() -> None:
-    assert set(JobSpec.__struct_fields__) >= PENDING - {"array_limit", "end_at"}
+    assert set(JobSpec.__struct_fields__) >= PENDING - {"array_limit", "end_at", "reset_accrue"}
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,13 @@ def test_nothing_new_is_no_event(world: World) -> None:
     assert kinds(world.ok(update(job_id, name="same"), ALICE)) == []
 
 
-def test_priority_zero_holds_and_another_lets_go(world: World) -> None:
+def test_priority_zero_holds_and_no_other_lets_go(world: World) -> None:
     job_id = world.submit()
     world.ok(update(job_id, priority=0), ALICE)
     assert (world.job(job_id).hold, world.job(job_id).reason) == (Hold.USER, Reason.HELD_USER)
     assert world.refused(update(job_id, priority=7), ALICE) == "ESLURM_JOB_HELD"
-    world.ok(update(job_id, priority=7), ROOT)
+    assert world.refused(update(job_id, priority=7), ROOT) == "ESLURM_JOB_HELD"
+    world.ok(update(job_id, priority=7, hold=False), ROOT)
     assert (world.job(job_id).hold, world.job(job_id).priority) == (Hold.NONE, 7)
 
 

@@ -85,7 +85,7 @@ def test_only_changed_reasons_are_noted() -> None:
 def test_a_small_job_fills_the_hole_before_a_big_one_that_waits() -> None:
     """EASY: the four-node job is promised 1600 s; what ends before may start, what does not may not."""
     site = four_nodes()
-    site.submit(whole(3))
+    first = site.submit(whole(3))
     site.cycle()
     big = site.submit(whole(4))
     long, short = site.submit(whole(1, minutes=11)), site.submit(whole(1, minutes=10))
@@ -93,6 +93,7 @@ def test_a_small_job_fills_the_hole_before_a_big_one_that_waits() -> None:
     record = site.jobs[big]
     assert (record.expected_start_at, record.expected_nodes) == (1600.0, ("n1", "n2", "n3", "n4"))
     assert site.reason(long) == "Priority"
+    assert [site.jobs[job].scheduler for job in (first, short)] == ["Submit", "Backfill"]
 
 
 def test_a_long_job_may_use_what_the_promise_does_not_need() -> None:

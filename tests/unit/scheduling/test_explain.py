@@ -422,3 +422,15 @@ def test_a_component_says_with_whom_it_starts() -> None:
     assert one.expected is not None
     assert other.expected is not None
     assert one.expected.start_at == other.expected.start_at > site.now
+
+
+def test_a_requeued_job_says_when_it_may_start_again() -> None:
+    site = Site([node("n1")])
+    job = site.submit(spec(1))
+    site.machine.state.jobs[job] = structs.replace(
+        site.jobs[job], reason=Reason.BEGIN_TIME, eligible_at=site.now + 90.0, restart_count=1
+    )
+    (limit,) = (one for one in told(site, job).limits if one.kind == "BeginTime")
+    assert limit.holds
+    assert limit.at == site.now + 90.0
+    assert "requeue_delay" in limit.text

@@ -36,7 +36,7 @@ def test_options_that_are_not_built_are_refused_by_name() -> None:
     snapshot = two_nodes().projection.snapshot(0.0)
     for request, word in (
         (spec(core_spec=1), "--core-spec"),
-        (spec(gres_flags=("one-task-per-sharing",)), "--gres-flags=one-task-per-sharing"),
+        (spec(gres_flags=("no-such-flag",)), "--gres-flags=no-such-flag"),
     ):
         refusal = check_request(request, snapshot)
         assert refusal is not None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from spritz.model.job import Sharing
 from spritz.model.plan import Plan
+from spritz.scheduling import lanes
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 SHALLOW = structs.replace(SETTINGS, scheduler_parameters=(("bf_max_job_test", "2"),))
@@ -55,6 +59,16 @@ def test_jobs_that_nothing_lets_start_have_no_expected_start() -> None:
     assert {impossible, unlicensed} == {2, 3}
 
 
+def test_a_job_that_names_its_nodes_is_expected_on_these() -> None:
+    site = Site([node(f"n{number}", 4) for number in range(3)], settings=SHALLOW)
+    for _ in range(2):
+        site.submit(spec(4, nodes=1, node_list=("n2",)))
+    others = [site.submit(spec(4, nodes=1, node_list=("n2",))) for _ in range(3)]
+    found = starts(site.plan())
+    assert [found[job][1] for job in others if job in found] == [[2]] * sum(job in found for job in others)
+    assert found
+
+
 sizes = st.fixed_dictionaries(
     {
         "nodes": st.integers(1, 3),
@@ -89,3 +103,25 @@ def test_the_reckoning_gives_nothing_twice(wanted: list[dict[str, Any]]) -> None
                     devices[index] += sum(need.count for need in request.gpus_per_node)
         assert max(cpus) <= 4
         assert max(devices) <= 2
+
+
+@pytest.mark.skipif(not lanes.compiled, reason="installed without a C compiler")
+@given(st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_compiled_and_numpy_reckon_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    nodes = [node(f"n{number}", rng.choice([2, 4]), gres=[gpus(2)] if number % 2 else []) for number in range(5)]
+    site = Site(nodes, settings=SHALLOW)
+    for _ in range(40):
+        fields: dict[str, Any] = {"gpus_per_node": 1} if rng.random() < 0.3 else {}
+        fields["sharing"] = rng.choice([Sharing.DEFAULT, Sharing.DEFAULT, Sharing.EXCLUSIVE])
+        count = rng.choice([1, 1, 2, 3])
+        minutes = rng.choice([1, 5, 5, 20])
+        site.submit(spec(count, nodes=count, cpus_per_task=rng.randint(1, 2), time_limit_minutes=minutes, **fields))
+    site.cycle()
+    with pytest.MonkeyPatch.context() as patch:
+        found = []
+        for compiled in (True, False):
+            patch.setattr(lanes, "compiled", compiled)
+            found.append(site.plan().forecast)
+    assert found[0] == found[1]

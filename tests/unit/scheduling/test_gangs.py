@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from msgspec import structs
 
 from spritz.model.events.job import JobHeld
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
+from spritz.model.states import NodeFlag, NodeState
+from spritz.scheduling import gangs
+from spritz.scheduling.backfill import earliest
 from spritz.scheduling.gangs import fits_empty
 from spritz.scheduling.request import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
@@ -51,6 +57,29 @@ def test_none_starts_while_one_has_no_place_and_all_are_promised_the_same_start(
     assert site.jobs[first].expected_start_at == site.now + 1800.0
     site.end(busy)
     assert sorted(site.cycle()) == [first, first + 1]
+
+
+def test_what_was_found_for_a_promise_is_not_lost_when_the_search_does_not_find_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Places for several are found by trial, and from another beginning not every time."""
+    site = four()
+    busy = site.submit(spec(nodes=3, tasks=24, time_limit_minutes=30))
+    site.cycle()
+    first = site.submit_het(spec(nodes=2, tasks=16), spec(8), spec(8))
+    assert site.cycle() == {}
+    start_at = site.now + 1800.0
+    assert promised(site) == {first: start_at, first + 1: start_at, first + 2: start_at}
+    where = {
+        request.component: items[0].allocation.names
+        for request, items in site.projection.ledger.promises.items()
+        if request.component
+    }
+    monkeypatch.setattr(gangs, "together", lambda *ignored: None)
+    site.now += 60.0
+    assert site.cycle() == {}
+    site.end(busy)
+    assert {number: allocation.names for number, allocation in site.cycle().items()} == where
 
 
 def test_what_is_promised_to_a_waiting_whole_is_not_given_to_those_behind_it() -> None:
@@ -155,3 +184,48 @@ def test_together_on_an_empty_cluster() -> None:
 
     assert fit(spec(nodes=2, tasks=16), spec(nodes=2, tasks=16))
     assert not fit(spec(nodes=2, tasks=16), spec(nodes=3, tasks=24))
+
+
+def test_a_heterogeneous_job_whose_start_cannot_be_earlier_is_not_placed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a full cycle after something was freed it is found by the largest component alone."""
+    here = Site([node(f"n{number}", 8) for number in range(12)])
+    for number in range(12):
+        here.submit(spec(8, nodes=1, time_limit_minutes=60 + number))
+    here.cycle()
+    many = 10
+    for _ in range(many):
+        here.submit_het(spec(8, nodes=1), spec(24, nodes=3), spec(16, nodes=2))
+    here.cycle()
+    here.end(1)
+    asked: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        asked.append(1)
+        return earliest(*args)
+
+    monkeypatch.setattr(gangs, "earliest", counted)
+    here.cycle()
+    assert len(asked) <= 2 * many
+
+
+def test_components_do_not_start_where_a_job_that_has_ended_still_is() -> None:
+    site = Site([node("n1", 2), node("n2", 2)])
+    first = site.submit(spec(2, nodes=1, time_limit_minutes=1))
+    site.cycle()
+    site.now += 600
+    site.end(first, completing=("n1",))
+    site.submit_het(spec(2, nodes=1), spec(2, nodes=1))
+    # `Site` sees to it that the core accepts every start.
+    assert site.cycle() == {}
+    site.gone(first, "n1")
+    assert len(site.cycle()) == 2
+
+
+def test_one_that_is_larger_than_what_is_ever_free_is_promised_nothing() -> None:
+    here = Site([node("n1", 8), node("n2", 8)])
+    here.set_node("n2", NodeState.IDLE, NodeFlag.DRAIN)
+    here.submit(spec(8, nodes=1))
+    here.cycle()
+    here.submit_het(spec(8, nodes=1), spec(10, nodes=2, overcommit=True), spec(8, nodes=1))
+    assert here.cycle() == {}
+    assert promised(here) == {}

@@ -12,7 +12,9 @@ from msgspec import structs
 from spritz.model.job import JobSpec, Sharing
 from spritz.scheduling import openings
 from spritz.scheduling.backfill import earliest
+from spritz.scheduling.placement import scheme
 from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed
+from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.request import Grain, Request, resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
@@ -53,8 +55,9 @@ def some_site(rng: random.Random, threads: int) -> Site:
             gres=[gpus(2, "a"), gpus(2, "b", first=2)] if number % 2 else [],
             memory=rng.choice([400, 1000]),
             tmp=rng.choice([0, 100]),
+            weight=rng.choice([1, 1, 2]),
         )
-        for number in range(5)
+        for number in range(7)
     ]
     site = Site(nodes, settings=rng.choice([SETTINGS, MEMORY, CPUS]))
     for _ in range(12):
@@ -81,10 +84,36 @@ def test_compiled_and_numpy_find_the_same_starts(threads: int, monkeypatch: pyte
             found = []
             for compiled in (True, False):
                 monkeypatch.setattr(openings, "compiled", compiled)
+                monkeypatch.setattr(scheme, "compiled", compiled)
                 found.append(earliest(snapshot.profile, request, snapshot.eligibility, site.now))
             assert found[0] == found[1]
             later += found[0] is not None and found[0][0] > site.now
     assert later > 15
+
+
+@pytest.mark.skipif(not openings.compiled, reason="installed without a C compiler")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled_and_numpy_take_the_same_nodes(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the table as it is, among all nodes or some, and with nodes that are busy elsewhere before others."""
+    rng = random.Random(threads)
+    several = compared = 0
+    for _ in range(25):
+        site = some_site(rng, threads)
+        table, eligibility = site.projection.table, site.projection.eligibility
+        other = some_site(rng, threads).projection.table
+        for request in requests(site, rng):
+            within = rng.choice([None, np.array(sorted(rng.sample(range(7), 5)))])
+            prefer = rng.choice([None, other])
+            found = []
+            for compiled in (True, False):
+                monkeypatch.setattr(scheme, "compiled", compiled)
+                found.append(place(table, request, eligibility, prefer, within))
+            assert found[0] == found[1], request
+            monkeypatch.setattr(scheme, "compiled", True)
+            compared += eligibility.scheme(table, request, eligibility.choices(request)[0]) is not None
+            several += found[0] is not None and len(found[0].nodes) > 1
+    assert several > 15
+    assert compared > 150
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -107,8 +136,8 @@ def test_counts_that_suffice_are_those_with_which_a_node_can_serve(threads: int)
             for column, count in needed(table, request):
                 serves &= column >= count
             enough = table.up & (table.tmp >= request.tmp_mib)
-            for place, count in least.items():
-                enough &= columns[place] >= count
+            for column_place, count in least.items():
+                enough &= columns[column_place] >= count
             assert enough.tolist() == serves.tolist(), request
     assert stated > 40
 

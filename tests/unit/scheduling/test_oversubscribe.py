@@ -14,7 +14,8 @@ from spritz.model.plan import Plan, PlannedStart
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone
 from spritz.model.resources import Allocation, NodeAllocation
-from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
+from spritz.model.states import JobState
+from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 
 def site(oversubscribe: str, gang: bool = False, nodes: int = 1) -> Site:
@@ -137,3 +138,62 @@ def test_the_next_one_goes_on_at_once_when_the_other_ends() -> None:
     here.now += 30
     do(here, Tick())
     assert here.machine.next_deadline() != here.now + 30, "no more slices while nobody waits for one"
+
+
+def _three_shared_nodes() -> Site:
+    """Three nodes of two cores with two threads, each CPU for two jobs."""
+    lines = (gpus(1, "a"), gpus(3, "b", 1))
+    nodes = [node(f"n{number}", 4, sockets=2, threads=2, gres=lines) for number in range(3)]
+    return Site(nodes, [partition("p", nodes, default=True, oversubscribe="FORCE:2")])
+
+
+def _submit_crowd(site: Site, long: int, short: int, last: int) -> int:
+    """Jobs that fill most of the nodes for so many minutes, and others that wait; the number of the first of these."""
+    site.submit(spec(gpus=3, spread=True, time_limit_minutes=short))
+    site.submit(spec(nodes=(1, 2), time_limit_minutes=long))
+    site.submit(spec(gpus=2, cpus_per_gpu=2, time_limit_minutes=short))
+    site.submit(spec(2, cpus_per_task=2, time_limit_minutes=1))
+    waits = site.submit(spec(nodes=2, time_limit_minutes=20))
+    brief = spec(time_limit_minutes=1)
+    site.submit_het(spec(nodes=3, time_limit_minutes=1), brief)
+    for _ in range(3):
+        site.submit_het(*[brief] * last)
+    site.submit(brief)
+    return waits
+
+
+def _end_those_over(site: Site) -> None:
+    for job in list(site.jobs.values()):
+        if job.state is JobState.RUNNING and job.ends_at <= site.now:
+            site.end(job.id)
+
+
+def test_a_promise_beside_later_ones_on_shared_cpus_is_kept() -> None:
+    """What was promised later lies in other share rows; together over time it would seem to leave no row free."""
+    site = _three_shared_nodes()
+    waits = _submit_crowd(site, long=60, short=20, last=2)
+    site.cycle()
+    (start_at,) = {
+        promise.start_at
+        for request, promises in site.projection.ledger.promises.items()
+        for promise in promises
+        if site.projection.queue.shapes[request].jobs[site.projection.queue.shapes[request].keys[0]].id == waits
+    }
+    site.now = (site.now + start_at) / 2
+    site.end(3)
+    site.cycle(100)
+    site.now = start_at
+    _end_those_over(site)
+    site.cycle()
+    assert site.jobs[waits].state is JobState.RUNNING
+
+
+def test_promises_on_shared_cpus_do_not_hide_jobs_that_run_there() -> None:
+    """More jobs hold a CPU at one time or another than may at once: those that hold it now count first."""
+    site = _three_shared_nodes()
+    _submit_crowd(site, long=20, short=5, last=2)
+    site.cycle()
+    site.now += 60
+    _end_those_over(site)
+    # `Site` sees to it that the core accepts every start.
+    site.cycle()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from spritz.core.machine import Machine
@@ -9,12 +11,21 @@ from spritz.model.predict import likeness_of
 from spritz.testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 
+if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
+
 PREDICT = replace(SETTINGS, scheduler_parameters=(("bf_predict", ""),))
+SLOWDOWN = replace(SETTINGS, scheduler_parameters=(("bf_predict", "slowdown"),))
 
 
-def site_of(nodes: int = 2) -> Site:
+def site_of(nodes: int = 2, settings: ClusterSettings = PREDICT) -> Site:
     """Nodes of one CPU each, with predictions."""
-    return Site([node(f"n{i}", 1) for i in range(1, nodes + 1)], settings=PREDICT)
+    return Site([node(f"n{i}", 1) for i in range(1, nodes + 1)], settings=settings)
+
+
+def promised_to(site: Site) -> list[int]:
+    """Jobs that have been told a start."""
+    return [item.holder for promises in site.projection.ledger.promises.values() for item in promises]
 
 
 def run(site: Site, seconds: float, **asked: object) -> None:
@@ -68,6 +79,60 @@ def test_what_is_gained_goes_to_those_behind_and_the_promise_is_kept() -> None:
     (promise,) = (promise for promises in site.projection.ledger.promises.values() for promise in promises)
     assert promise.start_at == begun + 3600
     assert site.jobs[head].state.value == "PENDING"
+
+
+def crowded(settings: ClusterSettings) -> tuple[Site, int, int]:
+    """Two CPUs of which one is busy for an hour; two jobs want both: one that was first and is long, one that is short
+    and has the lower priority.
+    """
+    site = site_of(2, settings)
+    run(site, 3000, uid=1, time_limit_minutes=60)
+    run(site, 20, uid=2, time_limit_minutes=60)
+    site.submit(spec(1, time_limit_minutes=60, node_list=("n1",)), priority=100)
+    site.cycle()
+    long = site.submit(spec(2, 2, uid=1, time_limit_minutes=60), priority=50)
+    short = site.submit(spec(2, 2, uid=2, time_limit_minutes=60, begin_at=0.0), priority=10)
+    site.now += 600
+    return site, long, short
+
+
+def test_with_slowdown_the_job_that_suffers_most_is_promised_the_next_start() -> None:
+    site, long, _short = crowded(PREDICT)
+    site.cycle()
+    assert promised_to(site) == [long]
+    site, _long, short = crowded(SLOWDOWN)
+    site.cycle()
+    assert promised_to(site) == [short]
+
+
+def test_a_promise_stays_with_the_job_that_was_told_of_it() -> None:
+    """Of equal requests too, though another one comes to suffer more."""
+    site, long, short = crowded(SLOWDOWN)
+    site.cycle()
+    begun = site.jobs[short].expected_start_at
+    run_times = site.projection.run_times
+    run_times.learn(likeness_of(site.jobs[long].spec), 1)
+    run_times.learn(likeness_of(site.jobs[long].spec), 1)
+    site.now += 1200
+    for budget in (None, 100, None):
+        site.cycle(budget)
+        assert promised_to(site) == [short]
+        assert site.jobs[short].expected_start_at == begun
+
+
+def test_a_promise_outlives_the_start_of_the_last_of_its_kind() -> None:
+    """The one that suffers most starts; another of the same request, which came before it, is promised the next."""
+    site = site_of(2, SLOWDOWN)
+    run(site, 3000, uid=1, time_limit_minutes=60)
+    run(site, 20, uid=2, time_limit_minutes=60)
+    blocker = site.submit(spec(2, 2, time_limit_minutes=60), priority=100)
+    site.cycle()
+    older = site.submit(spec(2, 2, uid=1, time_limit_minutes=60), priority=50)
+    needier = site.submit(spec(2, 2, uid=2, time_limit_minutes=60), priority=10)
+    site.now += 3000
+    site.end(blocker)
+    assert list(site.cycle()) == [needier]
+    assert promised_to(site) == [older]
 
 
 def test_run_times_are_remembered_in_images_and_learnt_only_on_demand() -> None:

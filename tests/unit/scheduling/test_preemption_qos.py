@@ -249,3 +249,23 @@ def test_one_qos_among_many_costs_one_list_of_victims_a_cycle(monkeypatch: pytes
     monkeypatch.setattr(Preemptor, "_find_candidates", counted)
     assert len(run(here).preemptions) == 3
     assert len(lists) == 1
+
+
+def test_each_task_of_an_array_keeps_the_room_that_was_made_for_it() -> None:
+    here = site(nodes=2)
+    first, second = submit(here, "low"), submit(here, "low")
+    run(here)
+    request = spec(batch=True, tasks=4, qos="high", account="lab", user="ann")
+    array = here.submit(request, priority=1, array=range(3))
+    assert sorted(victims(run(here))) == [[first], [second]]
+    rival = submit(here, "normal", priority=9)
+    here.gone(first, *here.jobs[first].completing)
+    run(here)
+    here.gone(second, *here.jobs[second].completing)
+    run(here)
+    tasks = {job.array_task_id: job.state.value for job in here.jobs.values() if job.array_job_id == array}
+    assert tasks == {0: "RUNNING", 1: "RUNNING", None: "PENDING"}
+    assert states(here, rival) == ["PENDING"]
+    assert [job.id for job in here.jobs.values() if job.claims_at] == []
+    for job in here.jobs.values():
+        assert here.projection.records[job.id].claiming is False

@@ -46,6 +46,8 @@ def job(**fields: Any) -> Job:
         ({}, {"priority_weight_age": 1000}, {"eligible_at": -9000.0}, 1000),  # no more than all of it
         ({}, {"priority_weight_age": 1000}, {"eligible_at": 0.0}, 1),  # not eligible yet
         ({"accrue_always": True}, {"priority_weight_age": 1000}, {"eligible_at": 0.0, "submitted_at": 300.0}, 200),
+        ({}, {"priority_weight_age": 1000}, {"accrued_at": 250.0}, 250),  # a limit let it grow older later
+        ({}, {"priority_weight_age": 1000}, {"accrued_at": 0.0}, 1),  # it does not yet
         ({}, {"priority_weight_jobsize": 1000}, {}, 150),  # (2/10 + 8/80) / 2
         ({"favor_small": True}, {"priority_weight_jobsize": 1000}, {}, 850),
         # 16 CPUs (two nodes' share) for 10 minutes, of 80

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spritz.model.resources import lowest_bits
+from spritz.model.resources import GresAllocation, lowest_bits
+from spritz.scheduling import profile as profile_module
 from spritz.scheduling.changes import Changes, counts_ahead
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.profile import NEVER, Hold, Profile
@@ -115,3 +117,52 @@ def test_counts_ahead_by_addition_are_those_of_rows_on_which_every_change_is_mad
                     counts.append(tuple(copied.counts(kinds)))
                 assert found == (changes.moments, counts)
     assert certain > 60
+
+
+@pytest.mark.skipif(not profile_module.compiled, reason="installed without a C compiler")
+def test_holds_put_into_the_arrays_leave_what_working_it_out_would_find() -> None:
+    """On nodes with and without jobs, of one thread or two a core; more is asked for than there is, too."""
+    rng = random.Random(3)
+    put = 0
+    for turn in range(40):
+        nodes = [node(f"n{number}", 8, gres=[gpus(3)], threads=1 + (number == 2)) for number in range(3)]
+        site = Site(nodes)
+        for _ in range(4):
+            site.submit(spec(rng.randint(1, 3), gpus=rng.randint(0, 1), time_limit_minutes=rng.randint(1, 9)))
+        site.cycle()
+        profile = site.projection.profile
+        profile.settle()
+        for number in range(6):
+            start_at = site.now + rng.choice([0, 60, 120, 180])
+            count = rng.randint(1, 4)
+            gres = (GresAllocation(name="gpu", type="", count=1, indexes="1"),) if rng.random() < 0.4 else ()
+            end_at = start_at + 60 * rng.randint(1, 4)
+            holder = Holder(
+                -(1 << 51) - number,
+                uid=0,
+                partition="p",
+                cpus=(1 << count) - 1,
+                memory_mib=count,
+                gres=gres,
+                ends_at=end_at,
+            )
+            made = Hold(start_at, end_at, [(rng.randrange(3), holder)])
+            made.flexible = rng.random() < 0.9
+            profile.hold(made)
+            put += not profile.stale
+            if turn % 2:
+                profile.settle()
+        found = _portrait(profile)
+        profile.stale.update(range(3))
+        assert found == _portrait(profile)
+    assert put > 30
+
+
+def _portrait(profile: Profile) -> list[object]:
+    """Moments and counts of every node, and from when on something is held there."""
+    profile.settle()
+    found: list[object] = [profile.held_from.tolist()]
+    for index, times in enumerate(profile.times):
+        moments = int((times < NEVER).sum())
+        found.append((times[:moments].tolist(), [column[index, :moments].tolist() for column in profile.counts]))
+    return found

@@ -155,6 +155,16 @@ def test_segments_lie_in_one_block_each() -> None:
     assert nodes_for(site_of(BLOCKS), "n1", nodes=2, segment=2, node_list=("n4",)) == "n3 n4"
 
 
+def test_segments_that_are_spread_lie_in_blocks_of_their_own() -> None:
+    wide = replace(
+        BLOCKS, blocks=(Block(name="b0", nodes="n[1-4]"), Block(name="b1", nodes="n[5-8]")), block_sizes=(4,)
+    )
+    assert nodes_for(site_of(wide), "", nodes=4, segment=2) == "n1 n2 n3 n4"
+    assert nodes_for(site_of(wide), "", nodes=4, segment=2, spread_segments=True) == "n1 n2 n5 n6"
+    assert nodes_for(site_of(wide), "", nodes=2, segment=1, spread_segments=True) == "n1 n5"
+    assert nodes_for(site_of(wide), "", nodes=6, segment=2, spread_segments=True) == ""
+
+
 #: (nodes taken by others, what a job asks for, nodes it got) of a real 22.05 on the same tree. Of two switches that are
 #: equally good 22.05 may take the second (`-N5` with n4 taken: n[1-2,6-8]); that case is not here.
 RECORDED: tuple[tuple[str, dict[str, Any], str], ...] = (

@@ -174,3 +174,11 @@ def test_options_of_another_form_are_refused(lists: tuple[str, str]) -> None:
     status, _, err = simulate("--pods", lists[0], "--node-list", lists[1], "--processors", "3")
     assert status == 2
     assert "--processors has no meaning for --pods" in err
+
+
+@pytest.mark.parametrize("placement", ["production", "gpu_fragmentation"])
+def test_the_production_cycle_places_pods_where_they_fit(lists: tuple[str, str], placement: str) -> None:
+    arguments = ("--pods", lists[0], "--node-list", lists[1], "--placement", placement, "--demand", "1.5", "--json")
+    figures = json.loads(simulate(*arguments)[1])
+    assert figures["pods"] > figures["pods_failed"] > 0
+    assert 80 < figures["gpus_allocated_percent"] <= 100

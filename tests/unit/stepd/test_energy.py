@@ -1,14 +1,18 @@
-"""Energy by the processors' counters. Source: Linux power capping framework."""
+"""Energy by counters of processors and GPUs. Source: Linux power capping framework; NVML, stood in for here."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from spritz.model import step_usage
 from spritz.model.accounting import StepRecord
 from spritz.model.reports import Usage
 from spritz.stepd.account import Account
-from spritz.stepd.energy import Rapl
+from spritz.stepd.energy import NvidiaGpus, Rapl, counters
 
 
 def put(root: Path, name: str, microjoules: int, most: int = 1_000_000_000) -> None:
@@ -48,3 +52,77 @@ def test_what_nodes_used_is_added_up(tmp_path: Path) -> None:
         step_usage.add(step, node, Usage(cpu_user_seconds=1.0, energy_joules=joules))
     assert step_usage.parse(step.usage_in_tot)["energy"] == "150"
     assert step_usage.parse(step.usage_in_max_node)["energy"] == "n1"
+
+
+class Nvml(ModuleType):
+    """Three GPUs, whose device files are numbered the other way round; the second is too old to count."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.millijoules = [5_000_000, 0, 70_000_000]
+        self.loaded = 0
+        self.broken = False
+
+    def nvmlInit(self) -> None:
+        self.loaded += 1
+        if self.broken:
+            raise self.NVMLError("driver not loaded")
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 3
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetMinorNumber(self, device: int) -> int:
+        return 2 - device
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, device: int) -> int:
+        if device == 1 or self.broken:
+            raise self.NVMLError("not supported")
+        return self.millijoules[device]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    made = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    return made
+
+
+def test_a_step_is_told_what_its_own_gpus_used_since_it_began(nvml: Nvml) -> None:
+    mine, all_of_them = NvidiaGpus(("/dev/nvidia2", "/dev/nvidiactl", "/dev/fuse")), NvidiaGpus(())
+    assert (mine.read(), all_of_them.read()) == (0, 0)
+    nvml.millijoules = [5_250_000, 0, 71_000_000]
+    assert (mine.read(), all_of_them.read()) == (250, 1250)
+    account = Account(energy=mine)
+    nvml.millijoules[0] += 10_400
+    assert account.usage().energy_joules == 260
+
+
+def test_a_driver_that_was_loaded_anew_counts_from_nothing_and_one_that_fails_counts_no_more(nvml: Nvml) -> None:
+    gpus = NvidiaGpus(("/dev/nvidia2",))
+    gpus.read()
+    nvml.millijoules[0] = 3_000
+    assert gpus.read() == 3
+    nvml.broken = True
+    assert gpus.read() == 3
+
+
+def test_nvml_is_not_loaded_before_the_tasks_have_been_started_nor_twice(nvml: Nvml) -> None:
+    nvml.broken = True
+    account = Account(energy=NvidiaGpus(()))
+    assert nvml.loaded == 0
+    account.begin()
+    account.sample([])
+    assert (nvml.loaded, account.usage().energy_joules) == (1, 0)
+
+
+def test_gpus_are_counted_for_steps_that_have_some() -> None:
+    assert isinstance(counters("gpu", (), gpus=True), NvidiaGpus)
+    assert counters("gpu", (), gpus=False) is None
+    assert isinstance(counters("rapl", (), gpus=False), Rapl)
+    assert counters("", (), gpus=True) is None

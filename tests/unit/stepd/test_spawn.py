@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import resource
 import signal
+import socket
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +159,55 @@ def test_a_limit_that_cannot_be_set_is_told_and_the_task_runs(monkeypatch: pytes
 def test_root_becomes_the_user_for_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen = both(monkeypatch, tmp_path, ("id",), identity=spec.Identity(64123, 64124, (64124, 64125)), limits=())
     assert seen.out == "uid=64123 gid=64124 groups=64124,64125\n"
+
+
+#: prctl(2): a process that has changed its user gets its own files in /proc back
+_PR_SET_DUMPABLE = 4
+
+
+def show_names(uid: int, hosts: Path, output: int) -> None:
+    """Become that user; write what a task sees, started both ways, with a NUL after each."""
+    if uid != os.geteuid():
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)
+    argv = ("sh", "-c", "hostname; cat /etc/hosts; id; grep CapEff /proc/self/status; exit 4")
+    task = spec.TaskSpec(0, argv)
+    known = spec.SupervisorSpec(
+        job_id=1, restart_count=0, step_id=0, label="1.0", node="n17", node_index=0, tasks=(task,), umask=0o022,
+        identity=spec.Identity(uid, os.getgid(), tuple(os.getgroups())), hosts_file=str(hosts),
+    )  # fmt: skip
+    os.chdir("/")
+    for way in (spawn.quick, None):
+        spawn.quick = way
+        pid = spawn.start_task(known, task, {b"PATH": b"/usr/bin:/bin"}, (output, output, output))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+        os.write(output, b"\0")
+
+
+@pytest.mark.parametrize("uid", [0, 64123])
+def test_names_of_its_own_are_the_same(uid: int) -> None:
+    if os.geteuid() != 0 and uid:
+        uid = os.geteuid()
+    elif os.geteuid() != 0:
+        pytest.skip("only root can be root")
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as output:
+        hosts = Path(directory) / "hosts"
+        hosts.write_text("127.0.0.1 n17 n18\n")
+        os.chmod(directory, 0o755)
+        os.chmod(hosts, 0o644)
+        child = os.fork()
+        if not child:
+            try:
+                show_names(uid, hosts, output.fileno())
+            finally:
+                os._exit(sys.exc_info()[0] is not None)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        output.seek(0)
+        quick, slow, rest = output.read().split(b"\0")
+    assert rest == b""
+    assert quick == slow
+    if uid == 0:
+        assert quick.startswith(b"n17\n127.0.0.1 n17 n18\n"), "root may always"
+    assert socket.gethostname() != "n17"

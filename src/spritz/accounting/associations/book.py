@@ -27,6 +27,8 @@ from spritz.model.limits.records import (
     Policy,
     Qos,
     Record,
+    Resource,
+    ResourceShare,
     Transaction,
     User,
     WcKey,
@@ -34,6 +36,9 @@ from spritz.model.limits.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+#: TRES that every cluster has, and that have numbers of their own
+USUAL_TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 
 #: Transactions that are shown, the newest.
 TRANSACTIONS_MAX = 10_000
@@ -74,6 +79,9 @@ def _read(connection: Connection, *, transactions: bool = False) -> Book:
         wckeys=every(WcKey),
         associations=associations,
         qos=tuple(sorted(every(Qos), key=lambda one: one.id)),
+        resources=every(Resource),
+        resource_shares=every(ResourceShare),
+        tres=tuple(connection.execute(select(tables.tres.c.name).order_by(tables.tres.c.id)).scalars()),
         transactions=done,
     )
 
@@ -86,6 +94,17 @@ def policy_of(book: Book, cluster: str) -> Policy:
         qos=book.qos,
         wckeys=tuple(one for one in book.wckeys if one.cluster == cluster),
         default_wckeys=tuple((one.name, one.default_wckey) for one in book.users if one.default_wckey),
+        licenses=_licenses(book, cluster),
+        admins=tuple(sorted((one.name, one.admin) for one in book.users if one.admin != "None")),
+    )
+
+
+def _licenses(book: Book, cluster: str) -> tuple[tuple[str, int], ...]:
+    counts = {(one.name, one.server): one.count for one in book.resources}
+    return tuple(
+        (f"{one.name}@{one.server}", counts.get((one.name, one.server), 0) * one.percent // 100)
+        for one in book.resource_shares
+        if one.cluster == cluster
     )
 
 
@@ -108,9 +127,15 @@ def edit_book(engine: Engine, request: EditBook, actor: str, now: float, *, admi
         return Edit(done=BookEdited(version=after.version), before=book, after=after)
 
 
-def ensure(engine: Engine, cluster: str, now: float) -> bool:
-    """Root, the QOS `normal`, and the cluster's root associations, if they are not there yet; was anything made?"""
+def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = ()) -> bool:
+    """Root, the QOS `normal`, the cluster's root associations and the names of what it counts, if they are not there
+    yet; was anything of the book made?
+    """
     with told(engine.url), engine.begin() as connection:
+        known = {*connection.execute(select(tables.tres.c.name)).scalars(), *USUAL_TRES}
+        names = [name for name in tres if name not in known and len(name) <= tables.NAME_LENGTH]
+        if names:
+            connection.execute(insert(tables.tres), [{"name": name} for name in names])
         if connection.execute(select(tables.book.c.version)).scalar() is None:
             connection.execute(insert(tables.book).values(id=1, version=0, last_id=0))
         book = _read(connection)
@@ -193,6 +218,8 @@ def _records(book: Book) -> Iterable[Record]:
     yield from book.wckeys
     yield from book.associations
     yield from book.qos
+    yield from book.resources
+    yield from book.resource_shares
 
 
 def applied(book: Book, puts: Iterable[Record], drops: Iterable[Record]) -> Book:
@@ -214,4 +241,6 @@ def applied(book: Book, puts: Iterable[Record], drops: Iterable[Record]) -> Book
         wckeys=of(WcKey),
         associations=of(Association),
         qos=of(Qos),
+        resources=of(Resource),
+        resource_shares=of(ResourceShare),
     )

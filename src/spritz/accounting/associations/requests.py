@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pwd
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 
 from spritz.accounting.associations.book import Edit, edit_book, ensure, policy_of, read_book
 from spritz.accounting.associations.reckon import reckon
+from spritz.accounting.associations.rights import name_of, shown
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
@@ -57,10 +57,10 @@ class BookRequests:
         return {GetBook: self.get_book, EditBook: self.edit, AskPolicy: self.ask_policy, ReckonUsage: self.reckon}
 
     async def get_book(self, request: GetBook, call: Call) -> Book:
-        """All of it, to whoever asks."""
-        self._api.uid(call)
+        """All of it, to whoever asks, but for what PrivateData=accounts,users keeps from him."""
+        rights = await self._api.restricted(call, "accounts", "users")
         found: Book = await self._read(lambda: read_book(self._api.engine, transactions=request.transactions))
-        return found
+        return found if rights is None else shown(found, rights, self._api.private)
 
     async def reckon(self, request: ReckonUsage, call: Call) -> Reckoned:
         """What the records say of usage, the newest events included."""
@@ -74,7 +74,7 @@ class BookRequests:
 
     async def edit(self, request: EditBook, call: Call) -> BookEdited:
         """Change it, tell every connected controller, and then answer."""
-        actor, admin = _name_of(self._api.uid(call)), self._api.is_admin(call)
+        actor, admin = name_of(self._api.uid(call)), self._api.is_admin(call)
         now = self._api.now()
         edit: Edit = await self._store(lambda: edit_book(self._api.engine, request, actor, now, admin=admin))
         if edit.after is not None:
@@ -85,7 +85,7 @@ class BookRequests:
         """A controller has registered: its cluster has a root, and it hears what holds before it has its answer."""
         self._api.need_admin(call)
         now = self._api.now()
-        await self._store(lambda: ensure(self._api.engine, request.cluster, now))
+        await self._store(lambda: ensure(self._api.engine, request.cluster, now, request.tres))
         await self.tell(self._api.links.of(request.cluster, call.channel))
         return Done()
 
@@ -131,10 +131,3 @@ def _change(edit: Edit, link: Link) -> PolicyChange:
     assert edit.after is not None
     before, after = (policy_of(book, link.cluster) for book in (edit.before, edit.after))
     return change_between(replace(before, version=link.policy_version), after)
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

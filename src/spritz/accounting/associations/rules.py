@@ -47,7 +47,7 @@ def check_record(record: Record) -> None:
                 raise BookError(str(error)) from error
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _COUNT_MAX:
             raise BookError(f"{field} is out of range: {value}")
-    for field in ("name", "account", "user", "cluster", "partition", "parent"):
+    for field in ("name", "account", "user", "cluster", "partition", "parent", "server"):
         text = getattr(record, field, "")
         if len(text) > NAME_LENGTH or not text.isprintable() or any(letter in text for letter in ",:'\"= |"):
             raise BookError(f"not a name: {text[:NAME_LENGTH]!r}")
@@ -107,9 +107,22 @@ def check_book(book: Book) -> None:
             raise BookError(
                 f"accounts below {account} would be guaranteed {name}={total}, and {account} itself {name}={own}"
             )
+    _check_resources(book)
     for item in book.coordinators:
         if item.account not in accounts or item.user not in users:
             raise BookError(f"coordinator {item.user} of {item.account}: no such user or account")
+
+
+def _check_resources(book: Book) -> None:
+    """No more than all of a resource is given away."""
+    given = {(one.name, one.server): 0 for one in book.resources}
+    for one in book.resource_shares:
+        key = (one.name, one.server)
+        if key not in given or not 0 <= one.percent <= 100:
+            raise BookError(f"{one.name}@{one.server} is no resource of which {one.percent}% can be given")
+        given[key] += one.percent
+        if given[key] > 100:
+            raise BookError(f"more than 100% of {one.name}@{one.server} would be allocated")
 
 
 def _check_tree(cluster: str, parents: dict[str, str]) -> None:
@@ -139,7 +152,8 @@ def check_right(book: Book, name: str, changes: Sequence[Record], *, admin: bool
         old = {one.name: one.admin for one in book.users}
         if all(not isinstance(one, User) or one.admin == old.get(one.name, "None") for one in changes):
             return
-    mine = _under(book, {one.account for one in book.coordinators if one.user == name})
+    accounts = [(one.account, one.parent) for one in book.associations if not one.user]
+    mine = under(accounts, {one.account for one in book.coordinators if one.user == name})
     known = {one.name for one in book.users}
     there = {one.id: one for one in book.associations}
     # What stands under a number now must be theirs as well: an edit may not take another account's record over.
@@ -157,11 +171,12 @@ def _coordinated(record: Record, mine: set[str], known: set[str]) -> bool:
     return isinstance(record, Coordinator) and record.account in mine
 
 
-def _under(book: Book, names: set[str]) -> set[str]:
+def under(accounts: Sequence[tuple[str, str]], names: set[str]) -> set[str]:
+    """These accounts and all below them. `accounts`: (account, parent) each."""
     found = set(names)
     grown = True
     while grown:
-        more = {one.account for one in book.associations if not one.user and one.parent in found} - found
+        more = {account for account, parent in accounts if parent in found} - found
         found |= more
         grown = bool(more)
     return found
@@ -177,7 +192,7 @@ def named(record: Record) -> str:
 
 
 _NOUNS = {"Account": "Accounts", "User": "Users", "Coordinator": "Account Coord", "WcKey": "WCKeys"}
-_NOUNS |= {"Association": "Associations", "Qos": "QOS"}
+_NOUNS |= {"Association": "Associations", "Qos": "QOS", "Resource": "Resources", "ResourceShare": "Cluster Resources"}
 
 
 def action(verb: str, record: Record) -> str:

@@ -52,6 +52,8 @@ KEYS: dict[type[records.Record], tuple[str, ...]] = {
     records.WcKey: ("cluster", "name", "user"),
     records.Association: ("id",),
     records.Qos: ("name",),
+    records.Resource: ("name", "server"),
+    records.ResourceShare: ("name", "server", "cluster"),
 }
 TABLES: dict[type[records.Record], Table] = {
     records.Account: _table("accounts", records.Account, "name"),
@@ -60,6 +62,8 @@ TABLES: dict[type[records.Record], Table] = {
     records.WcKey: _table("wckeys", records.WcKey, "cluster", "name", "user"),
     records.Association: _table("associations", records.Association, "id"),
     records.Qos: _table("qos", records.Qos, "name"),
+    records.Resource: _table("resources", records.Resource, "name", "server"),
+    records.ResourceShare: _table("resource_shares", records.ResourceShare, "name", "server", "cluster"),
 }
 #: one row: how often the book was changed, and the last number given
 book = Table(
@@ -68,6 +72,14 @@ book = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("version", BigInteger, nullable=False),
     Column("last_id", BigInteger, nullable=False),
+    **OPTIONS,
+)
+#: names of TRES that controllers count
+tres = Table(
+    "tres",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("name", String(NAME_LENGTH), nullable=False, unique=True),
     **OPTIONS,
 )
 transactions = Table(

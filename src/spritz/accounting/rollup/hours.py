@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from spritz.accounting.rollup.amounts import Amounts, add
 from spritz.notation import hostlist, tres
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ class Holder(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What of one job is needed here. Times in whole seconds, 0: not yet. `tasks`: pending array tasks, or 1."""
+    """What of one job is needed here. Times in whole seconds, 0: not yet. `tasks`: pending array tasks, or 1.
+
+    `cpus`: given to it; 0 if it was given nothing.
+    """
 
     holder: Holder
     reservation: str
@@ -59,6 +63,8 @@ class Used(NamedTuple):
     suspended: tuple[Interval, ...] = ()
     #: joules; charged to the hour in which it ended
     energy: int = 0
+    cpus: int = 0
+    partition: str = ""
 
 
 class ClusterHour(Struct, frozen=True, kw_only=True, gc=False):
@@ -106,9 +112,15 @@ class Window:
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
+        # Of most jobs all TRES run for the same time. Those are counted in seconds of a kind, (holder, TRES), hour by
+        # hour, and multiplied when they are asked for; `_holders` and `_allocated` have the others.
+        self._kinds: dict[tuple[Holder, str], int] = {}
+        self._kind_names: list[tuple[Holder, str]] = []
+        #: for each hour: kind -> seconds
+        self._plain: list[dict[int, int]] = [{} for _ in range(start, end, _HOUR)]
         #: hour -> holder -> TRES -> used
-        self._holders: dict[int, dict[Holder, dict[str, int]]] = {}
-        self._allocated: dict[int, dict[str, int]] = {}
+        self._holders: dict[int, dict[Holder, Amounts]] = {}
+        self._allocated: dict[int, Amounts] = {}
         self._wanted: dict[int, int] = {}
         self._reserved: dict[str, list[_Reserved]] = {}
         #: by node, when it drained: (place of the record, from, to)
@@ -148,21 +160,17 @@ class Window:
         if not job.started_at or not job.tres:
             return
         end = job.ended_at or _FOREVER
-        pairs = pairs_of(job.tres)
-        for hour, seconds in self._hours(job.started_at, end):
-            used = [(name, count * seconds) for name, count in pairs]
-            if job.suspended:
-                # Others may have its CPUs meanwhile; everything else it keeps.
-                pause = sum(
-                    overlap(max(low, job.started_at), min(high or _FOREVER, end), hour, hour + _HOUR)
-                    for low, high in job.suspended
-                )
-                used = [(name, count * max(0, seconds - pause * (name == "cpu"))) for name, count in pairs]
-            reserved = self._reservation(job.reservation, hour) if job.reservation else None
-            into = self._allocated if reserved is None else reserved.used
-            for sums in (into.setdefault(hour, {}), self._holders.setdefault(hour, {}).setdefault(job.holder, {})):
-                for name, amount in used:
-                    sums[name] = sums.get(name, 0) + amount
+        if job.suspended or job.reservation:
+            self._add_odd(job, end)
+        else:
+            key = (job.holder, job.tres)
+            kind = self._kinds.get(key, -1)
+            if kind < 0:
+                kind = self._kinds[key] = len(self._kind_names)
+                self._kind_names.append(key)
+            for hour, seconds in self._hours(job.started_at, end):
+                known = self._plain[(hour - self.start) // _HOUR]
+                known[kind] = known.get(kind, 0) + seconds
         if job.energy and self.start <= job.ended_at < self.end:
             hour = job.ended_at - (job.ended_at - self.start) % _HOUR
             sums = self._holders.setdefault(hour, {}).setdefault(job.holder, {})
@@ -172,6 +180,21 @@ class Window:
                 for place, low, high in self._drains[node]:
                     if overlap(job.started_at, end, low, high):
                         self._busy[place] = max(self._busy.get(place, 0), end)
+
+    def _add_odd(self, job: Used, end: int) -> None:
+        """One that was suspended or belongs to a reservation."""
+        pairs = pairs_of(job.tres)
+        for hour, seconds in self._hours(job.started_at, end):
+            # Others may have its CPUs meanwhile; everything else it keeps.
+            pause = sum(
+                overlap(max(low, job.started_at), min(high or _FOREVER, end), hour, hour + _HOUR)
+                for low, high in job.suspended
+            )
+            used = [(name, count * max(0, seconds - pause * (name == "cpu"))) for name, count in pairs]
+            reserved = self._reservation(job.reservation, hour) if job.reservation else None
+            into = self._allocated if reserved is None else reserved.used
+            add(into.setdefault(hour, {}), used)
+            add(self._holders.setdefault(hour, {}).setdefault(job.holder, {}), used)
 
     def _wait(self, job: Used) -> None:
         until = job.started_at or job.ended_at or _FOREVER
@@ -186,9 +209,29 @@ class Window:
 
     # -- asking it
 
-    def holders(self, hour: int) -> dict[Holder, dict[str, int]]:
-        """Who used what in that hour, with reserved time that nobody used. Once for each hour."""
-        found = self._holders.get(hour, {})
+    def holders(self, hour: int) -> dict[Holder, Amounts]:
+        """Who used what in that hour, with reserved time that nobody used."""
+        return self.expanded(self.counted(hour), self.uncounted(hour))
+
+    def counted(self, hour: int) -> dict[int, int]:
+        """Most of it: seconds by kind. Those of several hours may be added up before they are `expanded`."""
+        return self._plain[(hour - self.start) // _HOUR]
+
+    def expanded(self, counted: dict[int, int], rest: dict[Holder, Amounts]) -> dict[Holder, Amounts]:
+        """What seconds by kind come to, added to `rest`."""
+        names = self._kind_names
+        for kind, seconds in counted.items():
+            holder, text = names[kind]
+            sums = rest.get(holder)
+            if sums is None:
+                rest[holder] = {name: count * seconds for name, count in pairs_of(text)}
+            else:
+                add(sums, pairs_of(text), seconds)
+        return rest
+
+    def uncounted(self, hour: int) -> dict[Holder, Amounts]:
+        """The rest of the hour."""
+        found = {holder: dict(sums) for holder, sums in self._holders.get(hour, {}).items()}
         for one in (one for several in self._reserved.values() for one in several):
             seconds = overlap(one.start, one.end, hour, hour + _HOUR)
             if not seconds or not one.holders:
@@ -216,17 +259,26 @@ class Window:
                         total[name] = total.get(name, 0) + count * seconds
                         counts[name] = max(counts.get(name, 0), count)
         allocated = dict(self._allocated.get(hour, ()))
+        for text, seconds in self._seconds_by_tres(hour).items():
+            add(allocated, pairs_of(text), seconds)
         planned_down: dict[str, int] = {}
         for one in (one for several in self._reserved.values() for one in several):
             into = planned_down if one.maintenance else allocated
-            _add(into, one.tres, overlap(one.start, one.end, hour, hour + _HOUR))
+            add(into, one.tres, overlap(one.start, one.end, hour, hour + _HOUR))
         down: dict[str, int] = {}
         for record in trouble:
-            _add(down, by_node.get(record.node, ()), self._down_seconds(record, hour))
+            add(down, by_node.get(record.node, ()), self._down_seconds(record, hour))
         return [
             _divide(name, counts[name], whole, allocated, planned_down, down, self._wanted.get(hour, 0))
             for name, whole in total.items()
         ]
+
+    def _seconds_by_tres(self, hour: int) -> dict[str, int]:
+        sums: dict[str, int] = {}
+        for kind, seconds in self.counted(hour).items():
+            text = self._kind_names[kind][1]
+            sums[text] = sums.get(text, 0) + seconds
+        return sums
 
     def _down_seconds(self, record: NodeEventRecord, hour: int) -> int:
         start, end = int(record.started_at), int(record.ended_at) or _FOREVER
@@ -237,12 +289,6 @@ class Window:
             if seconds and one.maintenance and record.node in one.nodes:
                 seconds -= overlap(max(start, hour), min(end, hour + _HOUR), one.start, one.end)
         return max(0, seconds)
-
-
-def _add(into: dict[str, int], pairs: Pairs, seconds: int) -> None:
-    if seconds:
-        for name, count in pairs:
-            into[name] = into.get(name, 0) + count * seconds
 
 
 def _divide(

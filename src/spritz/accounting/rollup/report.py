@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, and_, case, func, or_, select
+from sqlalchemy import Engine, and_, func, or_, select
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
 from spritz.accounting.rollup import spans
+from spritz.accounting.rollup.amounts import Amounts, add_text
 from spritz.accounting.rollup.hours import overlap, pairs_of
-from spritz.accounting.rollup.roll import suspensions
-from spritz.accounting.select import Choice, matching
-from spritz.accounting.store import job_of
-from spritz.model.accounting import ReservationRecord, SelectJobs
+from spritz.model.accounting import ReservationRecord
 from spritz.model.usage import (
-    AskJobSizes,
     AskReservations,
     AskUsage,
     ClusterUsage,
     HolderUsage,
-    JobSize,
     ReservationUsage,
     UsageReport,
 )
@@ -42,7 +38,7 @@ _FETCH = 2_000
 def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> Iterator[UsageReport]:
     """Usage, cluster by cluster. `only_user`: of nobody else. Raises DatabaseError."""
     with told(engine.url), engine.connect() as connection:
-        for cluster_id, name, rolled in _clusters(connection, query.clusters):
+        for cluster_id, name, rolled in clusters(connection, query.clusters):
             # Nothing is older than the first day of 1970, whatever is asked.
             runs = spans.cover(spans.floor(spans.HOUR, max(86_400, query.starts_at)), min(query.ends_at, rolled))
             yield UsageReport(clusters=list(_whole(connection, cluster_id, name, runs)))
@@ -52,7 +48,8 @@ def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> I
                     yield UsageReport(holders=found[start : start + PIECE])
 
 
-def _clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int, str, int]]:
+def clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int, str, int]]:
+    """Number, name and the time up to which usage is rolled up; no names: every cluster."""
     table = schema.clusters.c
     statement = select(table.id, table.name, table.rolled_until).order_by(table.name)
     if names:
@@ -97,115 +94,20 @@ def _whole(
 def _holders(
     connection: Connection, cluster_id: int, name: str, runs: list[tuple[int, int, int]], only_user: str | None
 ) -> Iterator[HolderUsage]:
-    table, who = schema.usage, schema.usage_holders
-    sums: dict[tuple[int, str], int] = {}
+    table, who = schema.holder_usage, schema.usage_holders
+    sums: dict[int, Amounts] = {}
     for run in runs:
-        rows = connection.execute(
-            select(table.c.holder_id, table.c.tres, func.sum(table.c.seconds))
-            .where(_within(table, cluster_id, run))
-            .group_by(table.c.holder_id, table.c.tres)
-        )
-        for holder, tres, seconds in rows:
-            sums[holder, tres] = sums.get((holder, tres), 0) + int(seconds)
+        rows = connection.execute(select(table.c.holder_id, table.c.tres).where(_within(table, cluster_id, run)))
+        for part in rows.partitions(_FETCH):
+            for holder, text in part:
+                add_text(sums.setdefault(holder, {}), text)
     names = {row.id: row for row in connection.execute(select(who).where(who.c.cluster_id == cluster_id))}
-    for (holder, tres), seconds in sums.items():
+    for holder, amounts in sums.items():
         one = names[holder]
         if only_user is None or one.user == only_user:
-            yield HolderUsage(
-                cluster=name,
-                account=one.account,
-                user=one.user,
-                wckey=one.wckey,
-                qos=one.qos,
-                tres=tres,
-                seconds=seconds,
-            )
-
-
-# -- jobs by size
-
-
-def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
-    """Jobs that ran in the span, grouped by what they were given. Raises DatabaseError."""
-    last = min(now, float(query.ends_at))
-    # Lists of nodes and array tasks are no conditions of SQL's: then job by job.
-    alone = bool(query.nodes) or any(pick.tasks or pick.het_offset is not None for pick in query.picks)
-    found: list[JobSize] = []
-    with told(engine.url), engine.connect() as connection:
-        for cluster_id, name, _ in _clusters(connection, query.clusters):
-            wanted = and_(_ran(cluster_id, query), *matching(_selected(query), cluster_id))
-            if not alone:
-                paused = schema.jobs.c.number.in_(_paused(cluster_id, query))
-                found += _together(connection, name, and_(wanted, ~paused), float(query.starts_at), last)
-                wanted = and_(wanted, paused)
-            found += _one_by_one(connection, name, wanted, query, last)
-    return found
-
-
-def _selected(query: AskJobSizes) -> SelectJobs:
-    return SelectJobs(
-        picks=query.picks,
-        users=query.users,
-        groups=query.groups,
-        partitions=query.partitions,
-        wckeys=query.wckeys,
-        nodes=query.nodes,
-    )
-
-
-def _paused(cluster_id: int, query: AskJobSizes) -> Any:
-    """Numbers of jobs that were suspended at some time of the span."""
-    table = schema.suspensions.c
-    return select(table.number).where(
-        table.cluster_id == cluster_id,
-        table.started_at < query.ends_at,
-        or_(table.ended_at == 0.0, table.ended_at > query.starts_at),
-    )
-
-
-def _ran(cluster_id: int, query: AskJobSizes) -> Any:
-    job = schema.jobs.c
-    return and_(
-        job.cluster_id == cluster_id,
-        job.started_at > 0.0,
-        job.started_at < query.ends_at,
-        or_(job.ended_at == 0.0, job.ended_at > query.starts_at),
-        job.node_count > 0,
-    )
-
-
-def _together(connection: Connection, name: str, wanted: Any, first: float, last: float) -> list[JobSize]:
-    job = schema.jobs.c
-    ended = case((or_(job.ended_at == 0.0, job.ended_at > last), last), else_=job.ended_at)
-    started = case((job.started_at < first, first), else_=job.started_at)
-    groups = (job.account, job.wckey, job.cpus, job.tres_allocated)
-    rows = connection.execute(select(*groups, func.count(), func.sum(ended - started)).where(wanted).group_by(*groups))
-    return [
-        JobSize(
-            cluster=name, account=row[0], wckey=row[1], cpus=row[2], tres=row[3], jobs=row[4], seconds=float(row[5])
-        )
-        for row in rows
-    ]
-
-
-def _one_by_one(connection: Connection, name: str, wanted: Any, query: AskJobSizes, last: float) -> list[JobSize]:
-    choice = Choice(_selected(query))
-    sums: dict[tuple[str, str, int, str], tuple[int, float]] = {}
-    pauses = suspensions(connection, wanted, query.ends_at)
-    for row in connection.execution_options(yield_per=_FETCH).execute(select(schema.jobs).where(wanted)):
-        job = job_of(row, name)
-        if choice.fits(job):
-            start, end = max(job.started_at, float(query.starts_at)), min(job.ended_at or last, last)
-            seconds = end - start
-            for low, high in pauses.get(job.number, ()):
-                seconds -= overlap(int(start), int(end), low, high or int(end))
-            key = (job.account, job.wckey, job.cpus, job.tres_allocated)
-            count, known = sums.get(key, (0, 0.0))
-            sums[key] = (count + 1, known + max(0.0, seconds))
-    return [
-        JobSize(cluster=name, account=key[0], wckey=key[1], cpus=key[2], tres=key[3], jobs=count, seconds=seconds)
-        for key, (count, seconds) in sums.items()
-    ]
+            whose = {"account": one.account, "user": one.user, "wckey": one.wckey, "qos": one.qos}
+            for tres, seconds in amounts.items():
+                yield HolderUsage(cluster=name, tres=tres, seconds=seconds, **whose)
 
 
 # -- reservations
@@ -217,7 +119,7 @@ def reservations(engine: Engine, query: AskReservations, now: float) -> list[Res
     found: list[ReservationUsage] = []
     wanted = frozenset(query.nodes)
     with told(engine.url), engine.connect() as connection:
-        for cluster_id, name, _ in _clusters(connection, query.clusters):
+        for cluster_id, name, _ in clusters(connection, query.clusters):
             chosen = select(table).where(
                 table.c.cluster_id == cluster_id,
                 table.c.started_at < query.ends_at,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from spritz.accounting.purge import next_hour
-from spritz.accounting.rollup.report import job_sizes, reservations, usage_of
+from spritz.accounting.rollup.ask_sizes import job_sizes
+from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.model.errors import SpritzError
 from spritz.model.usage import AskJobSizes, AskReservations, AskUsage, JobSizes, ReservationReport, UsageReport
@@ -71,42 +71,36 @@ class UsageRequests:
 
     # -- questions
 
-    def _only(self, call: Call) -> str | None:
-        """The user whose usage alone may be seen; None: everybody's."""
-        if "usage" not in self._api.private or self._api.is_admin(call):
-            return None
-        try:
-            return pwd.getpwuid(self._api.uid(call)).pw_name
-        except KeyError:
-            return str(self._api.uid(call))
-
-    async def usage(self, request: AskUsage, call: Call) -> AsyncIterator[UsageReport]:
-        """Usage of clusters and of whoever used them. With PrivateData=usage, of others only administrators'."""
-        self._api.uid(call)
-        only = self._only(call)
-        await self._api.links.catch_up(request.clusters)
+    async def _catch_up(self, clusters: tuple[str, ...]) -> None:
+        """Have what the controllers know, and roll up what is due."""
+        await self._api.links.catch_up(clusters)
         try:
             await self.roll_due()
         except SpritzError as error:  # what is rolled up is still worth an answer
             self._api.log.error("usage.not_rolled", error=error.message)
+
+    async def usage(self, request: AskUsage, call: Call) -> AsyncIterator[UsageReport]:
+        """Usage of clusters and of whoever used them. With PrivateData=usage, of others only operators'."""
+        rights = await self._api.restricted(call, "usage")
+        only = None if rights is None else rights.name
+        await self._catch_up(request.clusters)
         async for piece in self._api.stream(usage_of(self._api.engine, request, only)):
             yield piece
 
     async def job_sizes(self, request: AskJobSizes, call: Call) -> JobSizes:
-        """Jobs by size. With PrivateData=jobs, of others only administrators'."""
+        """Jobs by size. With PrivateData=jobs, of others only operators'."""
         uid = self._api.uid(call)
-        if "jobs" in self._api.private and not self._api.is_admin(call):
+        if await self._api.restricted(call, "jobs") is not None:
             if request.users and uid not in request.users:
                 return JobSizes(sizes=[])
             request = structs.replace(request, users=(uid,))
-        await self._api.links.catch_up(request.clusters)
+        await self._catch_up(request.clusters)
         async with self._api.reading:
             return JobSizes(sizes=await self._read(job_sizes, self._api.engine, request, self._api.now()))
 
     async def reservations(self, request: AskReservations, call: Call) -> ReservationReport:
-        """Reservations. With PrivateData=reservations, only administrators'."""
-        self._api.uid(call)
-        if "reservations" in self._api.private and not self._api.is_admin(call):
+        """Reservations. With PrivateData=reservations, only operators'."""
+        if await self._api.restricted(call, "reservations") is not None:
             return ReservationReport(reservations=[])
         await self._api.links.catch_up(request.clusters)
         async with self._api.reading:

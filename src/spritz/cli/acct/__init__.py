@@ -10,4 +10,5 @@ Map
 `row`      one line's job or step, with what follows from it (elapsed times …)
 `listing`  columns, widths, `-p`, `-P`
 `json`     `--json`
+`completion`   the job completion log in the place of slurmdbd: `--completion`, `--file`
 """

@@ -33,7 +33,7 @@ class Question:
 def build(given: Given, cluster: str, now: float, context: Context) -> Question:
     """The whole question. Raises SpritzError, or Silent where everything is said."""
     picks = picks_of(given.get("jobs", ""))
-    states = _states(given["state"]) if "state" in given else ()
+    states = states_named(given.get("state", ""))
     start, end = window(given, now, context)
     steps: dict[int, set[int]] = {}
     for pick in picks:
@@ -55,9 +55,11 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
         wckeys=words(given.get("wckeys", "")),
         names=words(given.get("name", "")),
         states=states,
-        nodes=_nodes(given),
+        nodes=nodes_named(given.get("nodelist", "")),
         reasons=words(given.get("reason", "")),
         constraints=words(given.get("constraints", "")),
+        associations=_numbers(given.get("associations", "")),
+        schedulers=_schedulers(given.get("flags", "")),
         starts_at=start,
         ends_at=end,
         cpus_min=cpus[0],
@@ -77,8 +79,9 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
 
 def window(given: Given, now: float, context: Context) -> tuple[float | None, float | None]:
     """--starttime and --endtime, or what stands for them. Raises Silent after the line that names a wrong one."""
-    start = _time(given["starttime"], now, context) if "starttime" in given else None
-    end = _time(given["endtime"], now, context) if "endtime" in given else None
+    # An empty one, as of an empty variable, is none.
+    start = _time(given["starttime"], now, context) if given.get("starttime") else None
+    end = _time(given["endtime"], now, context) if given.get("endtime") else None
     picked, by_state = "jobs" in given, "state" in given
     if start is None and not picked:
         if not by_state:
@@ -86,7 +89,7 @@ def window(given: Given, now: float, context: Context) -> tuple[float | None, fl
         else:
             start = now if end is None else end
     if end is None:
-        end = start if by_state and "starttime" in given else now
+        end = start if by_state and given.get("starttime") else now
     if start is not None and end is not None and start > end:
         context.error("Start time (%s) requested is after end time (%s)." % _shown(start, end))  # noqa: UP031
         raise Silent
@@ -130,7 +133,26 @@ def picks_of(text: str) -> tuple[JobPick, ...]:
     return tuple(found)
 
 
-def _states(text: str) -> tuple[str, ...]:
+def _numbers(text: str) -> tuple[int, ...]:
+    """Numbers of associations; what is none is nobody's."""
+    return tuple(int(word) if word.isascii() and word.isdigit() else -1 for word in words(text))
+
+
+#: sacct's --flags -> what started the jobs; "" is all of them
+_FLAGS = {"schedsubmit": "Submit", "schedmain": "Main", "schedbackfill": "Backfill", "startrecieved": ""}
+
+
+def _schedulers(text: str) -> tuple[str, ...]:
+    found = []
+    for word in words(text):
+        if word.lower() not in _FLAGS:
+            raise Fatal(f"str_2_job_flags: Invalid job flag {word}")
+        found.append(_FLAGS[word.lower()])
+    return () if "" in found else tuple(found)
+
+
+def states_named(text: str) -> tuple[str, ...]:
+    """A list of states, by their names or letters. Raises Fatal."""
     found = []
     for word in words(text):
         name = state_named(word)
@@ -185,12 +207,13 @@ def groups_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _nodes(given: Given) -> tuple[str, ...]:
-    if not given.get("nodelist"):
+def nodes_named(text: str) -> tuple[str, ...]:
+    """The nodes of a host list. Raises NotationError."""
+    if not text:
         return ()
     from spritz.notation.hostlist import expand
 
-    return tuple(expand(given["nodelist"]))
+    return tuple(expand(text))
 
 
 def _range(given: Given, option: str) -> tuple[int | None, int | None]:

@@ -20,12 +20,23 @@ if TYPE_CHECKING:
 
 
 class Style:
-    """How values are shown: SLURM_TIME_FORMAT, --units, --noconvert, SLURM_BITSTR_LEN."""
+    """How values are shown: SLURM_TIME_FORMAT, --units, --noconvert, SLURM_BITSTR_LEN, --expand-patterns,
+    --use-local-uid."""
 
-    __slots__ = ("array_length", "convert", "environ", "names", "unit")
+    __slots__ = ("array_length", "convert", "environ", "expand", "local_uid", "unit")
 
-    def __init__(self, environ: Mapping[str, str], *, unit: str = "", convert: bool = True) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        unit: str = "",
+        convert: bool = True,
+        expand: bool = False,
+        local_uid: bool = False,
+    ) -> None:
         self.environ = environ
+        self.expand = expand
+        self.local_uid = local_uid
         self.unit = unit
         self.convert = convert
         text = environ.get("SLURM_BITSTR_LEN", "")
@@ -81,6 +92,43 @@ class Constant(Field):
 def _job(name: str) -> Render:
     """A value of the job, on its own line only."""
     return lambda row, style: str(getattr(row.job, name)) if row.step is None else ""
+
+
+def _file(name: str) -> Render:
+    """A file of the job's, with its patterns filled in if that is asked for."""
+
+    def render(row: Row, style: Style) -> str:
+        job = row.job
+        pattern = str(getattr(job, name)) if row.step is None else ""
+        if not (style.expand and pattern):
+            return pattern
+        from spritz.cli.format.job_paths import expanded
+        from spritz.notation.hostlist import expand
+
+        return expanded(
+            pattern,
+            job_id=job.job_id,
+            array_job_id=job.array_job_id,
+            task_id=job.array_task_id,
+            name=job.name,
+            user=job.user,
+            first_host=next(iter(expand(job.nodes)), "") if job.nodes else "",
+            restarts=job.restart_count,
+        )
+
+    return render
+
+
+def _uid(row: Row, style: Style) -> str:
+    """As it was recorded; or the number that its name has here."""
+    if row.step is not None:
+        return ""
+    here = None
+    if style.local_uid and row.job.user:
+        from spritz.cli.people import uid_of
+
+        here = uid_of(row.job.user)
+    return str(row.job.uid if here is None else here)
 
 
 def _both(name: str) -> Render:
@@ -220,13 +268,20 @@ def _family(name: str, way: str, key: str, width: int, shown: Callable[[str, str
     ]
 
 
+def _flags(row: Row, style: Style) -> str:
+    """Written as Slurm 22.05 writes it: accounting has every job that it shows from the controller."""
+    if row.step is not None:
+        return ""
+    return f"Sched{row.job.scheduler},StartRecieved" if row.job.scheduler else "StartRecieved"
+
+
 _FIELDS = (
     Field("Account", 10, _both("account")),
     Field("AdminComment", 19, _job("admin_comment")),
     Field("AllocCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
     Field("AllocNodes", 10, _own("node_count")),
     Field("AllocTRES", 10, _tres("tres_allocated")),
-    Constant("AssocID", 7, "0"),
+    Field("AssocID", 7, _both("association_id")),
     Field("AveCPU", 10, usage.cpu("usage_in_ave")),
     Constant("AveCPUFreq", 10, "0"),
     *_family("DiskRead", "in", "fs/disk", 14, usage.disk),
@@ -256,7 +311,7 @@ _FIELDS = (
     Field("ExitCode", 8, _exit),
     Field("Extra", 30, _job("extra")),
     Field("FailedNode", 20, _job("failed_node")),
-    Constant("Flags", 20, ""),
+    Field("Flags", 20, _flags),
     Field("GID", 6, _job("gid")),
     Field("Group", 9, _job("group")),
     Field("JobID", -12, lambda row, style: row.with_step(row.job_name(style.array_length))),
@@ -311,9 +366,9 @@ _FIELDS = (
     Field("Restarts", 8, _job("restart_count")),
     Field("Start", 19, _start),
     Field("State", 10, lambda row, style: row.state),
-    Field("StdErr", 20, _job("stderr")),
-    Field("StdIn", 20, _job("stdin")),
-    Field("StdOut", 20, _job("stdout")),
+    Field("StdErr", 20, _file("stderr")),
+    Field("StdIn", 20, _file("stdin")),
+    Field("StdOut", 20, _file("stdout")),
     Field("Submit", 19, _submit),
     Field("SubmitLine", 20, _own("submit_line")),
     Field("Suspended", 10, lambda row, style: format_duration(row.suspended)),
@@ -324,7 +379,7 @@ _FIELDS = (
     Field("TotalCPU", 10, _cpu(2)),
     *_usage("TRESUsageIn", "in"),
     *_usage("TRESUsageOut", "out"),
-    Field("UID", 6, _job("uid")),
+    Field("UID", 6, _uid),
     Field("User", 9, _job("user")),
     Field("UserCPU", 10, _cpu(0)),
     Field("WCKey", 10, _job("wckey")),

@@ -56,6 +56,7 @@ def _tres(text: str) -> list[Json]:
     return found
 
 
+_STARTED_ON = {"Submit": "STARTED_ON_SUBMIT", "Main": "STARTED_ON_SCHEDULE", "Backfill": "STARTED_ON_BACKFILL"}
 _TRES_IDS = {"cpu": 1, "mem": 2, "energy": 3, "node": 4, "billing": 5, "fs/disk": 6, "vmem": 7, "pages": 8}
 
 
@@ -75,6 +76,7 @@ def _job(one: JobWithSteps, now: float, question: Question) -> Json:
     job = one.job
     row = Row(job, None, one.steps, now, question.window)
     flags = ["REQUEUED"] if row.state == "REQUEUED" else []
+    handled = ["CLEAR_SCHEDULING", _STARTED_ON[job.scheduler]] if job.scheduler in _STARTED_ON else []
     return {
         "account": job.account,
         "comment": {"administrator": job.admin_comment, "job": job.comment, "system": job.system_comment},
@@ -90,7 +92,7 @@ def _job(one: JobWithSteps, now: float, question: Question) -> Json:
             "cluster": job.cluster,
             "partition": "",
             "user": job.user,
-            "id": 0,
+            "id": job.association_id,
         },
         "block": "",
         "cluster": job.cluster,
@@ -109,7 +111,7 @@ def _job(one: JobWithSteps, now: float, question: Question) -> Json:
         "exit_code": exit_code(job.exit_status),
         "extra": job.extra,
         "failed_node": job.failed_node,
-        "flags": flags,
+        "flags": handled,
         "group": job.group,
         "het": {"job_id": job.het_job_id, "job_offset": number(job.het_offset)},
         "job_id": job.job_id,

@@ -75,6 +75,8 @@ def fits(query: SelectJobs, job: JobRecord) -> bool:
         (query.wckeys, job.wckey),
         (query.names, job.name),
         (query.reasons, job.reason),
+        (query.associations, job.association_id),
+        (query.schedulers, job.scheduler),
     )
     if any(choices and value not in choices for choices, value in wanted):
         return False

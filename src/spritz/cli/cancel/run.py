@@ -29,6 +29,10 @@ _FIELDS = ("id", "array_job_id", "array_task_id", "array", "spec.name", "partiti
 def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
     """The exit status."""
     given = ask.merge(found, rows, context)
+    if "clusters" in given:
+        from spritz.cli.clusters import chosen
+
+        chosen(given["clusters"], context)
     signal = ask.signal_of(given, context)
     wanted = ask.build_filter(given, words, context)
     filtered = any(option in given for option in ask.FILTERS)

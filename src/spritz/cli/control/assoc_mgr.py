@@ -54,7 +54,7 @@ def text(found: Standings, kinds: tuple[str, ...], *, oneliner: bool) -> str:
     if "users" in kinds:
         users = [
             f"UserName={one.name}({_uid(one.name)}) DefAccount={one.default_account} "
-            f"DefWckey={one.default_wckey} AdminLevel=Not Set\n"
+            f"DefWckey={one.default_wckey} AdminLevel={one.admin}\n"
             for one in found.users
         ]
         parts.append(page.section("User", "users", users))
@@ -105,6 +105,7 @@ def _association(page: _Page, cluster: str, one: AssocStanding) -> list[str]:
     user = f"{own.user}({_uid(own.user)})" if own.user else ""
     parent = f"{own.parent}({one.parent_id})" if own.parent and not own.user else ""
     jobs = "" if own.max_jobs is None else f"{own.max_jobs}({use.jobs})"
+    accruing = "" if own.max_jobs_accrue is None else f"{own.max_jobs_accrue}({use.accruing})"
     submitted = "" if own.max_submit is None else f"{own.max_submit}({use.submitted})"
     return [
         f"ClusterName={cluster} Account={own.account} UserName={user} Partition={own.partition} "
@@ -115,7 +116,7 @@ def _association(page: _Page, cluster: str, one: AssocStanding) -> list[str]:
         f"GrpJobs={_or_n(own.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(own.grp_jobs_accrue)}({use.accruing})",
         f"GrpSubmitJobs={_or_n(own.grp_submit)}({use.submitted}) GrpWall={_or_n(own.grp_wall)}({use.wall / 60:.2f})",
         *_group(page, own.grp_tres, own.grp_tres_mins, own.grp_tres_run_mins, use),
-        f"MaxJobs={jobs} MaxJobsAccrue= MaxSubmitJobs={submitted} MaxWallPJ={_or_blank(own.max_wall)}",
+        f"MaxJobs={jobs} MaxJobsAccrue={accruing} MaxSubmitJobs={submitted} MaxWallPJ={_or_blank(own.max_wall)}",
         f"MaxTRESPJ={_plain(own.max_tres)}",
         f"MaxTRESPN={_plain(own.max_tres_per_node)}",
         f"MaxTRESMinsPJ={_plain(own.max_tres_mins)}",
@@ -126,9 +127,9 @@ def _association(page: _Page, cluster: str, one: AssocStanding) -> list[str]:
 def _qos(page: _Page, one: QosStanding) -> list[str]:
     own, use = one.record, one.standing
     mode = "OFF" if own.preempt_mode.lower() in _CLUSTERS_MODE else own.preempt_mode.upper()
-    limits_of: tuple[tuple[str, int | None, int | None, str], ...] = (
-        ("PA", own.max_jobs_pa, own.max_submit_pa, own.max_tres_pa),
-        ("PU", own.max_jobs_pu, own.max_submit_pu, own.max_tres_pu),
+    limits_of: tuple[tuple[str, int | None, int | None, int | None, str], ...] = (
+        ("PA", own.max_jobs_pa, own.max_jobs_accrue_pa, own.max_submit_pa, own.max_tres_pa),
+        ("PU", own.max_jobs_pu, own.max_jobs_accrue_pu, own.max_submit_pu, own.max_tres_pu),
     )
     account, user = (_each(page, *limits) for limits in limits_of)
     return [
@@ -159,13 +160,13 @@ def _group(page: _Page, tres: str, minutes: str, running: str, use: Standing) ->
 
 
 def _each(
-    page: _Page, suffix: str, jobs: int | None, submitted: int | None, tres: str
+    page: _Page, suffix: str, jobs: int | None, accruing: int | None, submitted: int | None, tres: str
 ) -> Callable[[Standing], list[str]]:
     """Lines of one account or user under the limits that hold for each."""
 
     def lines(use: Standing) -> list[str]:
         return [
-            f"MaxJobs{suffix}={_or_n(jobs)}({use.jobs}) MaxJobsAccrue{suffix}=N({use.accruing}) "
+            f"MaxJobs{suffix}={_or_n(jobs)}({use.jobs}) MaxJobsAccrue{suffix}={_or_n(accruing)}({use.accruing}) "
             f"MaxSubmitJobs{suffix}={_or_n(submitted)}({use.submitted})",
             f"MaxTRES{suffix}={page.counted(tres, use.tres)}",
         ]

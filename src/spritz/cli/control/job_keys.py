@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 
 class Key:
-    """`changes` makes them of the text; `refused` says why there is none."""
+    """`changes` makes them of the text; `refused` says why there is none. `bare`: a word without a value."""
 
-    __slots__ = ("changes", "refused")
+    __slots__ = ("bare", "changes", "refused")
 
-    def __init__(self, changes: Callable[[str], Changes] | None = None, refused: str = "") -> None:
+    def __init__(
+        self, changes: Callable[[str], Changes] | None = None, refused: str = "", *, bare: bool = False
+    ) -> None:
+        self.bare = bare
         self.changes = changes
         self.refused = refused
 
@@ -112,6 +115,15 @@ def _moment(field: str) -> Key:
     return Key(changes)
 
 
+def _delay_boot(text: str) -> Changes:
+    from spritz.notation.duration import DurationError, parse_seconds
+
+    try:
+        return {"delay_boot_seconds": parse_seconds(text)}
+    except DurationError as error:
+        raise SpritzError("Invalid DelayBoot value") from error
+
+
 def _minutes(field: str, name: str) -> Key:
     def changes(text: str) -> Changes:
         return {field: minutes(text, name)}
@@ -174,6 +186,55 @@ def _tres(field: str) -> Key:
         return {field: _records(requests)}
 
     return Key(changes)
+
+
+def _tres_per_task(text: str) -> Changes:
+    """`cpu=2,gres/gpu:2,gres/shard:1`."""
+    from spritz.notation.gres import GresError, parse
+
+    words = [word for word in text.split(",") if word]
+    cpus = [word for word in words if word.lower().startswith(("cpu=", "cpu:"))]
+    others = [word for word in words if word not in cpus]
+    try:
+        requests = parse(",".join(others)) if others else ()
+    except GresError as error:
+        raise SpritzError(str(error)) from error
+    made: Changes = {"gpus_per_task": _records(one for one in requests if one.name == "gpu")}
+    made["gres_per_task"] = _records(one for one in requests if one.name != "gpu")
+    if cpus:
+        made["cpus_per_task"] = number(cpus[-1][4:], "TresPerTask", low=1)
+    return made
+
+
+def _per_gpu(field: str, key: str, others: tuple[str, ...] = ()) -> Key:
+    """`gres/gpu:4` or `gres:gpu:4`; of no other GRES."""
+
+    def changes(text: str) -> Changes:
+        from spritz.notation.gres import GresError, parse
+
+        if not text:
+            return {field: None}
+        try:
+            (request,) = parse(text)
+        except (GresError, ValueError) as error:
+            raise SpritzError(f"Invalid {key} value: {text}") from error
+        if request.name != "gpu" or request.type or not request.count:
+            raise SpritzError(f"Invalid {key} value: {text}", hint="gres/gpu:COUNT is accepted")
+        return {field: request.count, **dict.fromkeys(others)}
+
+    return Key(changes)
+
+
+def _tres_bind(text: str) -> Changes:
+    """`gres/gpu:single:2`, as of --tres-bind."""
+    if not text:
+        return {"gpu_bind": None}
+    from spritz.cli.submit.binding import SETTERS
+    from spritz.cli.submit.refusals import Source
+
+    made: Changes = {}
+    SETTERS["tres-bind"](made, text, Source(None, "/", {}, lambda said: None))
+    return made
 
 
 def _nodes(text: str) -> Changes:
@@ -244,10 +305,10 @@ KEYS: dict[str, Key] = {
     "Contiguous": _flag("contiguous"),
     "CoreSpec": _count("core_spec", "CoreSpec"),
     "CPUsPerTask": _count("cpus_per_task", "CPUsPerTask", low=1),
-    "CpusPerTres": Key(refused="use a new job"),
+    "CpusPerTres": _per_gpu("cpus_per_gpu", "CpusPerTres"),
     "CronJob": Key(refused="scrontab is not built"),
     "Deadline": _moment("deadline_at"),
-    "DelayBoot": Key(refused="nodes are not booted for jobs"),
+    "DelayBoot": Key(_delay_boot),
     "Dependency": Key(_dependencies),
     "EligibleTime": _moment("begin_at"),
     "EndTime": _moment("end_at"),
@@ -261,7 +322,7 @@ KEYS: dict[str, Key] = {
     "MailType": _names("mail_types"),
     "MailUser": _text("mail_user"),
     "McsLabel": Key(refused="MCS is not built"),
-    "MemPerTres": Key(refused="use a new job"),
+    "MemPerTres": _per_gpu("memory_mib_per_gpu", "MemPerTres", ("memory_mib_per_node", "memory_mib_per_cpu")),
     "MinCPUsNode": _count("cpus_per_node_min", "MinCPUsNode"),
     "MinMemoryCPU": _memory("memory_mib_per_cpu", ("memory_mib_per_node", "memory_mib_per_gpu")),
     "MinMemoryNode": _memory("memory_mib_per_node", ("memory_mib_per_cpu", "memory_mib_per_gpu")),
@@ -269,7 +330,7 @@ KEYS: dict[str, Key] = {
     "Name": _text("name"),
     "Network": Key(refused="there is no switch plugin"),
     "Nice": Key(_nice),
-    "NodeList": Key(refused="a running job keeps its nodes; of a pending one use ReqNodeList"),
+    "NodeList": _hosts("node_list"),
     "NtasksPerCore": _count("tasks_per_core", "NtasksPerCore"),
     "NtasksPerNode": _count("tasks_per_node", "NtasksPerNode"),
     "NtasksPerSocket": _count("tasks_per_socket", "NtasksPerSocket"),
@@ -290,7 +351,7 @@ KEYS: dict[str, Key] = {
     "ReqThreads": _count("threads_per_core", "ReqThreads"),
     "Requeue": _flag("requeue"),
     "ReservationName": _text("reservation"),
-    "ResetAccrueTime": Key(refused="there are no accrual limits"),
+    "ResetAccrueTime": Key(lambda _: {"reset_accrue": True}, bare=True),
     "Shared": Key(_sharing),
     "SiteFactor": Key(refused="there is no site factor plugin"),
     "StartTime": _moment("begin_at"),
@@ -302,12 +363,12 @@ KEYS: dict[str, Key] = {
     "TasksPerNode": _count("tasks_per_node", "TasksPerNode"),
     "ThreadSpec": Key(refused="use CoreSpec"),
     "TimeMin": _minutes("time_min_minutes", "TimeMin"),
-    "TresBind": Key(refused="use a new job"),
+    "TresBind": Key(_tres_bind),
     "TresFreq": Key(refused="GPU frequencies are not set"),
     "TresPerJob": _tres("gpus"),
     "TresPerNode": Key(_gres),
     "TresPerSocket": _tres("gpus_per_socket"),
-    "TresPerTask": _tres("gpus_per_task"),
+    "TresPerTask": Key(_tres_per_task),
     "UserID": Key(refused="a job stays its submitter's"),
     "wait-for-switch": _count("switch_wait_seconds", "wait-for-switch"),
     "WCKey": _text("wckey"),

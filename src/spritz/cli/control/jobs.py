@@ -69,8 +69,9 @@ def _each(session: Session, words: list[str], make: Callable[[JobTarget], Struct
             problem = _INVALID_ID
         else:
             try:
-                session.call(make(target), Done)
+                session.plugins_told(session.call(make(target), Done).told)
             except RemoteError as error:
+                session.plugins_told(error.told, refused=True)
                 problem, hint = error.message, error.hint
         if problem:
             status = 1

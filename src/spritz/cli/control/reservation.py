@@ -59,16 +59,13 @@ FLAGS = {
     "NO_HOLD_JOBS_AFTER_END": "NO_HOLD_JOBS_AFTER_END",
     "MAGNETIC": "MAGNETIC",
     "ANY_NODES": "ANY_NODES",
+    # as it was called before 17.11
+    "LICENSE_ONLY": "ANY_NODES",
+    "FORCE_START": "FORCE_START",
     "REPLACE": "REPLACE",
     "REPLACE_DOWN": "REPLACE_DOWN",
     "USER_DELETE": "USER_DELETE",
 }
-#: of other releases
-REFUSED_FLAGS = {
-    "LICENSE_ONLY": "give ANY_NODES",
-    "FORCE_START": "a recurring reservation begins at its next occurrence",
-}
-
 #: UNLIMITED, in seconds
 _YEAR = 365 * 86_400
 
@@ -240,8 +237,6 @@ class _Reader:
         for text in value.split(","):
             name, equals, rest = text.partition("=")
             upper = name.upper()
-            if upper in REFUSED_FLAGS:
-                raise _Wrong(f"Flag {upper} of a reservation is not supported by Spritz: {REFUSED_FLAGS[upper]}.")
             known = FLAGS.get(upper) or next(
                 (flag for flag_name, flag in FLAGS.items() if len(upper) >= 3 and flag_name.startswith(upper)), None
             )

@@ -87,6 +87,11 @@ class Session:
         if text and self.context.stderr.isatty():
             self.context.info(text)
 
+    def plugins_told(self, lines: tuple[str, ...], *, refused: bool = False) -> None:
+        """What the site's plugins have for the user."""
+        for line in lines:
+            (self.context.error if refused else self.context.info)(line)
+
     def say(self, line: str) -> None:
         """A line on standard error without the program's name, as scontrol has most of its errors."""
         self.context.err(line + "\n")

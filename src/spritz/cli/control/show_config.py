@@ -72,7 +72,9 @@ def licenses(session: Session, words: list[str]) -> int:
     """show licenses: total, used and free."""
     from spritz.model.queries import ConfigText, JobRows, ListJobs, ShowConfig
 
-    known = dict(session.call(ShowConfig(), ConfigText).settings.licenses)
+    answer = session.call(ShowConfig(), ConfigText)
+    remote = dict(answer.remote_licenses)
+    known = {**dict(answer.settings.licenses), **remote}
     if not known:
         session.out("No licenses configured in Slurm.\n")
         return 0
@@ -91,7 +93,7 @@ def licenses(session: Session, words: list[str]) -> int:
         separator = " " if session.oneliner else "\n    "
         session.out(
             f"LicenseName={name}{separator}Total={total} Used={used[name]} Free={total - used[name]} Reserved=0 "
-            "Remote=no\n"
+            f"Remote={'yes' if name in remote else 'no'}\n"
         )
     return 0
 

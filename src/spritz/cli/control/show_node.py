@@ -59,8 +59,8 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
         f"NodeName={config.name} {architecture}CoresPerSocket={capacity.cores_per_socket} ",
         f"CPUAlloc={view.cpus_allocated} CPUEfctv={capacity.cpus - int(capacity.cpus_reserved, 16).bit_count()} "
         f"CPUTot={capacity.cpus} CPULoad={load}",
-        f"AvailableFeatures={or_null(','.join(config.features))}",
-        f"ActiveFeatures={or_null(','.join(node.features_active or config.features))}",
+        f"AvailableFeatures={or_null(','.join(node.available))}",
+        f"ActiveFeatures={or_null(','.join(node.active))}",
         f"Gres={gres}",
     ]
     if details:
@@ -72,7 +72,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
         f"RealMemory={capacity.memory_mib} AllocMem={view.memory_allocated_mib} FreeMem={free} "
         f"Sockets={capacity.sockets} Boards={capacity.boards}",
         f"State={'+'.join(view.state_names)} ThreadsPerCore={capacity.threads_per_core} TmpDisk={capacity.tmp_mib} "
-        f"Weight={config.weight} Owner=N/A MCS_label=N/A",
+        f"Weight={config.weight} Owner={view.owner or 'N/A'} MCS_label={view.mcs_label or 'N/A'}",
     ]
     if capacity.memory_reserved_mib:
         lines.append(f"MemSpecLimit={capacity.memory_reserved_mib}")
@@ -82,7 +82,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
         lines.append(f"Topology={node.place}")
     lines += [
         f"BootTime={moment(node.booted_at, 'None')} SlurmdStartTime={moment(node.daemon_started_at, 'None')}",
-        f"LastBusyTime={moment(node.last_busy_at)} ResumeAfterTime=None",
+        f"LastBusyTime={moment(node.last_busy_at)} ResumeAfterTime={moment(node.resume_at, 'None')}",
         f"CfgTRES={format(configured_tres(view))}",
         f"AllocTRES={format(allocated_tres(view))}",
         "CurrentWatts=0 AveWatts=0",

@@ -38,6 +38,8 @@ def run(session: Session, words: list[str]) -> int:
         if found is None:
             return not_supported(session, word)
         known, entry = found
+        if entry.bare and "=" in word:
+            return not_supported(session, word)
         if entry.changes is None:
             session.context.error(f"update of {known} is not supported by Spritz: {entry.refused}")
             return 1
@@ -72,9 +74,11 @@ def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
             changes = {**changes, "time_limit_minutes": _limit(session, target, limit)}
         answer = session.call(UpdateJob(target=target, changes=changes), Done)
     except RemoteError as error:
+        session.plugins_told(error.told, refused=True)
         say_refused(session, word, target, error.message)
         session.hint(error.hint)
         return 1
+    session.plugins_told(answer.told)
     for message in answer.messages:
         say_refused(session, word, target, message)
     return 1 if answer.messages else 0

@@ -50,8 +50,31 @@ def _count(text: str) -> int:
     return number(text, "Weight")
 
 
+def _user(text: str) -> int:
+    """A name or a number. Raises SpritzError."""
+    import pwd
+
+    from spritz.model.errors import SpritzError
+
+    if text.isascii() and text.isdecimal() and int(text) < 0xFFFFFFFF:
+        return int(text)
+    try:
+        return pwd.getpwnam(text).pw_uid
+    except KeyError:
+        raise SpritzError(f"Invalid user: {text}") from None
+
+
+def _seconds(text: str) -> int:
+    """Seconds; INFINITE or -1: not by itself. Raises SpritzError."""
+    if text.upper() in ("INFINITE", "-1"):
+        return 0
+    from spritz.cli.control.job_keys import number
+
+    return number(text, "ResumeAfter")
+
+
 KEYS: dict[str, Key] = {
-    "ActiveFeatures": Key("features_active", _words),
+    "ActiveFeatures": Key("active_features", _words),
     "AvailableFeatures": Key("features", _words),
     "CertToken": Key(refused="certificates are not built"),
     "Comment": Key("comment"),
@@ -64,8 +87,8 @@ KEYS: dict[str, Key] = {
     "NodeAddr": Key("address"),
     "NodeHostName": Key("hostname"),
     "Reason": Key("reason"),
-    "ReasonUid": Key(refused="a reason is the caller's own"),
-    "ResumeAfter": Key(refused="nodes resume when they are told to"),
+    "ReasonUid": Key("reason_uid", _user),
+    "ResumeAfter": Key("resume_after_seconds", _seconds),
     "State": Key("state"),
     "Topology": Key("topology"),
     "TopologyStr": Key("topology"),
@@ -81,6 +104,8 @@ def run(session: Session, words: list[str]) -> int:
     names: list[str] = []
     changes: dict[str, object] = {}
     state = reason = ""
+    uid: int | None = None
+    seconds: int | None = None
     for word in words:
         key, value = split(word)
         value = unquoted(value)
@@ -101,15 +126,27 @@ def run(session: Session, words: list[str]) -> int:
             state = chosen
         elif known == "Reason":
             reason = value
+        elif known == "ReasonUid":
+            uid = _user(value)
+        elif known == "ResumeAfter":
+            seconds = _seconds(value)
         else:
             changes[entry.field] = entry.parse(value)
-    if not state and not reason and not changes:
+    if not state and not reason and uid is None and seconds is None and not changes:
         session.say("No changes specified")
         return 1
     if state in ("DOWN", "DRAIN", "FAIL") and not reason:
         session.say("You must specify a reason when DOWNING or DRAINING a node. Request denied")
         return 1
-    session.call(UpdateNode(names=tuple(names), state=state, reason=reason, changes=changes), Done)
+    update = UpdateNode(
+        names=tuple(names),
+        state=state,
+        reason=reason,
+        reason_uid=uid,
+        resume_after_seconds=seconds,
+        changes=changes,
+    )
+    session.call(update, Done)
     return 0
 
 

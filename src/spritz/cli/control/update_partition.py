@@ -28,9 +28,11 @@ FIELDS = {
     "DenyAccounts": "deny_accounts",
     "DenyQos": "deny_qos",
     "DisableRootJobs": "disable_root_jobs",
+    "ExclusiveTopo": "exclusive_topo",
     "ExclusiveUser": "exclusive_user",
     "GraceTime": "grace_seconds",
     "Hidden": "hidden",
+    "JobDefaults": "default_cpus_per_gpu",
     "LLN": "lln",
     "MaxCPUsPerNode": "max_cpus_per_node",
     "MaxCPUsPerSocket": "max_cpus_per_socket",
@@ -62,8 +64,6 @@ REFUSED = {
     "CpuBind": "set it in slurm.conf and reconfigure",
     "DenyGroups": "set AllowGroups",
     "Exclusive": "use OverSubscribe or ExclusiveUser",
-    "ExclusiveTopo": "a job never has a segment of the network to itself",
-    "JobDefaults": "use DefCpuPerGPU and DefMemPerGPU",
     "SelectTypeParameters": "resources are counted alike in all partitions",
 }
 _OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}
@@ -94,6 +94,8 @@ def _changes(session: Session, words: list[str]) -> tuple[str, dict[str, object]
 
 def _value(session: Session, key: str, text: str, word: str) -> dict[str, object]:
     """One change. Raises SpritzError with scontrol's words for a value that is none."""
+    if key == "JobDefaults":
+        return _job_defaults(text)
     field = FIELDS[key]
     if key == "Nodes":
         names = _nodes(session, text)
@@ -120,6 +122,19 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
         words = [str(word) for word in value]
         return {field: [list(pair) for pair in tres_weights(words)], "billing_weights_text": ",".join(words)}
     return {field: list(value) if isinstance(value, tuple) else value}
+
+
+def _job_defaults(text: str) -> dict[str, object]:
+    """`DefCpuPerGPU=4,DefMemPerGPU=1000`; nothing takes them back. Raises SpritzError in Slurm's words."""
+    made: dict[str, object] = {"default_cpus_per_gpu": 0, "default_memory_mib_per_gpu": 0}
+    fields = {"defcpupergpu": "default_cpus_per_gpu", "defmempergpu": "default_memory_mib_per_gpu"}
+    for word in text.split(",") if text else ():
+        name, equals, amount = word.partition("=")
+        field = fields.get(name.strip().lower())
+        if field is None or not equals or not (amount.isascii() and amount.isdecimal()) or int(amount) >= 1 << 31:
+            raise SpritzError(f"Invalid JobDefaults specification: {text}")
+        made[field] = int(amount)
+    return made
 
 
 def _nodes(session: Session, text: str) -> list[str]:

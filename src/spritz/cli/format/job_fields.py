@@ -41,9 +41,9 @@ def clock_text(at: float) -> str:
     """Local time as SLURM_TIME_FORMAT asks."""
     import os
 
-    from spritz.notation.times import format_time
+    from spritz.cli.format.local_time import local_time
 
-    return format_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)
+    return local_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)
 
 
 def _label(now: float, job_id: int, array_job: int, task: int | None, array: Plain | None, het_job: int) -> str:

@@ -66,9 +66,9 @@ def _requests(now: float, requests: list[Any], *more: list[Any]) -> str:
     return job_fields.tres_text([*requests, *(one for several in more for one in several)])
 
 
-def _per_task(now: float, requests: list[Any], cpus: int | None) -> str:
+def _per_task(now: float, gpus: list[Any], others: list[Any], cpus: int | None) -> str:
     words = [f"cpu={cpus}"] if cpus else []
-    text = job_fields.tres_text(requests)
+    text = job_fields.tres_text([*gpus, *others])
     if text != NA:
         words.append(text)
     return ",".join(words) or NA
@@ -111,6 +111,7 @@ def _stdin(now: float, batch: bool, pattern: str, work_dir: str) -> str:
 
 
 _SIZE = ("allocation", "spec.tasks", "spec.cpus_per_task", "spec.nodes_min", "spec.overcommit")
+_EXCLUSIVE = {"exclusive": "YES", "user": "USER", "mcs": "MCS", "topo": "TOPO"}
 _NO_PORTS = "ports are not reserved"
 
 _EXPANSION = (
@@ -155,13 +156,13 @@ def with_patterns_expanded(fields: dict[str, Field]) -> dict[str, Field]:
 #: names in lower case
 NAMES: dict[str, Field] = {
     "account": LETTERS["a"],
-    "accruetime": Field("ACCRUE_TIME", ("eligible_at",), _moment),
+    "accruetime": Field("ACCRUE_TIME", ("grows_older_since",), _moment),
     "admin_comment": Field("ADMIN_COMMENT", ("spec.admin_comment",), _or_null),
     "allocnodes": Field("ALLOC_NODES", ("spec.submit_host",), _or_null),
     "allocsid": Field("ALLOC_SID", ("spec.submit_session",)),
     "arrayjobid": LETTERS["F"],
     "arraytaskid": LETTERS["K"],
-    "associd": _fixed("ASSOC_ID", "0"),
+    "associd": Field("ASSOC_ID", ("association",)),
     "batchflag": Field("BATCH_FLAG", ("spec.batch",), _flag),
     "batchhost": LETTERS["B"],
     "boardspernode": _fixed("BOARDS_PER_NODE", "0"),
@@ -181,13 +182,15 @@ NAMES: dict[str, Field] = {
     "cpus-per-tres": Field("CPUS_PER_TRES", ("spec.cpus_per_gpu",), _per_gpu),
     "cronjob": _fixed("CRON_JOB", "No"),
     "deadline": Field("DEADLINE", ("spec.deadline_at",), _moment),
-    "delayboot": _fixed("DELAY_BOOT", "0:00"),
+    "delayboot": Field("DELAY_BOOT", ("spec.delay_boot_seconds",), _switch_wait),
     "dependency": LETTERS["E"],
     "derivedec": Field("DERIVED_EC", ("derived_exit_status",), _exit),
     "eligibletime": Field("ELIGIBLE_TIME", ("eligible_at",), _moment),
     "endtime": LETTERS["e"],
     "exclusive": Field(
-        "EXCLUSIVE", ("spec.sharing",), lambda now, kind: {"exclusive": "YES", "user": "USER"}.get(kind, "NO")
+        "EXCLUSIVE",
+        ("spec.sharing",),
+        lambda now, kind: _EXCLUSIVE.get(kind, "NO"),
     ),
     "excnodes": LETTERS["x"],
     "exit_code": Field("EXIT_CODE", ("exit_status",), _exit),
@@ -215,7 +218,7 @@ NAMES: dict[str, Field] = {
     ),
     "maxcpus": Field("MAX_CPUS", _SIZE, lambda now, *size: str(job_fields.cpu_count(*size))),
     "maxnodes": Field("MAX_NODES", ("spec.nodes_max",), _max_nodes),
-    "mcslabel": _fixed("MCSLABEL", NULL),
+    "mcslabel": Field("MCSLABEL", ("spec.mcs_label",), lambda now, label: label or NULL),
     "mem-per-tres": Field("MEM_PER_TRES", ("spec.memory_mib_per_gpu",), _per_gpu),
     "mincpus": LETTERS["c"],
     "minmemory": LETTERS["m"],
@@ -293,7 +296,9 @@ NAMES: dict[str, Field] = {
     "tres-per-node": LETTERS["b"],
     "tres-per-socket": Field("TRES_PER_SOCKET", ("spec.gpus_per_socket",), _requests),
     "tres-per-step": _no("TRES_PER_STEP", "it is of steps"),
-    "tres-per-task": Field("TRES_PER_TASK", ("spec.gpus_per_task", "spec.cpus_per_task"), _per_task),
+    "tres-per-task": Field(
+        "TRES_PER_TASK", ("spec.gpus_per_task", "spec.gres_per_task", "spec.cpus_per_task"), _per_task
+    ),
     "userid": LETTERS["U"],
     "username": LETTERS["u"],
     "wait4switch": Field("WAIT4SWITCH", ("spec.switch_wait_seconds",), _switch_wait),

@@ -47,7 +47,8 @@ def _identity(job: Job) -> list[str]:
     return [
         f"{first}JobName={spec.name}",
         *([f"HetJobIdSet={job.het_job_id}-{last}"] if job.het_job_id else []),
-        f"UserId={spec.user or spec.uid}({spec.uid}) GroupId={spec.group or spec.gid}({spec.gid}) MCS_label=N/A",
+        f"UserId={spec.user or spec.uid}({spec.uid}) GroupId={spec.group or spec.gid}({spec.gid}) "
+        f"MCS_label={spec.mcs_label or 'N/A'}",
         f"Priority={job.priority} Nice={spec.nice} Account={or_null(spec.account)} QOS={or_null(spec.qos)}",
     ]
 
@@ -111,17 +112,18 @@ def _times(job: Job, now: float) -> list[str]:
         start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
     end = job.ended_at or (job.ends_at if not pending and limit_minutes(job) < INFINITE else 0.0)
     before = max(0, int(job.suspended_at - job.started_at - job.suspended_seconds)) if job.suspended_at else 0
+    by = "Backfill" if job.scheduler == "Backfill" else "Main"
     preempted = []
     if job.preempted_at and not pending:
         preempted.append(f"PreemptEligibleTime={moment(job.started_at)} PreemptTime={moment(job.preempted_at)}")
     return [
         f"RunTime={format_duration(used)} TimeLimit={format_minutes(limit_minutes(job))} TimeMin={minimum}",
         f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at)}",
-        f"AccrueTime={moment(job.eligible_at)}",
+        f"AccrueTime={moment(job.grows_older_since)}",
         f"StartTime={moment(start)} EndTime={moment(end)} Deadline={moment(spec.deadline_at, 'N/A')}",
         *preempted,
         f"SuspendTime={moment(job.suspended_at, 'None')} SecsPreSuspend={before} "
-        f"LastSchedEval={moment(job.last_evaluated_at)} Scheduler=Main",
+        f"LastSchedEval={moment(job.last_evaluated_at)} Scheduler={by}",
     ]
 
 
@@ -195,6 +197,7 @@ def _devices(given: Iterable[GresAllocation]) -> str:
 
 
 def _request(job: Job) -> list[str]:
+    from spritz.notation.duration import format_duration
     from spritz.notation.memory import format_mib
 
     spec = job.spec
@@ -205,7 +208,7 @@ def _request(job: Job) -> list[str]:
         memory = f"MinMemoryNode={format_mib(spec.memory_mib_per_node or 0)}"
     lines = [
         f"MinCPUsNode={cpus} {memory} MinTmpDiskNode={format_mib(spec.tmp_mib)}",
-        f"Features={or_null(spec.features)} DelayBoot=00:00:00",
+        f"Features={or_null(spec.features)} DelayBoot={format_duration(spec.delay_boot_seconds or 0)}",
     ]
     if spec.prefer:
         lines.append(f"Prefer={spec.prefer}")
@@ -217,8 +220,6 @@ def _request(job: Job) -> list[str]:
         f"Licenses={or_null(spec.licenses)} LicensesAlloc={or_null(held)} Network=(null)"
     )
     if spec.switches:
-        from spritz.notation.duration import format_duration
-
         wait = spec.switch_wait_seconds
         lines.append(f"Switches={spec.switches}" + (f"@{format_duration(wait)}" if wait is not None else ""))
     return lines
@@ -284,8 +285,8 @@ def _more(job: Job) -> list[str]:
         if requests:
             lines.append(f"{key}={_requests(requests)}")
     per_task = [f"cpu={spec.cpus_per_task}"] if spec.cpus_per_task else []
-    if spec.gpus_per_task:
-        per_task.append(_requests(spec.gpus_per_task))
+    if spec.gpus_per_task or spec.gres_per_task:
+        per_task.append(_requests((*spec.gpus_per_task, *spec.gres_per_task)))
     if per_task:
         lines.append(f"TresPerTask={','.join(per_task)}")
     if spec.mail_user or spec.mail_types:

@@ -49,7 +49,7 @@ def job_label(
 
 
 #: --exclusive and --oversubscribe as listings show them
-SHARING = {"": "OK", "exclusive": "NO", "user": "USER", "oversubscribe": "YES"}
+SHARING = {"": "OK", "exclusive": "NO", "user": "USER", "mcs": "MCS", "topo": "TOPO", "oversubscribe": "YES"}
 
 
 def reason_text(reason: str, detail: str) -> str:

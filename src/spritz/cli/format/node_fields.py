@@ -223,11 +223,11 @@ def _slashed(counts: Iterable[int]) -> str:
 
 
 def _features(view: NodeView) -> str:
-    return ",".join(view.node.config.features) or "(null)"
+    return ",".join(view.node.available) or "(null)"
 
 
 def _active(view: NodeView) -> str:
-    return ",".join(view.node.features_active or view.node.config.features) or "(null)"
+    return ",".join(view.node.active) or "(null)"
 
 
 def _gres(view: NodeView) -> str:

@@ -84,7 +84,7 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
         lines.append(f"Alternate={p.alternate}")
     lines += [
         f"DefaultTime={default} DisableRootJobs={yes_no(p.disable_root_jobs)} ExclusiveUser={yes_no(p.exclusive_user)} "
-        f"ExclusiveTopo=NO GraceTime={p.grace_seconds} Hidden={yes_no(p.hidden)}",
+        f"ExclusiveTopo={yes_no(p.exclusive_topo)} GraceTime={p.grace_seconds} Hidden={yes_no(p.hidden)}",
         f"MaxNodes={limit(p.max_nodes)} MaxTime={format_minutes(p.max_time_minutes)} MinNodes={p.min_nodes} "
         f"LLN={yes_no(p.lln)} MaxCPUsPerNode={limit(p.max_cpus_per_node)} "
         f"MaxCPUsPerSocket={limit(p.max_cpus_per_socket)}",

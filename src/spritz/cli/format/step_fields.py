@@ -126,7 +126,7 @@ NAMES: dict[str, Field] = {
     "tres-per-step": Field("TRES_PER_STEP", ("step.spec.gpus",), _requests),
     "tres-per-node": _PER_NODE,
     "tres-per-socket": Field("TRES_PER_SOCKET", ("step.spec.gpus_per_socket",), _requests),
-    "tres-per-task": Field("TRES_PER_TASK", ("step.spec.gpus_per_task",), _requests),
+    "tres-per-task": Field("TRES_PER_TASK", ("step.spec.gpus_per_task", "step.spec.gres_per_task"), _requests),
     "userid": _UID,
     "username": _USER,
 }

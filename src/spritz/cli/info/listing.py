@@ -98,10 +98,17 @@ class Listing:
         show(self._context, self._given["json"], partitions, wanted)
 
     def _fetch(self, controller: Connection) -> tuple[list[Partition], dict[str, NodeView]]:
+        from spritz.client.errors import RemoteError
         from spritz.model.queries import ListNodes, ListPartitions, Nodes, Partitions
 
-        answer = controller.call(ListPartitions(all="all" in self._given), Partitions)
-        nodes = controller.call(ListNodes(all=True), Nodes)
+        try:
+            answer = controller.call(ListPartitions(all="all" in self._given), Partitions)
+        except RemoteError as error:
+            raise self._not_told("slurm_load_part", error) from error
+        try:
+            nodes = controller.call(ListNodes(all=True), Nodes)
+        except RemoteError as error:
+            raise self._not_told("slurm_load_node", error) from error
         if "verbose" in self._given:
             self._context.info(f"{len(answer.partitions)} partitions and {len(nodes.nodes)} nodes")
         names = self._partitions
@@ -109,6 +116,11 @@ class Listing:
         if "all" not in self._given and not names:
             partitions = [partition for partition in partitions if not partition.hidden]
         return partitions, {view.node.name: view for view in nodes.nodes}
+
+    def _not_told(self, words: str, error: SpritzError) -> SpritzError:
+        """PrivateData keeps it from the caller."""
+        self._context.err(f"{words}: {error.message}\n")
+        return Silent()
 
     def _is_meant(self, view: NodeView) -> bool:
         names = view.state_names

@@ -216,7 +216,7 @@ def _times(job: Job) -> Json:
     pending = job.state == "PENDING"
     limit = job.time_limit_minutes if job.time_limit_minutes is not None else spec.time_limit_minutes
     return {
-        "accrue_time": moment(job.eligible_at),
+        "accrue_time": moment(job.grows_older_since),
         "deadline": moment(spec.deadline_at),
         "eligible_time": moment(job.eligible_at),
         "end_time": moment(job.ended_at or (0 if pending else job.ends_at)),
@@ -304,6 +304,8 @@ def _request(job: Job) -> Json:
     least = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
     return {
         "contiguous": spec.contiguous,
+        "delay_boot": number(spec.delay_boot_seconds or 0),
+        "mcs_label": spec.mcs_label,
         "reboot": spec.reboot,
         "maximum_switch_wait_time": spec.switch_wait_seconds or 0,
         "segment_size": spec.segment or 0,
@@ -334,7 +336,7 @@ def _request(job: Job) -> Json:
         "tres_per_job": _requests(spec.gpus),
         "tres_per_node": _requests((*spec.gres_per_node, *spec.gpus_per_node)),
         "tres_per_socket": _requests(spec.gpus_per_socket),
-        "tres_per_task": _requests(spec.gpus_per_task),
+        "tres_per_task": _requests((*spec.gpus_per_task, *spec.gres_per_task)),
     }
 
 
@@ -345,7 +347,13 @@ _MAIL = {
     "TIME_LIMIT_80": "TIME=80%",
     "TIME_LIMIT_50": "TIME=50%",
 }
-_SHARED = {"exclusive": ("none",), "user": ("user",), "oversubscribe": ("oversubscribe",)}
+_SHARED = {
+    "exclusive": ("none",),
+    "user": ("user",),
+    "mcs": ("mcs",),
+    "topo": ("topo",),
+    "oversubscribe": ("oversubscribe",),
+}
 
 
 def _per_part(spec: JobSpec) -> Json:
@@ -396,11 +404,9 @@ _ABSENT: Json = {
     "cpu_frequency_maximum": number(None),
     "cpu_frequency_minimum": number(None),
     "cron": "",
-    "delay_boot": number(0),
     "federation_origin": "",
     "federation_siblings_active": "",
     "federation_siblings_viable": "",
-    "mcs_label": "",
     "network": "",
     "power": Shared({"flags": []}),
     "profile": ("NOT_SET",),

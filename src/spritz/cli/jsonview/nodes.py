@@ -29,7 +29,7 @@ def node_json(view: NodeView) -> Json:
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
     reserved = int(capacity.cpus_reserved, 16)
     body = {
-        "active_features": list(node.features_active or config.features),
+        "active_features": list(node.active),
         "address": node.address,
         "alloc_cpus": view.cpus_allocated,
         "alloc_idle_cpus": max(0, capacity.cpus - view.cpus_allocated),
@@ -49,7 +49,7 @@ def node_json(view: NodeView) -> Json:
         "energy": _NO_ENERGY,
         "external_sensors": {},
         "extra": node.extra,
-        "features": list(config.features),
+        "features": list(node.available),
         "free_mem": number(view.sample.free_memory_mib if view.sample is not None else None),
         "gpu_spec": "",
         "gres": gres_text(view),
@@ -59,7 +59,7 @@ def node_json(view: NodeView) -> Json:
         "instance_id": "",
         "instance_type": "",
         "last_busy": moment(node.last_busy_at),
-        "mcs_label": "",
+        "mcs_label": view.mcs_label,
         "name": config.name,
         "next_state_after_reboot": [node.next_state or "INVALID"],
         "operating_system": node.operating_system,
@@ -73,7 +73,7 @@ def node_json(view: NodeView) -> Json:
         "reason_changed_at": moment(node.reason_at),
         "reason_set_by_user": name_of(node.reason_uid) if node.reason else "",
         "reservation": "",
-        "resume_after": number(None),
+        "resume_after": number(int(node.resume_at) or None),
         "slurmd_start_time": moment(node.daemon_started_at),
         "sockets": capacity.sockets,
         "specialized_cores": 0,

@@ -73,8 +73,8 @@ def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
         },
         "weight": extent(lambda view: view.node.config.weight),
         "features": {
-            "total": ",".join(node.config.features) if node is not None else "",
-            "active": ",".join(node.features_active or node.config.features) if node is not None else "",
+            "total": ",".join(node.available) if node is not None else "",
+            "active": ",".join(node.active) if node is not None else "",
         },
         "gres": {
             "total": gres_text(first) if first is not None else "",

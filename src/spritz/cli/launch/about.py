@@ -22,7 +22,9 @@ def answer(program: str, synopsis: str, rows: Sequence[Row], given: Values, cont
     elif "help" in given:
         context.out(help_text(program, synopsis, rows))
     elif given.get("mpi") == "list":
-        context.out("MPI plugin types are...\n\tnone\n\tpmi2\n")
+        from spritz.cli.launch.programs import mpi_list
+
+        context.out(mpi_list())
     else:
         for option in ("cpu-bind", "mem-bind", "hint"):
             if given.get(option) == "help":

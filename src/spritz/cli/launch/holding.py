@@ -24,6 +24,7 @@ from spritz.stepd.reactor import Reactor
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
+    from spritz.cli.filters.chain import Filters
     from spritz.cli.launch.foreground import Command
     from spritz.cli.submit.values import Values
     from spritz.model.commands.job import SubmitHetJob
@@ -50,6 +51,8 @@ class Holding:
         self.interrupts = Interrupts(self.reactor, lambda number: None)
         #: options of each component of a heterogeneous job (empty: it is none)
         self.components: list[Values] = []
+        #: CliFilterPlugins, told of the job
+        self.filters: Filters | None = None
         self._login: dict[str, str] = {}
         self._status = 1
         self._finished = False
@@ -75,6 +78,9 @@ class Holding:
             self.inform("Job aborted due to signal")
             return 1
         self.inform(f"Granted job allocation {granted.job.id}")
+        if self.filters is not None:
+            for offset in range(len(self.components) or 1):
+                self.filters.after(granted.job.id, offset=offset)
         self._ring(time.monotonic() - began)
         if "no-shell" in self.given:
             return 0

@@ -10,8 +10,11 @@ import os
 from spritz.model.errors import SpritzError
 from spritz.notation import multiprog
 
-#: what Slurm has and we do not, and why not
-_NOT_BUILT = ("pmix", "cray_shasta", "openmpi", "pmix_v2", "pmix_v3", "pmix_v4", "pmix_v5")
+#: what serves MPI programs here, and older words for nothing at all
+_KINDS = {"": "none", "none": "none", "openmpi": "none", "pmi2": "pmi2", "pmix": "pmix"}
+#: versions of libpmix that are spoken to
+_PMIX_VERSIONS = (4, 5)
+_KINDS |= {f"pmix_v{version}": "pmix" for version in _PMIX_VERSIONS}
 
 MultiProg = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -38,21 +41,53 @@ def read_multi_prog(path: str, tasks: int | None, cwd: str) -> tuple[MultiProg, 
 
 
 def mpi_kind(given: str | None, default: str) -> str:
-    """What serves the tasks: "pmi2" or "none". `default` is MpiDefault.
+    """What serves the tasks: "pmi2", "pmix" or "none". `default` is MpiDefault.
 
     Raises SpritzError for what was asked for and is not there; of MpiDefault the daemons warn.
     """
-    if given is None:
-        return "pmi2" if default.lower().removeprefix("mpi/") == "pmi2" else "none"
-    kind = given.lower()
-    if kind in ("", "none"):
-        return "none"
-    if kind == "pmi2":
+    asked = (default.removeprefix("mpi/") if given is None else given).lower()
+    kind = _KINDS.get(asked)
+    if kind == "pmix":
+        _need_pmix(asked)
+    if kind is not None:
         return kind
-    if kind in _NOT_BUILT:
-        raise SpritzError(
-            f"option --mpi={given} is not supported by Spritz: there is no PMIx server; --mpi=pmi2 (MPICH and its "
-            "kin), and torchrun or mpirun inside the job, work",
-            code="ESLURM_NOT_SUPPORTED",
-        )
-    raise SpritzError(f"Invalid MPI type '{given[:80]}', --mpi=list for acceptable types")
+    if given is None:
+        return "none"
+    raise _invalid(given)
+
+
+def mpi_list() -> str:
+    """What --mpi=list prints."""
+    text = "MPI plugin types are...\n\tnone\n\tpmi2\n"
+    version = _pmix_version()[0]
+    if version not in _PMIX_VERSIONS:
+        return text
+    return f"{text}\tpmix\nspecific pmix plugin versions available: pmix_v{version}\n"
+
+
+def _need_pmix(asked: str) -> None:
+    """Before a job waits for resources: the library that its nodes will want is here. Raises SpritzError."""
+    version, trouble = _pmix_version()
+    if version not in _PMIX_VERSIONS:
+        found = trouble or f"version {version} is not among those that are supported: {_PMIX_VERSIONS}"
+        raise _invalid(asked, f"mpi/pmix: {found}", "install OpenPMIx (Debian: libpmix2, Fedora: pmix)")
+    if asked not in ("pmix", f"pmix_v{version}"):
+        raise _invalid(asked, f"mpi/{asked}: the PMIx library is of version {version}")
+
+
+def _pmix_version() -> tuple[int, str]:
+    """Version of the PMIx library (0: none), and what is wrong with it."""
+    from spritz.stepd.pmix import binding
+
+    try:
+        return binding.version(binding.load()), ""
+    except binding.PmixError as error:
+        return 0, str(error)
+
+
+def _invalid(kind: str, detail: str = "", hint: str = "") -> SpritzError:
+    return SpritzError(
+        f"Invalid MPI type '{kind[:80]}', --mpi=list for acceptable types",
+        hint=hint,
+        details=(detail,) if detail else (),
+    )

@@ -31,6 +31,7 @@ _SHARED = (
     "tasks_per_gpu",
     "threads_per_core",
     "gpus_per_task",
+    "gres_per_task",
     "gpu_bind",
     "cpu_bind",
     "memory_bind",
@@ -61,6 +62,8 @@ def size_fields(fields: Fields, *, inside: bool) -> Fields:
     chosen = {name: fields[name] for name in _SHARED if name in fields}
     if inside:
         chosen |= {name: fields[name] for name in _INSIDE if name in fields}
+        if fields.get("licenses_per_task"):
+            raise SpritzError("licenses in --tres-per-task are not supported by Spritz for a step of an allocation")
         if fields.get("node_counts"):
             raise SpritzError("a list of --nodes is not supported by Spritz for a step of an allocation")
         if fields.get("nodes_given"):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.cli.launch.pmi import Hub
+    from spritz.cli.launch.pmix import PmixHub
     from spritz.cli.launch.settings import Settings
     from spritz.model.step import Step
 
@@ -30,6 +31,8 @@ _ABORT_MARGIN_SECONDS = 2
 #: How long supervisors may take to connect before the controller is asked what became of the step: at first, and the
 #: most, as it is asked ever more seldom.
 _SOON_SECONDS = 0.5
+#: and for the first words of those that have
+_HEAR_SECONDS = 0.01
 _CONNECT_SECONDS = 10.0
 
 
@@ -91,6 +94,9 @@ class StepRun:
         self._lost_output = False
         self._input_waits = False
         self._hub: Hub | None = None
+        self._pmix_hub: PmixHub | None = None
+        #: exit status that a task chose when it called for the end of all (MPI_Abort)
+        self._abort_status = 0
         self.report_binding = False
         self._expected = len(step.nodes)
         self._left: int | None = None
@@ -150,7 +156,7 @@ class StepRun:
     def _exit_status(self) -> int:
         if self._left is not None:
             return self._left
-        status = self.endings.exit_status()
+        status = self._abort_status or self.endings.exit_status()
         if status in (128 + 9, 128 + 15) and not self.aborting:
             self.inform(f"Force Terminated {self.name}")
         if self._broken_pipe:
@@ -229,8 +235,10 @@ class StepRun:
             self._message(link, payload)
         elif kind == protocol.PMI_FENCE:
             self._pmi_hub().fence(link, payload, last=task == protocol.ALL_TASKS)
+        elif kind == protocol.PMIX:
+            self._hub_of_pmix().take(link, payload, last=task == protocol.ALL_TASKS)
         elif kind == protocol.PMI_ABORT:
-            self.abort()
+            self._aborted(payload)
         elif kind == protocol.DONE:
             link.done = True
             self._node_finished(link)
@@ -241,6 +249,19 @@ class StepRun:
 
             self._hub = Hub(lambda: self.links, len(self.step.nodes))
         return self._hub
+
+    def _hub_of_pmix(self) -> PmixHub:
+        if self._pmix_hub is None:
+            from spritz.cli.launch.pmix import PmixHub
+
+            self._pmix_hub = PmixHub(lambda: self.links)
+        return self._pmix_hub
+
+    def _aborted(self, payload: bytes) -> None:
+        """A task has called for the end of all."""
+        if payload:
+            self._abort_status = self._abort_status or protocol.unpack_status(payload) & 0xFF
+        self.abort(9 if payload else 0)
 
     def _greeted(self, link: Link, kind: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
@@ -348,6 +369,8 @@ class StepRun:
         assert link.hello is not None, "HELLO comes first"
         self._nodes_left.discard(link.rank)
         link.close()
+        if self._pmix_hub is not None:
+            self._pmix_hub.ended(link.rank)
         if not self._nodes_left:
             self.reactor.stop()
         else:
@@ -369,10 +392,19 @@ class StepRun:
 
     def _check_connected(self) -> None:
         """Not all supervisors are here yet: is the step still there, on every node that they would come from?"""
+        if self._connected < self._expected and self._nodes_left:
+            self._judge(self._alive())
+
+    def _judge(self, running: Collection[tuple[int, str]] | None) -> None:
+        """Who is neither here nor at work will not come. `running`: what the controller has said."""
+        # A short step's supervisors come and go meanwhile: whoever came before that answer is to be heard first.
+        self._accept(READABLE)
+        if any(link.hello is None for link in self.links):
+            self.reactor.after(_HEAR_SECONDS, lambda: self._judge(running))
+            return
         if self._connected >= self._expected or not self._nodes_left:
             return
         here = {link.rank for link in self.links if link.hello is not None}
-        running = self._alive()
         missing = [
             rank
             for rank in sorted(self._nodes_left - here)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from spritz.cli.context import Context
+    from spritz.cli.filters.chain import Filters
     from spritz.cli.launch.listener import Listener
     from spritz.cli.launch.programs import MultiProg
     from spritz.cli.launch.run import StepRun
@@ -38,6 +39,9 @@ _REHOLD_SECONDS = 1.0
 
 class Session:
     """Holds what must be put back whatever happens: the terminal, the files."""
+
+    #: CliFilterPlugins, told of the step
+    filters: Filters | None = None
 
     def __init__(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
         self.prepare(given, command, argv, context, inside=inside)
@@ -73,6 +77,7 @@ class Session:
         if self.terminal is not None:
             self.terminal.restore()
         self.controller.close()
+        self.reactor.close()
 
     def _read_multi_prog(self) -> None:
         from spritz.cli.launch.programs import read_multi_prog
@@ -201,6 +206,8 @@ class Session:
         self._run_site_program("prolog", self.settings.prolog, job_id)
         created = create(self.controller, asked, self.settings, context, immediate="immediate" in self.given)
         step = created.step
+        if self.filters is not None:
+            self.filters.after(step.job_id, step.step_id)
         run = StepRun(
             self.reactor,
             listener,

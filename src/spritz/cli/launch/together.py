@@ -46,8 +46,12 @@ class Together(Session):
             part.prepare(given, command, argv, _seen(context, group) if inside else context, inside=inside)
             part.settings = self.settings
             self.sessions.append(part)
-        if len(self.sessions) > 1:
-            self.settings.mpi = "none"  # MpiDefault is for steps of one component: others would be worlds of their own
+        if len({one.get("mpi", "").lower() for _group, one, _command in parts}) > 1:
+            raise SpritzError(
+                "option --mpi is not supported by Spritz with a value for each component",
+                code="ESLURM_NOT_SUPPORTED",
+                hint="the tasks of all components are one MPI_COMM_WORLD",
+            )
 
     def fit_nodes(self) -> None:
         """In every part."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 
+from spritz import installed
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
 
@@ -22,17 +22,17 @@ DATABASE = "spritz.accounting.main"
 
 def controller_command(paths: ClusterPaths) -> list[str]:
     """The controller's command line."""
-    return [sys.executable, "-m", CONTROLLER, "-f", paths.slurm_conf]
+    return installed.python(CONTROLLER, "-f", paths.slurm_conf)
 
 
 def node_command(paths: ClusterPaths, nodes: str) -> list[str]:
     """One node daemon for all `nodes` (a hostlist)."""
-    return [sys.executable, "-m", NODE, "-f", paths.slurm_conf, "-N", nodes]
+    return installed.python(NODE, "-f", paths.slurm_conf, "-N", nodes)
 
 
 def database_command(paths: ClusterPaths) -> list[str]:
     """The accounting daemon's command line."""
-    return [sys.executable, "-m", DATABASE, "-f", paths.slurmdbd_conf]
+    return installed.python(DATABASE, "-f", paths.slurmdbd_conf)
 
 
 def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:

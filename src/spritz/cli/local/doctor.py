@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 
+from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons
 from spritz.cli.local.paths import ClusterPaths, default_root
@@ -67,7 +68,7 @@ def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding(OK, f"Spritz {__version__} (Slurm {SLURM_VERSION} level) on Python {version}, {sys.executable}")
-    ours = os.path.join(os.path.dirname(sys.executable), "sbatch")
+    ours = installed.command("sbatch")
     first = shutil.which("sbatch", path=context.environ.get("PATH", ""))
     if first is None:
         yield Finding(NOTE, "sbatch is not on PATH", f'export PATH={os.path.dirname(ours)}:"$PATH"')
@@ -104,7 +105,9 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         for diagnostic in error.diagnostics:
             yield Finding(WRONG, str(diagnostic))
         return
-    yield Finding(OK, f"{paths.slurm_conf}: {len(loaded.nodes)} nodes, {len(loaded.partitions)} partitions")
+    yield Finding(
+        OK, f"{paths.slurm_conf}: {_count(len(loaded.nodes), 'node')}, {_count(len(loaded.partitions), 'partition')}"
+    )
 
 
 def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -168,7 +171,7 @@ def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
             advice = f"scontrol update NodeName={view.node.name} State=RESUME, when its cause is mended"
             yield Finding(NOTE, f"node {view.node.name} is drained: {view.node.reason}", advice)
     if not troubled:
-        yield Finding(OK, f"{len(views)} node{'' if len(views) == 1 else 's'} answer")
+        yield Finding(OK, f"{_count(len(views), 'node')} answer{'s' if len(views) == 1 else ''}")
 
 
 def _machine(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -216,6 +219,10 @@ def _last_error(path: str) -> str:
         return ""
     wanted = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
     return wanted[-1].strip()[:200] if wanted else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 CHECKS: tuple[Check, ...] = (_software, _configuration, _directories, _daemons, _nodes, _machine)

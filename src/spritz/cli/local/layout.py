@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 
+from spritz import installed
 from spritz.cli.local.daemons import NODE
 from spritz.cli.local.paths import ClusterPaths
 from spritz.model.errors import SpritzError
@@ -49,7 +49,7 @@ def virtual_shape(count: int, cpus: int, memory_mib: int, gpus: int, gpu_type: s
 def found_shape() -> Shape:
     """The machine as `slurmd -C` sees it."""
     done = subprocess.run(
-        [sys.executable, "-m", NODE, "-C"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        installed.python(NODE, "-C"), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     line = done.stdout.splitlines()[0] if done.stdout else ""
     if done.returncode != 0 or not line.startswith("NodeName="):

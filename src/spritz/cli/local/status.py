@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: the controller answers and at least one node is up; 1 otherwise."""
-    from spritz.client.errors import ClientError
+    from spritz.client.errors import ClientError, RemoteError
     from spritz.client.locate import locate_controller
     from spritz.client.sync import connect_controller
 
@@ -31,6 +32,9 @@ def run(arguments: Namespace, context: Context) -> int:
         with connect_controller(config) as controller:
             facts = _gather(controller)
         facts["slurm_conf"] = config.path
+    except RemoteError as error:
+        # It answers, but does not tell: PrivateData=nodes.
+        raise SpritzError(f"slurmctld answers, but does not show nodes: {error.message}") from error
     except ClientError as error:
         facts = {"up": False, "error": error.message, "slurm_conf": conf or ""}
     if arguments.json:

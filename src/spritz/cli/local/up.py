@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Nodes must have registered by then, or `up` says which have not.
 REGISTRATION_SECONDS = 30.0
+#: So long the controller may take to hear of accounts; jobs that are submitted before that have none.
+ACCOUNTING_SECONDS = 3.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -201,20 +203,24 @@ def _daemon_environment(context: Context) -> dict[str, str]:
 
 
 def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
-    """Poll until every node is usable. Raises SpritzError naming those that are not."""
+    """Poll until every node is usable, and the controller knows who may use them. Raises SpritzError naming nodes that
+    are not; without slurmdbd's word the cluster works, so that is waited for only a moment."""
     from spritz.client.locate import locate_controller
     from spritz.client.sync import connect_controller
-    from spritz.model.queries import ListNodes, Nodes
+    from spritz.model.queries import Counters, ListNodes, Nodes, Statistics
     from spritz.notation.hostlist import compress
 
-    deadline = time.monotonic() + REGISTRATION_SECONDS
+    began = time.monotonic()
+    deadline = began + REGISTRATION_SECONDS
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:
         while True:
             views = controller.call(ListNodes(), Nodes).nodes
             missing = [view.node.name for view in views if not view.node.registered_at]
             if not missing:
-                return views
-            if time.monotonic() > deadline:
+                counters = controller.call(Statistics(), Counters).values
+                if counters.get("outbox.connected", 1.0) or time.monotonic() - began > ACCOUNTING_SECONDS:
+                    return views
+            elif time.monotonic() > deadline:
                 raise SpritzError(
                     f"nodes have not registered: {compress(missing)}",
                     hint=f"look into {paths.node_log}, or run `spritz doctor`",

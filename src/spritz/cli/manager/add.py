@@ -53,7 +53,7 @@ def _set(record: settings.Target, words: list[Word], shown: dict[str, str], cont
     try:
         return settings.apply(record, words, shown)
     except settings.Unknown as error:
-        context.err(f" Unknown option: {error.message}\n Use keyword 'where' to modify condition\n")
+        context.err(error.lines)
         raise Silent from error
 
 
@@ -107,9 +107,8 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
         for number, (cluster, name) in enumerate(wanted, 1):
             puts.append(replace(sample, id=-number, cluster=cluster, account=name, parent=parent))
             lines.append(f"  A = {name:<10} C = {cluster:<10}")
-        lines.append(" Settings")
-        lines += [f"  {title:<13} = {value}" for title, value in asked.shown.items()]
-        lines.append(f"  Parent        = {parent}")
+        if asked.shown or asked.own.keys() - {"cluster"}:
+            lines += [" Settings", *settings.listed(asked.shown, parent)]
     if not puts:
         return " Nothing new added.\n", [], []
     return "\n".join(lines) + "\n", puts, []
@@ -174,7 +173,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
                     listed.append(f"  U = {name:<9} A = {account:<10} C = {cluster:<10}{part}")
     if listed:
         lines += [" Associations =", *listed]
-        lines += [" Non Default Settings", *(f"  {title:<13} = {text}" for title, text in asked.shown.items())]
+        lines += [" Non Default Settings", *settings.listed(asked.shown)]
     old = {(one.cluster, one.name, one.user) for one in book.wckeys}
     more = [WcKey(cluster=c, name=k, user=n) for n in names for k in keys for c in clusters if (c, k, n) not in old]
     puts += more
@@ -212,10 +211,6 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
         return " Nothing new added.\n", [], []
     lines = [" Adding QOS(s)", *(f"  {name}" for name in new), " Settings"]
     lines.append(f"  {'Description':<14} = {shown.pop('Description', '') or new[0]}")
-    if sample.max_wall is not None and "MaxWall" in shown:
-        from spritz.notation.duration import format_minutes
-
-        shown["MaxWall"] = format_minutes(sample.max_wall)
     lines += [f"  {title:<24} = {value}" for title, value in sorted(shown.items())]
     return "\n".join(lines) + "\n", list(puts), []
 
@@ -249,7 +244,7 @@ def clusters(book: Book, words: list[Word], context: Context) -> Edit:
         puts.append(user)
     lines = [" Adding Cluster(s)", *(f"  Name           = {name}" for name in new)]
     if asked.shown:
-        lines += [" Setting", " Default Limits", *(f"  {title:<13} = {text}" for title, text in asked.shown.items())]
+        lines += [" Setting", " Default Limits", *settings.listed(asked.shown)]
     return "\n".join(lines) + "\n", puts, []
 
 

@@ -73,7 +73,7 @@ def apply(record: Association, words: list[Word], context: Context, inherited: s
     try:
         found = settings.apply(record, words, {}, inherited)
     except settings.Unknown as error:
-        context.err(f" Unknown option: {error.message}\n Use keyword 'where' to modify condition\n")
+        context.err(error.lines)
         raise Silent from error
     assert isinstance(found, Association)
     return found
@@ -175,7 +175,7 @@ def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Contex
             try:
                 puts.append(settings.apply(one, words, {}))
             except settings.Unknown as error:
-                context.err(f" Unknown option: {error.message}\n Use keyword 'where' to modify condition\n")
+                context.err(error.lines)
                 raise Silent from error
     if not puts:
         return " Nothing modified\n", [], []

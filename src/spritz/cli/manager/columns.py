@@ -92,8 +92,6 @@ def _account(row: Row) -> object:
     return " " * int(row.get("indent", 0)) + one.account
 
 
-_NOTHING: Callable[[Row], object] = lambda row: None  # noqa: E731 - a column that is always empty
-
 #: the fields of associations, in the order in which abbreviations are looked for
 ASSOCIATION: dict[str, Field] = {
     "cluster": Field("Cluster", 10, _of("a", "cluster")),
@@ -105,7 +103,7 @@ ASSOCIATION: dict[str, Field] = {
     "fairshare": Field("Share", 9, _shares),
     "priority": Field("Priority", 10, _of("a", "priority")),
     "grpjobs": Field("GrpJobs", 7, _of("a", "grp_jobs")),
-    "grpjobsaccrue": Field("GrpJobsAccrue", 13, _NOTHING),
+    "grpjobsaccrue": Field("GrpJobsAccrue", 13, _of("a", "grp_jobs_accrue")),
     "grpnodes": Field("GrpNodes", 8, _tres("a", "grp_tres", "node")),
     "grpcpus": Field("GrpCPUs", 8, _tres("a", "grp_tres", "cpu")),
     "grpmem": Field("GrpMem", 7, _tres("a", "grp_tres", "mem")),
@@ -117,7 +115,7 @@ ASSOCIATION: dict[str, Field] = {
     "grpcpumins": Field("GrpCPUMins", 11, _tres("a", "grp_tres_mins", "cpu")),
     "grptresrunmins": Field("GrpTRESRunMin", 13, _tres("a", "grp_tres_run_mins")),
     "maxjobs": Field("MaxJobs", 7, _of("b", "max_jobs")),
-    "maxjobsaccrue": Field("MaxJobsAccrue", 13, _NOTHING),
+    "maxjobsaccrue": Field("MaxJobsAccrue", 13, _of("b", "max_accrue")),
     "maxnodes": Field("MaxNodes", 8, _tres("b", "per_job", "node")),
     "maxcpus": Field("MaxCPUs", 8, _tres("b", "per_job", "cpu")),
     "maxtres": Field("MaxTRES", 13, _tres("b", "per_job")),
@@ -175,6 +173,7 @@ QOS: dict[str, Field] = {
     "grptresmins": Field("GrpTRESMins", 13, _tres("q", "grp_tres_mins")),
     "grptresrunmins": Field("GrpTRESRunMin", 13, _tres("q", "grp_tres_run_mins")),
     "grpjobs": Field("GrpJobs", 7, _of("q", "grp_jobs")),
+    "grpjobsaccrue": Field("GrpJobsAccrue", 13, _of("q", "grp_jobs_accrue")),
     "grpsubmit": Field("GrpSubmit", 9, _of("q", "grp_submit")),
     "grpwall": Field("GrpWall", 11, _minutes("q", "grp_wall")),
     "maxtres": Field("MaxTRES", 13, _tres("q", "max_tres_pj")),
@@ -185,12 +184,16 @@ QOS: dict[str, Field] = {
     "maxtresperuser": Field("MaxTRESPU", 13, _tres("q", "max_tres_pu")),
     "maxjobspu": Field("MaxJobsPU", 9, _of("q", "max_jobs_pu")),
     "maxjobsperuser": Field("MaxJobsPU", 9, _of("q", "max_jobs_pu")),
+    "maxjobsaccruepu": Field("MaxJobsAccruePU", 15, _of("q", "max_jobs_accrue_pu")),
+    "maxjobsaccrueperuser": Field("MaxJobsAccruePU", 15, _of("q", "max_jobs_accrue_pu")),
     "maxsubmitpu": Field("MaxSubmitPU", 11, _of("q", "max_submit_pu")),
     "maxsubmitjobsperuser": Field("MaxSubmitPU", 11, _of("q", "max_submit_pu")),
     "maxtrespa": Field("MaxTRESPA", 13, _tres("q", "max_tres_pa")),
     "maxtresperaccount": Field("MaxTRESPA", 13, _tres("q", "max_tres_pa")),
     "maxjobspa": Field("MaxJobsPA", 9, _of("q", "max_jobs_pa")),
     "maxjobsperaccount": Field("MaxJobsPA", 9, _of("q", "max_jobs_pa")),
+    "maxjobsaccruepa": Field("MaxJobsAccruePA", 15, _of("q", "max_jobs_accrue_pa")),
+    "maxjobsaccrueperaccount": Field("MaxJobsAccruePA", 15, _of("q", "max_jobs_accrue_pa")),
     "maxsubmitpa": Field("MaxSubmitPA", 11, _of("q", "max_submit_pa")),
     "maxsubmitjobsperaccount": Field("MaxSubmitPA", 11, _of("q", "max_submit_pa")),
     "mintres": Field("MinTRES", 13, _tres("q", "min_tres_pj")),
@@ -223,6 +226,19 @@ PLAIN: dict[str, dict[str, Field]] = {
         "actor": Field("Actor", 10, _of("t", "actor")),
         "where": Field("Where", 20, _of("t", "where")),
         "info": Field("Info", 20, _of("t", "info")),
+    },
+    "resource": {
+        "name": Field("Name", 10, _of("resource", "name")),
+        "server": Field("Server", 10, _of("resource", "server")),
+        "type": Field("Type", 8, lambda row: "License"),
+        "count": Field("Count", 6, _of("resource", "count")),
+        "allocated": Field("% Allocated", 11, _text("allocated")),
+        "servertype": Field("ServerType", 10, _of("resource", "server_type")),
+        "cluster": Field("Cluster", 10, _of("share", "cluster")),
+        "percentallowed": Field("% Allowed", 10, _of("share", "percent")),
+        "allowed": Field("% Allowed", 10, _of("share", "percent")),
+        "descriptions": Field("Descr", 20, _of("resource", "description")),
+        "flags": Field("Flags", 8, lambda row: None),
     },
     "problem": {
         "cluster": Field("Cluster", 10, _text("cluster")),
@@ -263,6 +279,11 @@ DEFAULTS: dict[str, tuple[dict[str, Field], str]] = {
     ),
     "wckey": (PLAIN["wckey"], "wckey,cluster,user"),
     "tres": (PLAIN["tres"], "type,name,id"),
+    "resource": (PLAIN["resource"], "name,server,type,count,allocated,servertype"),
+    "resource withclusters": (
+        PLAIN["resource"],
+        "name,server,type,count,allocated,servertype,cluster,percentallowed",
+    ),
     "transaction": (PLAIN["transaction"], "time,action,actor,where,info"),
     "problem": (PLAIN["problem"], "cluster,account,user,problem"),
 }

@@ -89,9 +89,7 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
         elif known in ("start", "end"):
             changes["starts_at" if known == "start" else "ends_at"] = time_of(word.value, now, context)
         elif known in ("maxcpus", "mincpus"):
-            from spritz.model.errors import SpritzError
-
-            raise SpritzError(f"{known} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
+            changes["cpus_max" if known == "maxcpus" else "cpus_min"] = _cpus(word, context)
         else:
             changes |= _condition(known, word, context)
     if only_open or (changes.get("states") and "starts_at" not in changes):
@@ -103,6 +101,13 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
         changes.setdefault("starts_at", _yesterday(now))
     asked.query = replace(asked.query, **changes)
     return asked
+
+
+def _cpus(word: Word, context: Context) -> int:
+    if not (word.value.isascii() and word.value.isdigit() and len(word.value) < 10):
+        context.error(f"Invalid value for {word.key} ({word.value})")
+        raise Silent
+    return int(word.value)
 
 
 def _condition(known: str, word: Word, context: Context) -> dict[str, object]:

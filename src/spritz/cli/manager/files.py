@@ -112,13 +112,15 @@ def load(connection: Connection, words: Sequence[Word], context: Context, *, at_
 
 
 _KINDS = {"events": "ArchiveEvents", "jobs": "ArchiveJobs", "steps": "ArchiveSteps", "suspend": "ArchiveSuspend"}
-_KINDS |= {"txn": "ArchiveTXN"}
+_KINDS |= {"txn": "ArchiveTXN", "resv": "ArchiveResvs", "usage": "ArchiveUsage"}
 _PURGES = {
     "purgeeventafter": "PurgeEventAfter",
     "purgejobafter": "PurgeJobAfter",
+    "purgeresvafter": "PurgeResvAfter",
     "purgestepafter": "PurgeStepAfter",
     "purgesuspendafter": "PurgeSuspendAfter",
     "purgetxnafter": "PurgeTXNAfter",
+    "purgeusageafter": "PurgeUsageAfter",
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from spritz.cli.manager import settings
 from spritz.cli.manager.words import Word
-from spritz.model.limits.records import Association
+from spritz.model.limits.records import Association, User
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def write(book: Book, cluster: str) -> Iterator[str]:
         coordinated.setdefault(item.user, []).append(item.account)
 
     def user_line(one: Association) -> str:
-        person = people[one.user]
+        person = people.get(one.user) or User(name=one.user)
         own = [
             ("Partition", one.partition),
             ("DefaultAccount", defaults.get(one.user, "")),

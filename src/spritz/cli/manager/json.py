@@ -108,7 +108,7 @@ class View:
                 "wall_clock": number(bounds.max_wall),
             },
             "active": number(bounds.max_jobs),
-            "accruing": number(one.max_jobs_accrue),
+            "accruing": number(bounds.max_accrue),
             "total": number(bounds.max_submit),
         }
         tres = {

@@ -22,12 +22,14 @@ ASSOCIATION: dict[str, tuple[str, str, str]] = {
     "fairshare": ("shares", "shares", "Fairshare"),
     "shares": ("shares", "shares", "Fairshare"),
     "grpjobs": ("grp_jobs", "count", "GrpJobs"),
+    "grpjobsaccrue": ("grp_jobs_accrue", "count", "GrpJobsAccrue"),
     "grpsubmitjobs": ("grp_submit", "count", "GrpSubmitJobs"),
     "grptres": ("grp_tres", "tres", "GrpTRES"),
     "grpcpus": ("grp_tres", "tres:cpu", "GrpTRES"),
     "grpmemory": ("grp_tres", "tres:mem", "GrpTRES"),
     "grpnodes": ("grp_tres", "tres:node", "GrpTRES"),
     "maxjobs": ("max_jobs", "count", "MaxJobs"),
+    "maxjobsaccrue": ("max_jobs_accrue", "count", "MaxJobsPrioAcc"),
     "maxsubmitjobs": ("max_submit", "count", "MaxSubmitJobs"),
     "maxtresperjob": ("max_tres", "tres", "MaxTRES"),
     "maxtrespj": ("max_tres", "tres", "MaxTRES"),
@@ -58,6 +60,7 @@ QOS: dict[str, tuple[str, str, str]] = {
     "priority": ("priority", "count", "Priority"),
     "flags": ("flags", "flags", "Flags"),
     "grpjobs": ("grp_jobs", "count", "GrpJobs"),
+    "grpjobsaccrue": ("grp_jobs_accrue", "count", "GrpJobsAccrue"),
     "grpsubmitjobs": ("grp_submit", "count", "GrpSubmitJobs"),
     "grptres": ("grp_tres", "tres", "GrpTRES"),
     "grpcpus": ("grp_tres", "tres:cpu", "GrpTRES"),
@@ -67,6 +70,10 @@ QOS: dict[str, tuple[str, str, str]] = {
     "maxjobspu": ("max_jobs_pu", "count", "MaxJobsPU"),
     "maxjobsperaccount": ("max_jobs_pa", "count", "MaxJobsPA"),
     "maxjobspa": ("max_jobs_pa", "count", "MaxJobsPA"),
+    "maxjobsaccrueperaccount": ("max_jobs_accrue_pa", "count", "MaxJobsAccruePerAccount"),
+    "maxjobsaccruepa": ("max_jobs_accrue_pa", "count", "MaxJobsAccruePerAccount"),
+    "maxjobsaccrueperuser": ("max_jobs_accrue_pu", "count", "MaxJobsAccruePerUser"),
+    "maxjobsaccruepu": ("max_jobs_accrue_pu", "count", "MaxJobsAccruePerUser"),
     "maxsubmitjobsperuser": ("max_submit_pu", "count", "MaxSubmitPU"),
     "maxsubmitpu": ("max_submit_pu", "count", "MaxSubmitPU"),
     "maxsubmitjobspu": ("max_submit_pu", "count", "MaxSubmitPU"),
@@ -111,13 +118,6 @@ QOS: dict[str, tuple[str, str, str]] = {
     "preemptmode": ("preempt_mode", "preempt mode", "PreemptMode"),
     "preemptexempttime": ("preempt_exempt_seconds", "seconds", "PreemptExemptTime"),
 }
-#: Settings of Slurm's that nothing here would keep.
-NOT_BUILT = (
-    "grpjobsaccrue",
-    "maxjobsaccrue",
-    "maxjobsaccrueperuser",
-    "maxjobsaccrueperaccount",
-)
 _PREEMPT_MODES = ("off", "cluster", "cancel", "gang", "requeue", "suspend", "within", "priority")
 FLAGS = {
     "denyonlimit": "DenyOnLimit",
@@ -135,7 +135,24 @@ FLAGS = {
 
 
 class Unknown(SpritzError):
-    """The word sets nothing."""
+    """The word sets nothing; `before`: what sacctmgr says of a value that is none, before it says that."""
+
+    def __init__(self, word: str, before: str = "") -> None:
+        super().__init__(word)
+        self.before = before
+
+    @property
+    def lines(self) -> str:
+        """All that sacctmgr says."""
+        return f"{self.before} Unknown option: {self.message}\n Use keyword 'where' to modify condition\n"
+
+
+#: words that 22.05 has for a value of this kind that is none
+_BAD = {
+    "shares": "sacctmgr: error: Invalid value for {title} ({value})\n",
+    "count": "sacctmgr: error: Invalid value for {title} ({value})\n",
+    "minutes": " Bad {title} time format: {word}\n",
+}
 
 
 Target = Association | Qos
@@ -146,18 +163,36 @@ def apply(record: Target, words: Iterable[Word], shown: dict[str, str], inherite
     list of its own starts from. Raises Unknown, and SpritzError for values that are none."""
     table = QOS if isinstance(record, Qos) else ASSOCIATION
     for word in words:
-        built = next((name for name in NOT_BUILT if name == word.key), None)
-        name = match(word.key, tuple(table), 3) if built is None else None
+        name = match(word.key, tuple(table), 3)
         if name is None:
-            known = built or match(word.key, NOT_BUILT, 4)
-            if known is not None:
-                raise SpritzError(f"{word.key} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
             raise Unknown(word.text)
         field, kind, title = table[name]
-        value = _value(kind, word, getattr(record, field), inherited)
+        try:
+            value = _value(kind, word, getattr(record, field), inherited)
+        except SpritzError as error:
+            if kind not in _BAD or word.op != "=":
+                raise
+            shown_as = "FairShare" if kind == "shares" else title
+            raise Unknown(word.text, _BAD[kind].format(title=shown_as, value=word.value, word=word.text)) from error
         record = replace(record, **{field: value})
-        shown[title] = word.value
+        shown[title] = _duration(value) if kind == "minutes" and isinstance(value, int) else word.value
     return record
+
+
+def listed(shown: dict[str, str], parent: str = "") -> list[str]:
+    """Settings of associations as sacctmgr lists them after `add`; `parent`: an account's."""
+    every = {**shown, **({"Parent": parent} if parent else {})}
+    lines = []
+    for title in sorted(every, key=lambda title: (title == "DefQOS", title)):
+        width = 25 if title == "GrpJobsAccrue" else 14
+        lines.append(f"  {title:<{width}}= {every[title]}")
+    return lines
+
+
+def _duration(minutes: int) -> str:
+    from spritz.notation.duration import format_minutes
+
+    return format_minutes(minutes)
 
 
 def _value(kind: str, word: Word, old: object, inherited: str) -> object:

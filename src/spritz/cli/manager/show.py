@@ -12,8 +12,9 @@ from spritz.cli.manager.columns import DEFAULTS, Field
 from spritz.cli.manager.words import MODIFIERS, MODIFIERS_NOT_BUILT, Conditions, Word, conditions, match, time_of
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
+from spritz.model.limits.bounds import AssocBounds
 from spritz.model.limits.records import Association, Policy
-from spritz.model.limits.rules import AssocBounds, Rules
+from spritz.model.limits.rules import Rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +64,15 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
             rest.append(word)
     if entity == "transaction":
         book, rest = transactions_of(book, rest, context), []
+    if entity == "resource":
+        from spritz.cli.manager.resources import rows as rows_of_resources
+
+        parts = "withclusters" in flags
+        table, default = DEFAULTS["resource withclusters" if parts else "resource"]
+        columns = columns_of(asked_format or default, table, context)
+        found = list(rows_of_resources(book, rest, context, with_clusters=parts))
+        print_table(columns, found, style, context)
+        return 0
     asked = conditions(rest, context)
     if as_json is not None:
         from spritz.cli.jsonview.envelope import show as show_json
@@ -196,8 +206,9 @@ def _tres(book: Book) -> list[tuple[str, str, int]]:
     texts = [text for one in book.associations for text in (one.grp_tres, one.max_tres, one.max_tres_per_node)]
     texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
     named = {name for text in texts for name, _ in tres.parse(text) if "/" in name} - {"fs/disk"}
+    named |= {f"license/{one.name}@{one.server}" for one in book.resources}
     found = list(TRES)
-    for number, name in enumerate(sorted(named), 1001):
+    for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
         kind, _, rest = name.partition("/")
         found.append((kind, rest, number))
     return found
@@ -242,8 +253,9 @@ def _with_those_below(book: Book, accounts: list[str]) -> list[str]:
 
 
 def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable[str] = ()) -> Iterator[Row]:
-    """In order of the tree: an account, its users, the accounts below it. Of `flags`, wopinfo and woplimits leave out
-    what is inherited, and withrawqoslevel the QOS that are.
+    """In order of the tree: an account, its users, the accounts below it; what stands under something that PrivateData
+    hides comes first. Of `flags`, wopinfo and woplimits leave out what is inherited, and withrawqoslevel the QOS that
+    are.
     """
     ids = {one.id for one in wanted}
     alone = bool({"wopinfo", "woplimits"}.intersection(flags))
@@ -254,7 +266,12 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
         users: dict[str, list[Association]] = {}
         for one in mine:
             (users.setdefault(one.account, []) if one.user else below.setdefault(one.parent, [])).append(one)
-        stack = [(one, 0) for one in sorted(below.get("", []), key=lambda one: one.account, reverse=True)]
+        there = {one.account for one in mine if not one.user}
+        for user in sorted((one for one in mine if one.user and one.account not in there), key=_by_account):
+            if user.id in ids:
+                yield _association_row(rules, user, 0, alone=alone, flags=flags)
+        tops = [one for one in mine if not one.user and one.parent not in there]
+        stack = [(one, 0) for one in sorted(tops, key=lambda one: one.account, reverse=True)]
         while stack:
             one, depth = stack.pop()
             if one.id in ids:
@@ -266,6 +283,10 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
                     yield _association_row(rules, user, depth + 1, alone=alone, flags=flags)
             children = sorted(below.get(one.account, []), key=lambda item: item.account, reverse=True)
             stack += [(child, depth + 1) for child in children]
+
+
+def _by_account(one: Association) -> tuple[str, str, str]:
+    return one.account, one.user, one.partition
 
 
 def _association_row(rules: Rules, one: Association, depth: int, *, alone: bool, flags: Iterable[str]) -> Row:

@@ -39,6 +39,24 @@ def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context:
     return given
 
 
+def check_form(found: Sequence[tuple[str, str | None]], both: Sequence[str]) -> None:
+    """--long has a form of its own, and goes with none of the options in `both`. Raises Fatal."""
+    keys = {key for key, _ in found}
+    if "long" in keys and keys & set(both):
+        from spritz.cli.options import Fatal
+
+        text = "Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry."
+        raise Fatal(text)
+
+
+def check_formats(found: Sequence[tuple[str, str | None]]) -> None:
+    """-o and -O exclude each other on one command line. Raises SpritzError, with the later one first."""
+    spelling = {"format": "-o (--format)", "Format": "-O (--Format)"}
+    order = list(dict.fromkeys(key for key, _ in found if key in spelling))
+    if len(order) == 2:
+        raise SpritzError(f"{spelling[order[1]]} is incompatible with {spelling[order[0]]}")
+
+
 def words(text: str) -> tuple[str, ...]:
     """Items of a comma list; empty ones do not count."""
     return tuple(item for item in text.split(",") if item)

@@ -1,7 +1,8 @@
 """`--sort`: several keys, each ascending or descending.
 
 A key is a letter of `-o`. Keys are read from the last to the first, so that an unknown letter is found as Slurm finds
-it. Jobs that compare equal stand with the newest first, as Slurm's do. Source: squeue(1) --sort.
+it. Jobs that compare equal stand with the newest first, as Slurm's do; with the oldest first after a sort by start
+(--start has that) or nodes. Source: squeue(1) --sort; the order of equal jobs as 22.05 has it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
 
 class SortKey:
-    """One key: a field, and which way."""
+    """One key: a field, and which way. `turns`: what is equal is turned round, whichever way the key goes."""
 
-    __slots__ = ("descending", "field")
+    __slots__ = ("descending", "field", "turns")
 
-    def __init__(self, field: Field, descending: bool) -> None:
+    def __init__(self, field: Field, descending: bool, *, turns: bool = False) -> None:
         self.field = field
         self.descending = descending
+        self.turns = turns
 
 
 class SortError(ValueError):
@@ -47,7 +49,7 @@ def parse_sort(text: str, fields: Mapping[str, Field]) -> list[SortKey]:
         field = fields.get(letter)
         if field is None or field.refused or not field.needs:
             raise SortError(letter)
-        keys.append(SortKey(field, sign == "-"))
+        keys.append(SortKey(field, sign == "-", turns=letter in "SN"))
     return keys
 
 
@@ -55,6 +57,8 @@ def order_of(rows: Sequence[Row], keys: list[SortKey], index: Mapping[str, int],
     """Numbers of the rows, sorted; equal ones as they stand. `index` tells where in a row each path's value is."""
     order = list(range(len(rows)))
     for key in keys:
+        if key.turns:
+            order.reverse()
         values = _keys_of(key.field, rows, index, now)
         # `reverse` keeps equal rows in their order.
         order.sort(key=values.__getitem__, reverse=key.descending)

@@ -7,7 +7,6 @@ from spritz.cli.report.table import Amount, Field
 from spritz.cli.report.usage import TRES, parents
 from spritz.cli.silent import Silent
 from spritz.model.usage import AskJobSizes, JobSizes
-from spritz.notation import tres as notation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,7 +148,8 @@ class Sizes:
     def _amount(self, one: JobSize) -> float:
         if self._tres == "cpu":
             return one.cpus * one.seconds
-        return dict(notation.parse(one.tres)).get(self._tres, 0) * one.seconds
+        found = (item.rpartition("=") for item in one.used.split(","))
+        return float(next((amount for name, _, amount in found if name == self._tres), 0))
 
     def _namer(self, cluster: str) -> Callable[[JobSize], list[str]]:
         """Under which names a job is counted."""

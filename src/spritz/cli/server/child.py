@@ -29,6 +29,7 @@ from spritz.client import sync
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import NoReturn
 
     from spritz.cli.entry import Main
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 
 _REQUEST_SECONDS = 10.0
 _REHEARSAL_SECONDS = 10
-#: Commands that catch signals, start processes or threads, or may last: a child serves one of these and ends.
-_ONCE = frozenset(("salloc", "sattach", "sbcast", "srun"))
+#: Commands that leave more behind than is put back: a child serves one of these and ends.
+_ONCE = frozenset(("salloc", "sattach", "sbcast"))
+#: Commands that may last, and catch signals while they do: what they change of these is undone afterwards.
+_LASTING = frozenset(("srun",))
 #: Calls after which a child makes room for a fresh one, whatever it may have gathered.
 _CALLS_MAX = 2000
 #: So much more memory than at first, and it ends: the largest listing must not stay for ever.
@@ -108,11 +111,30 @@ class Child:
         self._inbox = select.epoll()
         # Among idle children the kernel wakes one: the first that waits, whose memory is warm.
         self._inbox.register(post.listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
-        self._inbox.register(post.lifeline, 0)
+        self._listener_is_open = True
+        self._lifeline = self._watch_lifeline()
+        self._inbox.register(self._lifeline, 0)
         self._inbox.register(post.surplus, select.EPOLLIN | select.EPOLLEXCLUSIVE)
         self._calls = 0
         self._descriptors = 0
         self._peak_kib = 0
+
+    def _watch_lifeline(self) -> int:
+        """The parent's end is heard in the middle of a call as well: see `_parent_gone`."""
+        # Opened anew: who is told is a matter of the open file, and children share the inherited one.
+        lifeline = os.open(f"/proc/self/fd/{self._post.lifeline}", os.O_RDONLY | os.O_NONBLOCK)
+        os.close(self._post.lifeline)
+        signal.signal(signal.SIGIO, self._parent_gone)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, self._pid)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        return lifeline
+
+    def _parent_gone(self, number: int, frame: FrameType | None) -> None:
+        """A call that lasts must not keep a listener that nobody serves: who connects would wait for nothing."""
+        if self._listener_is_open:
+            self._listener_is_open = False
+            self._inbox.unregister(self._post.listener)
+            self._post.listener.close()
 
     def live(self) -> None:
         """Call after call, until there is a reason to end."""
@@ -144,7 +166,7 @@ class Child:
         post = self._post
         while True:
             ready = [descriptor for descriptor, _ in self._inbox.poll()]
-            if post.lifeline in ready:
+            if self._lifeline in ready:
                 return None
             try:
                 if post.surplus in ready and os.read(post.surplus, 1):
@@ -171,9 +193,10 @@ class Child:
         if main is None:
             raise Unsuitable("no command of ours")
         once = post.system or name in _ONCE or request.opened != 7
-        if surroundings.has_other_limits(request, post.limits):
+        borrowed = surroundings.has_other_limits(request, post.limits)
+        if borrowed:
+            once = once or not surroundings.can_go_back(request, post.limits)
             surroundings.take_limits(request)
-            once = True
         descriptors = receive_descriptors(connection, request)
         os.fchdir(descriptors.directory)
         _die_with(connection)
@@ -184,7 +207,13 @@ class Child:
         os.close(descriptors.token)
         if once:
             self._leave_post()
+        elif name in _LASTING:
+            post.control.send(LONG + self._pid.to_bytes(4, "little"))
         status = self._perform(main, name, request, descriptors)
+        if name in _LASTING:
+            surroundings.take_signals()
+        if borrowed and not once:
+            surroundings.give_limits_back(post.limits)
         surroundings.put_back(request, self._null)
         _outlive(connection)
         connection.send(reply.encode(reply.ENDED, status & 0xFF))
@@ -197,7 +226,8 @@ class Child:
         post.control.send(LONG + self._pid.to_bytes(4, "little"))
         sync.keeper = None
         self._inbox.close()
-        os.close(post.lifeline)
+        os.close(self._lifeline)
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
         os.close(post.surplus)
         post.listener.close()
         post.control.close()
@@ -205,7 +235,7 @@ class Child:
 
     def _perform(self, main: Main, name: str, request: Request, descriptors: Descriptors) -> int:
         surroundings.take_over(request, descriptors)
-        environ = os.environ
+        environ = surroundings.environment()
         try:
             cwd = os.getcwd()
         except OSError:
@@ -248,8 +278,8 @@ class Child:
         """The launcher has ended: no signal can come from it any more. False if the parent has gone meanwhile."""
         poll = select.poll()
         poll.register(connection, select.POLLIN)
-        poll.register(self._post.lifeline, 0)
-        return all(descriptor != self._post.lifeline for descriptor, _ in poll.poll())
+        poll.register(self._lifeline, 0)
+        return all(descriptor != self._lifeline for descriptor, _ in poll.poll())
 
 
 def _die_with(connection: socket) -> None:

@@ -1,6 +1,7 @@
 """A command in a process of its own: what the launcher executes where no server can do it.
 
-`spritz-command /where/ever/squeue -a` is `squeue -a`. `spritz-command --system` is the server of all users.
+`spritz-command /where/ever/squeue -a` is `squeue -a`; where no C compiler was there to build a launcher, so is a copy
+of it that is called squeue. With `--system` it is the server of all users, with `--serve` one that a launcher starts.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import sys
 
 
 def entry() -> None:
-    """Console script."""
-    if sys.argv[1:] == ["--system"]:
-        from spritz.cli.server import main
+    """Run what `sys.argv` names."""
+    if os.path.basename(sys.argv[0]) == "spritz-command":
+        if sys.argv[1:2] in (["--serve"], ["--system"]):
+            from spritz.cli.server import main
 
-        main.entry_system()
-        return
-    del sys.argv[0]
+            main.entry_system() if sys.argv.pop(1) == "--system" else main.entry()
+            return
+        del sys.argv[0]
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     found = find(name)
     if found is None:

@@ -11,6 +11,7 @@ import struct
 import sys
 from socket import AF_UNIX, SOCK_STREAM, socket
 
+from spritz import installed
 from spritz.cli.server.request import PROTOCOL
 from spritz.cli.server.sources import Sources
 
@@ -42,7 +43,7 @@ def entry_system() -> None:
 
     os.makedirs(SYSTEM_DIRECTORY, 0o755, exist_ok=True)
     directory = open_directory(SYSTEM_DIRECTORY, others=True)
-    script = os.path.abspath(sys.argv[0]) if "/" in sys.argv[0] else _installed_script()
+    script = os.path.abspath(sys.argv[0]) if "/" in sys.argv[0] else installed.command("spritz-command")
     name = socket_name(script)
     lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:
@@ -58,14 +59,10 @@ def entry_system() -> None:
     _serve(directory, name, lock, script, system=True, idle="inf")
 
 
-def _installed_script() -> str:
-    return os.path.join(os.path.dirname(sys.executable), "spritz-command")
-
-
-def _serve(directory: int, name: str, lock: int, installed: str, *, system: bool, idle: str) -> None:
+def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, idle: str) -> None:
     # Before the first import of what it is to hold.
     sources = Sources()
-    is_installed = installation_check(installed)
+    is_installed = installation_check(script)
 
     from spritz.cli.server import warm
     from spritz.cli.server.keeper import IDLE_SECONDS, Keeper

@@ -30,6 +30,7 @@ _UNLIMITED = (1 << 64) - 1
 _CREDENTIALS = struct.Struct("iII")
 _DEFAULT = (
     signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
+    signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH, signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
 #: Those that a launcher passes on. A child that is not at work blocks them.
 FORWARDED = frozenset(
@@ -72,8 +73,29 @@ def has_other_limits(request: Request, own: tuple[int, ...]) -> bool:
     return request.limits != own or request.nice != os.getpriority(os.PRIO_PROCESS, 0)
 
 
+def can_go_back(request: Request, own: tuple[int, ...]) -> bool:
+    """Whether `give_limits_back` can undo `take_limits`: soft limits are free below the hard ones.
+
+    Not of processor time, of which earlier calls have used some.
+    """
+    processor = 2 * resource.RLIMIT_CPU
+    return (
+        request.limits[1::2] == own[1::2]
+        and request.limits[processor] == own[processor]
+        and request.nice == os.getpriority(os.PRIO_PROCESS, 0)
+    )
+
+
+def give_limits_back(own: tuple[int, ...]) -> None:
+    """The server's own again."""
+    for number in range(LIMITS):
+        pair = tuple(-1 if value == _UNLIMITED else value for value in own[2 * number :][:2])
+        if resource.getrlimit(number) != pair:
+            resource.setrlimit(number, (pair[0], pair[1]))
+
+
 def take_limits(request: Request) -> None:
-    """Set them, for the rest of this process's life: what was lowered cannot be raised. Raises Unsuitable."""
+    """Set them; what was lowered of hard limits and the nice value cannot be raised again. Raises Unsuitable."""
     try:
         for number in range(LIMITS):
             soft, hard = (-1 if value == _UNLIMITED else value for value in request.limits[2 * number :][:2])
@@ -115,6 +137,8 @@ def put_back(request: Request, null: int) -> None:
             pass
     os.chdir("/")
     os.umask(0o077)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _numbers(request.ignored):
         if number == signal.SIGINT:
             signal.signal(number, signal.default_int_handler)
@@ -133,7 +157,7 @@ def take_environment(entries: list[bytes]) -> None:
     environ = os.environb
     # To copy it by its own methods takes longer than many a command.
     present: dict[bytes, bytes] = getattr(environ, "_data", None) or dict(environ)
-    if present == wanted:
+    if present == wanted and _decoded:
         return
     # Each assignment is a call of setenv(3); from one call to the next little changes.
     for name in present.keys() - wanted.keys():
@@ -141,7 +165,18 @@ def take_environment(entries: list[bytes]) -> None:
     for name, value in wanted.items():
         if present.get(name) != value:
             environ[name] = value
+    _decoded.clear()
+    _decoded.update(os.environ)
     time.tzset()
+
+
+#: os.environ as text, which to make again for each look into it takes longer than many a command
+_decoded: dict[str, str] = {}
+
+
+def environment() -> dict[str, str]:
+    """What `take_environment` has taken."""
+    return dict(_decoded)
 
 
 def take_signals() -> None:

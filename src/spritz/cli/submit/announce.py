@@ -26,11 +26,12 @@ def test_only(controller: Connection | Controller, request: SubmitJob | SubmitHe
     try:
         plan = controller.call(request, WillRun)
     except RemoteError as error:
-        if error.code == "ESLURM_INVALID_PARTITION_NAME":
-            for detail in error.details:
-                context.error(detail)
+        for detail in error.details if error.code == "ESLURM_INVALID_PARTITION_NAME" else error.told:
+            context.error(detail)
         context.err(f"allocation failure: {error.message}\n")
         return 1
+    for message in plan.messages:
+        context.info(message)
     when = format_time(plan.start_at)
     context.info(
         f"Job {plan.job_id} to start at {when} using {plan.cpus} processors on nodes {plan.nodes} "

@@ -24,15 +24,21 @@ def _hint(fields: Fields, value: str, source: Source) -> None:
             raise SpritzError(f'unrecognized --hint argument "{shown(word)}", see --hint=help')
 
 
+_GRES_FLAGS = (
+    "allow-task-sharing",
+    "disable-binding",
+    "enforce-binding",
+    "multiple-tasks-per-sharing",
+    "one-task-per-sharing",
+)
+
+
 def _gres_flags(fields: Fields, value: str, source: Source) -> None:
     words = tuple(word.lower() for word in value.split(","))
     for word in words:
-        if word == "one-task-per-sharing":
-            raise not_built(f"gres-flags={word}", "tasks share what their job has of a shared GPU")
-        if word not in ("disable-binding", "enforce-binding", "multiple-tasks-per-sharing", "allow-task-sharing"):
+        if word not in _GRES_FLAGS:
             raise invalid("gres-flags")
-    # Tasks may have shares of one GPU anyway.
-    fields["gres_flags"] = tuple(word for word in words if word != "multiple-tasks-per-sharing")
+    fields["gres_flags"] = words
 
 
 def _gpu_bind(fields: Fields, value: str, source: Source) -> None:

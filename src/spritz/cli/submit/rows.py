@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     pass
 
 #: refusals that several rows share
-_SEGMENTS = "segments lie as near to each other as they can, and no other way is built"
 _CONTAINER = "containers are not built yet"
 _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"
-_CLUSTERS = "there is one cluster"
 _SWITCH = "there is no network plugin"
 
 #: (commands, row)
@@ -30,7 +28,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("reservation", "", "name", "run in this reservation, or one of a list")),
     ("bas", Row("comment", "", "text", "arbitrary comment")),
     ("bas", Row("extra", "", "text", "arbitrary text for site tools")),
-    ("bas", Row("clusters", "M", "names", refused=_CLUSTERS)),
+    ("bas", Row("clusters", "M", "names", "this cluster by its name, or all")),
     # -- size
     ("bas", Row("nodes", "N", "min[-max]", "number of nodes; or a list, 1,2,4 or 2-16:2")),
     ("bas", Row("ntasks", "n", "count", "number of tasks")),
@@ -79,7 +77,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("time-min", "", "minutes", "least time limit that will do")),
     ("bas", Row("deadline", "", "time", "remove the job if it cannot end by then")),
     ("bas", Row("begin", "b", "time", "do not start before then")),
-    ("bas", Row("delay-boot", "", "minutes", refused="nodes are not rebooted for jobs")),
+    ("bas", Row("delay-boot", "", "minutes", "for so long, only nodes that have its features already")),
     # -- order
     ("bas", Row("dependency", "d", "type:id[:id…]", "start after other jobs")),
     ("bas", Row("hold", "H", "", "submit in held state")),
@@ -105,15 +103,15 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("overcommit", "O", "", "more than one task on a CPU")),
     ("bas", Row("core-spec", "S", "count", refused="specialised cores are not built yet")),
     ("bas", Row("thread-spec", "", "count", refused="specialised threads are not built yet")),
-    ("bas", Row("mcs-label", "", "label", refused="multi-category security is not built yet")),
+    ("bas", Row("mcs-label", "", "label", "share nodes only with jobs of this label (MCSPlugin)")),
     # -- placement
     ("bas", Row("constraint", "C", "features", "features that nodes must have")),
     ("bas", Row("prefer", "", "features", "features of nodes that are taken first")),
-    ("bas", Row("cluster-constraint", "", "features", refused=_CLUSTERS)),
+    ("bas", Row("cluster-constraint", "", "features", refused="there is one cluster")),
     ("bas", Row("switches", "", "count[@time]", "on no more leaf switches, waiting so long for them")),
     ("bas", Row("segment", "", "nodes", "so many nodes at a time in one block")),
-    ("bas", Row("consolidate-segments", "", "", refused=_SEGMENTS)),
-    ("bas", Row("spread-segments", "", "", refused=_SEGMENTS)),
+    ("bas", Row("consolidate-segments", "", "", "segments on as few blocks as hold them, which is so anyway")),
+    ("bas", Row("spread-segments", "", "", "no two segments in one block")),
     ("bas", Row("distribution", "m", "type", "block, cyclic, plane=size, arbitrary")),
     ("bas", Row("network", "", "type", refused=_SWITCH)),
     ("s", Row("cpu-bind", "", "type", "bind tasks to CPUs")),
@@ -156,7 +154,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("kill-on-bad-exit", "K", "[=0|1]", "end the step when a task fails")),
     ("s", Row("wait", "W", "seconds", "end the step so long after its first task has ended")),
     ("s", Row("pty", "", "", "run task 0 in a terminal")),
-    ("s", Row("mpi", "", "type", "none, pmi2, or list to see what there is")),
+    ("s", Row("mpi", "", "type", "none, pmi2, pmix, or list to see what there is")),
     ("s", Row("disable-status", "X", "", "a first Ctrl-C goes to the tasks at once")),
     ("s", Row("quit-on-interrupt", "", "", "a single Ctrl-C ends the step")),
     ("s", Row("preserve-env", "E", "", "tasks see the job's SLURM_NTASKS and SLURM_NNODES, not the step's")),

@@ -252,7 +252,7 @@ def _exclusive(fields: Fields, value: str, source: Source) -> None:
     elif value == "user":
         fields["sharing"] = Sharing.USER
     elif value in ("mcs", "topo"):
-        raise not_built(f"exclusive={value}", "nodes are for one job or one user")
+        fields["sharing"] = Sharing(value)
     else:
         raise invalid("exclusive")
 
@@ -302,20 +302,9 @@ def _mail_type(fields: Fields, value: str, source: Source) -> None:
 
 
 def _tres_per_task(fields: Fields, value: str, source: Source) -> None:
-    from spritz.model.resources import GresRequest
-    from spritz.notation import tres
+    from spritz.cli.submit.per_task import tres_per_task
 
-    try:
-        parsed = tres.parse(value)
-    except NotationError as error:
-        raise invalid("tres-per-task", str(error)) from error
-    for name, count in parsed:
-        if name == "cpu":
-            fields["cpus_per_task"] = count
-        elif name == "gres/gpu" or name.startswith("gres/gpu:"):
-            fields["gpus_per_task"] = (GresRequest("gpu", name.partition(":")[2], count),)
-        else:
-            raise invalid("tres-per-task", f"{name} is neither cpu nor gres/gpu")
+    tres_per_task(fields, value)
 
 
 def _user(fields: Fields, value: str, source: Source) -> None:
@@ -347,6 +336,10 @@ def _wait_all_nodes(fields: Fields, value: str, source: Source) -> None:
     nodecount.parse_count(value, "--wait-all-nodes", minimum=0)  # a job waits for all of its nodes anyway
 
 
+def _consolidate_segments(fields: Fields, value: str, source: Source) -> None:
+    fields["spread_segments"] = False  # they lie on as few blocks as hold them anyway
+
+
 def _switches(fields: Fields, value: str, source: Source) -> None:
     from spritz.notation import duration
 
@@ -357,6 +350,15 @@ def _switches(fields: Fields, value: str, source: Source) -> None:
             fields["switch_wait_seconds"] = duration.parse_seconds(wait)
         except NotationError as error:
             raise invalid("switches", str(error)) from error
+
+
+def _delay_boot(fields: Fields, value: str, source: Source) -> None:
+    from spritz.notation import duration
+
+    try:
+        fields["delay_boot_seconds"] = duration.parse_seconds(value)
+    except NotationError as error:
+        raise invalid("delay-boot", str(error)) from error
 
 
 def _acctg_freq(fields: Fields, value: str, source: Source) -> None:
@@ -394,7 +396,11 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "contiguous": _flag("contiguous"),
     "switches": _switches,
     "segment": _count("segment", "segment"),
+    "consolidate-segments": _consolidate_segments,
+    "spread-segments": _flag("spread_segments"),
     "reboot": _flag("reboot"),
+    "mcs-label": _text("mcs_label"),
+    "delay-boot": _delay_boot,
     "extra-node-info": _shape,
     "sockets-per-node": _count("sockets_per_node", "sockets-per-node"),
     "cores-per-socket": _count("cores_per_socket", "cores-per-socket"),

@@ -47,6 +47,10 @@ def job_spec(fields: Fields) -> JobSpec:
     """What follows from several options together is added; `fields` is not changed. Raises SpritzError."""
     fields = dict(fields)
     _derive(fields)
+    if "licenses_per_task" in fields:
+        from spritz.cli.submit.per_task import add_licenses
+
+        add_licenses(fields)
     _check(fields)
     return JobSpec(**fields)  # type: ignore[arg-type]  # the setters put what JobSpec takes
 
@@ -122,7 +126,8 @@ def _check(fields: Fields) -> None:
         raise SpritzError(f"invalid number of nodes (-N {len(set(hosts))}-{most})")
     _check_memory_of_gpus(fields)
     sized = fields.get("tasks_given") or fields.get("gpus") or fields.get("gpus_per_node") or fields.get("nodes_given")
-    if fields.get("gpus_per_task") and not (sized or fields.get("tasks_per_node")):
+    each = fields.get("gpus_per_task") or fields.get("gres_per_task")
+    if each and not (sized or fields.get("tasks_per_node")):
         why = "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
         raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
 

@@ -20,12 +20,8 @@ LIMITS = ("FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK",
 
 
 def umask() -> int:
-    """The process's own umask; Linux tells it without changing it."""
-    with open("/proc/self/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"Umask:"):
-                return int(line.split()[1], 8)
-    mask = os.umask(0o022)
+    """The process's own umask, set for a moment to be told: a command has one thread."""
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
@@ -157,7 +153,9 @@ def environment_file(path: str) -> dict[str, str]:
 
 def encoded(environ: dict[str, str]) -> tuple[bytes, ...]:
     """`NAME=value` each, whatever bytes they are."""
-    return tuple(os.fsencode(f"{name}={value}") for name, value in environ.items())
+    if not environ:
+        return ()
+    return tuple(os.fsencode("\0".join([f"{name}={value}" for name, value in environ.items()])).split(b"\0"))
 
 
 def user_env_option(text: str) -> tuple[float, str]:

@@ -13,9 +13,11 @@ from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spritz.cli.context import Context
+    from spritz.cli.filters.chain import Filters
+    from spritz.cli.options import Row
 
 Values = dict[str, str]
 
@@ -62,6 +64,18 @@ def merge(weaker: Values, stronger: Values) -> Values:
                     merged.pop(rival, None)
         merged[key] = value
     return merged
+
+
+def filters_of(command: str, rows: Sequence[Row], context: Context) -> Filters | None:
+    """CliFilterPlugins; None for none. Raises SpritzError if one cannot be used."""
+    from spritz.client.locate import cli_filters
+
+    names = cli_filters()
+    if not names:
+        return None
+    from spritz.cli.filters.chain import Filters
+
+    return Filters(names, command, rows, context)
 
 
 def answered(main: Callable[[list[str], Context], int], argv: list[str], context: Context) -> int:

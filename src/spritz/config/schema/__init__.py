@@ -1,4 +1,4 @@
-"""The tables of every key that slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf know, built when first asked for.
+"""The tables of every key that slurm.conf and its relatives know, built when first asked for.
 
 `status` says which work; `removed` which are gone; `options` what the option lists know.
 """
@@ -61,6 +61,15 @@ def topology_keys() -> dict[str, Key]:
     from spritz.config.schema.network import TOPOLOGY_KEYS
 
     return table(TOPOLOGY_KEYS)
+
+
+@cache
+def helpers_keys() -> dict[str, Key]:
+    """Keys of helpers.conf."""
+    from spritz.config.schema.helpers import HELPERS_KEYS
+    from spritz.config.schema.key import table
+
+    return table(HELPERS_KEYS)
 
 
 @cache

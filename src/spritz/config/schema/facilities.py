@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.config.kinds import OPTIONS, PROGRAM, STRING, WORDS, flags, integer, plugin, seconds
+from spritz.config.kinds import OPTIONS, PROGRAM, STRING, WORDS, flags, integer, plugin, plugins, seconds
 from spritz.config.schema.key import Key
 
 _RATE = integer(0, 65533, "nodes/min")
@@ -57,7 +57,12 @@ KEYS = (
         "mcs/none",
         "Labels that keep jobs apart.",
     ),
-    Key("NodeFeaturesPlugins", WORDS, None, "Plugins that change a node's features."),
+    Key(
+        "NodeFeaturesPlugins",
+        plugins("node_features", "helpers", "knl_cray", "knl_generic"),
+        None,
+        "Plugins that change a node's features.",
+    ),
     Key("PowerAction", STRING, None, "Named programs of `scontrol power`."),
     Key("PowerParameters", OPTIONS, None, "Options of power capping."),
     Key("PowerPlugin", plugin("power", "none", "cray_aries"), None, "How power is capped."),

@@ -25,6 +25,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             correspond_after_task_cnt default_gbytes default_queue_depth defer defer_batch delay_boot
             disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
             extra_constraints gpu_fragmentation ignore_constraint_validation Ignore_NUMA ignore_prefer_validation
+            jobs_per_user_per_hour
             max_array_tasks max_rpc_cnt max_sched_time max_script_size max_submit_line_size max_switch_wait
             no_backup_scheduling
             no_env_cache nohold_on_prolog_fail pack_serial_at_end partition_job_depth preempt_reorder_count
@@ -67,6 +68,13 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 
+#: Options that are honoured and take one of these words ("": none is needed).
+WORDS: dict[str, tuple[str, ...]] = {
+    "bf_hetjob_prio": ("min", "avg", "max"),
+    "bf_policy": ("conservative", "easy"),
+    "bf_predict": ("", "priority", "slowdown"),
+}
+
 #: Options that are honoured and take a number: lowest, highest.
 INTEGERS: dict[str, tuple[int, int]] = {
     "bf_interval": (1, 43_200),
@@ -87,6 +95,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "sched_max_job_start": (0, 2**31 - 1),
     "sched_min_interval": (0, 2**31 - 1),
     "default_queue_depth": (0, 2**31 - 1),
+    "jobs_per_user_per_hour": (0, 2**31 - 1),
     "max_switch_wait": (0, 31_536_000),
     "max_array_tasks": (1, 4_000_001),
     "max_script_size": (1, 512 * 1024 * 1024),

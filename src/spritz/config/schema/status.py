@@ -11,7 +11,7 @@ from __future__ import annotations
 _SETTINGS = """
 ClusterName SlurmctldHost SlurmctldAddr SlurmUser SlurmdUser SlurmctldPort SlurmdPort StateSaveLocation SlurmdSpoolDir
 SlurmctldLogFile SlurmdLogFile SlurmctldPidFile SlurmdPidFile SlurmctldDebug SlurmdDebug LogTimeFormat
-MailProg MailDomain GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
+MailProg MailDomain MCSParameters GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
 PrologSlurmctld EpilogSlurmctld
 MaxNodeCount RebootProgram
 DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxMemPerCPU MaxMemPerNode
@@ -21,6 +21,7 @@ ResvOverRun ResvProlog ResvEpilog
 ReturnToService SlurmdTimeout MessageTimeout JobRequeue RequeueExit RequeueExitHold JobFileAppend
 JobAcctGatherFrequency Prolog Epilog TaskProlog TaskEpilog PrologEpilogTimeout PrologTimeout EpilogTimeout
 SrunProlog SrunEpilog InteractiveStepOptions SallocDefaultCommand PropagateResourceLimits PropagateResourceLimitsExcept
+JobSubmitPlugins CliFilterPlugins
 TmpFS UnkillableStepTimeout UnkillableStepProgram HealthCheckProgram HealthCheckInterval Licenses
 PreemptExemptTime PreemptParameters SchedulerTimeSlice
 ResumeProgram ResumeFailProgram ResumeRate ResumeTimeout SuspendProgram SuspendRate SuspendTime SuspendTimeout
@@ -38,9 +39,9 @@ RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Top
 
 _PARTITION = """
 PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
-DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveUser GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket
-MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit PriorityJobFactor PriorityTier
-ReqResv RootOnly State QOS Topology TRESBillingWeights
+DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser GraceTime Hidden LLN
+MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit
+PriorityJobFactor PriorityTier ReqResv RootOnly State QOS Topology TRESBillingWeights
 PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
@@ -57,6 +58,7 @@ SchedulerParameters.allow_zero_lic
 SchedulerParameters.bf_one_resv_per_job SchedulerParameters.bf_policy SchedulerParameters.bf_resolution
 SchedulerParameters.bf_window SchedulerParameters.batch_sched_delay SchedulerParameters.defer
 SchedulerParameters.defer_batch SchedulerParameters.sched_interval SchedulerParameters.sched_min_interval
+SchedulerParameters.delay_boot
 SchedulerParameters.max_switch_wait SchedulerParameters.enable_user_top SchedulerParameters.nohold_on_prolog_fail
 SchedulerParameters.max_array_tasks SchedulerParameters.max_script_size
 SchedulerParameters.bf_hetjob_immediate SchedulerParameters.bf_hetjob_prio SchedulerParameters.whole_hetjob
@@ -69,7 +71,7 @@ PreemptParameters.youngest_first
 SlurmctldParameters.reboot_from_controller SlurmdParameters.shutdown_on_reboot
 SlurmctldParameters.cloud_reg_addrs SlurmctldParameters.idle_on_node_suspend
 SlurmctldParameters.preempt_send_user_signal SlurmctldParameters.enable_expedited_requeue
-SchedulerParameters.requeue_delay
+SchedulerParameters.requeue_delay SchedulerParameters.jobs_per_user_per_hour
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step
 SlurmdParameters.config_overrides SlurmdParameters.private_hosts
@@ -78,6 +80,7 @@ SlurmdParameters.config_overrides SlurmdParameters.private_hosts
 _SELECT = """
 CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_ONE_TASK_PER_CORE CR_LLN
 CR_CORE_DEFAULT_DIST_BLOCK ENFORCE_BINDING_GRES LL_SHARED_GRES
+MULTIPLE_SHARING_GRES_PJ ONE_TASK_PER_SHARING_GRES
 """
 
 
@@ -85,7 +88,7 @@ _DATABASE = """
 DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost StorageLoc StorageParameters StoragePass
 StoragePassScript StoragePort StorageType StorageUrl StorageUser
 PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
-PurgeResvAfter PurgeUsageAfter ArchiveResvs
+PurgeResvAfter PurgeUsageAfter ArchiveResvs ArchiveUsage
 ArchiveDir ArchiveEvents ArchiveJobs ArchiveScript ArchiveSteps ArchiveSuspend ArchiveTXN MaxPurgeLimit
 """
 
@@ -102,6 +105,7 @@ DONE: frozenset[str] = (
     | _prefixed("NodeSet", "NodeSet Feature Nodes")
     | _prefixed("gres.conf", "Cores Count File Flags Links MultipleFiles Name NodeName Type")
     | _prefixed("topology.conf", "BlockName BlockSizes LinkSpeed Nodes SwitchName Switches")
+    | _prefixed("helpers.conf", "AllowUserBoot BootTime ExecTime Feature Flags Helper MutuallyExclusive")
     | _prefixed("cgroup.conf", "ConstrainCores ConstrainDevices ConstrainRAMSpace ConstrainSwapSpace")
     | _prefixed("cgroup.conf", "AllowedRAMSpace AllowedSwapSpace MaxRAMPercent MinRAMSpace")
     | _prefixed("slurmdbd.conf", _DATABASE)
@@ -110,7 +114,7 @@ DONE: frozenset[str] = (
 
 #: key -> values that have their effect; any other is warned of.
 HONOURED: dict[str, frozenset[str]] = {
-    "AcctGatherEnergyType": frozenset({"acct_gather_energy/none", "acct_gather_energy/rapl"}),
+    "AcctGatherEnergyType": frozenset({"acct_gather_energy/gpu", "acct_gather_energy/none", "acct_gather_energy/rapl"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset(
         {"none", "0", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}
@@ -118,7 +122,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "JobCompType": frozenset({"jobcomp/none", "jobcomp/elasticsearch", "jobcomp/filetxt", "jobcomp/script"}),
     "JobAcctGatherParams": frozenset({"DisableGPUAcct", "NoShared", "OverMemoryKill", "UsePss"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
-    "MpiDefault": frozenset({"none", "pmi2"}),
+    "MpiDefault": frozenset({"none", "openmpi", "pmi2", "pmix", "pmix_v4", "pmix_v5"}),
     "PreemptType": frozenset({"preempt/none", "preempt/partition_prio", "preempt/qos"}),
     "PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY", "WITHIN"}),
     "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
@@ -135,6 +139,8 @@ HONOURED: dict[str, frozenset[str]] = {
         {"topology/flat", "topology/default", "topology/none", "topology/tree", "topology/block"}
     ),
     "TopologyParam": frozenset({"BlockAsNodeRank", "Dragonfly", "SwitchAsNodeRank", "TopoOptional"}),
+    "MCSPlugin": frozenset({"mcs/none", "mcs/account", "mcs/group", "mcs/label", "mcs/user"}),
+    "NodeFeaturesPlugins": frozenset({"node_features/helpers"}),
     "PrEpPlugins": frozenset({"prep/script"}),
     "LaunchType": frozenset({"launch/slurm"}),
     "JobContainerType": frozenset({"job_container/none"}),
@@ -155,8 +161,8 @@ HONOURED: dict[str, frozenset[str]] = {
         {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE"}
         | {"NOT_RESPONDING", "PLANNED", "RESERVED"}
     ),
-    "PrivateData": frozenset({"cloud", "jobs", "reservations"}),
-    "slurmdbd.conf.PrivateData": frozenset({"events", "jobs"}),
+    "PrivateData": frozenset({"all", "cloud", "jobs", "nodes", "partitions", "reservations", "usage", "users"}),
+    "slurmdbd.conf.PrivateData": frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
     "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),
 }
@@ -164,6 +170,7 @@ HONOURED: dict[str, frozenset[str]] = {
 #: key -> what Spritz does instead. A value given is warned of once.
 MOOT: dict[str, str] = {
     "SchedulerParameters.bb_array_stage_cnt": "there are no burst buffers",
+    "SchedulerParameters.disable_job_shrink": "running jobs keep their size",
     "SchedulerParameters.bf_busy_nodes": "promised starts are of nodes that are busy until then anyway",
     "SchedulerParameters.bf_running_job_reserve": "running jobs hold what they have until their limits in every plan",
     "SchedulerParameters.Ignore_NUMA": "sockets are what the system says",
@@ -172,6 +179,8 @@ MOOT: dict[str, str] = {
     "SchedulerParameters.requeue_setup_env_fail": "environments come with the job",
     "SchedulerParameters.step_retry_count": "steps wait in the controller, and begin as soon as there is room",
     "SchedulerParameters.step_retry_time": "steps wait in the controller, and begin as soon as there is room",
+    "PrivateData.accounts": "slurmdbd keeps accounts: slurmdbd.conf has it too",
+    "PrivateData.events": "slurmdbd keeps events: slurmdbd.conf has it too",
     "SelectTypeParameters.CR_Pack_Nodes": "tasks fill one node after the other anyway",
     "SelectTypeParameters.OTHER_CONS_RES": "it was for machines that are no longer in Slurm",
     "SelectTypeParameters.OTHER_CONS_TRES": "it was for machines that are no longer in Slurm",

@@ -6,7 +6,8 @@ it is, under which key a script is kept. Policy is not settled here: that is the
 `identity`   whose word we take for who asks
 `table`      every request that is taken, and by which function
 `commands`   requests that change state: handed to the single writer, answered when durable
-`submit`     SubmitJob: stamped, script and environment stored beside it
+`submit`     SubmitJob: stamped, script and environment stored beside it; `owner` whose it is
+`with_plugins`   submissions and updates on their way through JobSubmitPlugins
 `jobs`, `steps`, `nodes`, `partitions`, `cluster`, `events`   the reads of `model.queries`, one file per noun
 `shares`, `fairshare`, `priorities`, `reservations`   more reads; `explain`, `will_run` from a forked copy of the state
 `rows`, `kept_rows`   rows of listings, kept as the bytes that were sent; `private` what callers are not shown

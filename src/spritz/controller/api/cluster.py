@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from spritz import SLURM_VERSION, __version__
 from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
+from spritz.controller.plugins.submit import renew_plugins
 from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import Rejection, SpritzError
@@ -75,6 +76,7 @@ class ClusterQueries:
             controllers=configuration.addresses,
             started_at=context.started_at,
             digest=configuration.loaded.digest,
+            remote_licenses=context.machine.state.rules.licenses,
         )
 
     def _live(self, configuration: Configuration) -> dict[str, str]:
@@ -94,6 +96,7 @@ class ClusterQueries:
         """Read the files again; a broken one leaves everything as it is and is told in full."""
         self.administrators_only(call)
         messages = self.reread()
+        await renew_plugins(self._context, self._context.configuration)
         await self._context.writer.durable()
         return Done(messages=messages)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.with_plugins import Reply, WithPlugins
 from spritz.core.decide.top import line_of
 from spritz.model.commands import cluster, job, reservation, step
 from spritz.model.limits.records import ResetUsage
@@ -19,6 +20,7 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
+    from spritz.model.cluster import Caller
 
 #: Commands that go to the core as they are.
 PLAIN_COMMANDS: tuple[type[Struct], ...] = (
@@ -43,6 +45,9 @@ PLAIN_COMMANDS: tuple[type[Struct], ...] = (
     ResetUsage,
 )
 
+#: those that JobSubmitPlugins see as updates, as in Slurm
+MODIFYING = (job.UpdateJob, job.HoldJob, job.ReleaseJob)
+
 
 class Commands:
     """Hands commands over."""
@@ -53,12 +58,21 @@ class Commands:
     def plain(self, command: Struct, call: Call) -> Deferred:
         """Decide now, answer when durable."""
         context = self._context
+        caller = context.identity.caller(call)
+        if context.submit_plugins is not None and isinstance(command, MODIFYING):
+            found = context.machine.state.jobs.get(command.target.job_id)
+            if found is not None:
+                passing = WithPlugins(context, context.submit_plugins, caller, call)
+                return passing.modify(command, found, lambda changed, reply: self._decide(changed, caller, reply))
+        self._decide(command, caller, call.reply)
+        return DEFERRED
+
+    def _decide(self, command: Struct, caller: Caller, reply: Reply) -> None:
         if isinstance(command, job.UpdateJob):
             command = self._with_priority(command)
         elif isinstance(command, job.TopJob):
             command = self._with_priorities(command)
-        context.writer.handle(command, context.identity.caller(call), call.reply)
-        return DEFERRED
+        self._context.writer.handle(command, caller, reply)
 
     def _with_priorities(self, command: job.TopJob) -> job.TopJob:
         """Of all jobs that may change places."""

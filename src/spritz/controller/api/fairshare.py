@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.errors import ClientError
+from spritz.controller.api.private import own_associations
 from spritz.model.errors import Rejection
 from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.ids import INFINITE
@@ -45,15 +46,16 @@ class FairShareQueries:
             return Rejection(code=error.code, message=error.message)
 
     async def list_shares(self, request: ListFairShares, call: Call) -> FairShares:
-        """Everybody may see them."""
+        """Everybody may see them; with PrivateData=usage no more than his own."""
         context = self._context
-        context.identity.caller(call)
+        caller = context.identity.caller(call)
         await context.writer.durable()
         state, now = context.machine.state, context.clock.now()
         figures = context.shares.current()
         running = _running(state, now)
         rows = []
-        for one in in_order(state.rules.policy.associations):
+        seen = own_associations(state, caller, "usage")
+        for one in filter(seen, in_order(state.rules.policy.associations)):
             if request.accounts and one.account not in request.accounts:
                 continue
             if one.user and request.users is not None and one.user not in request.users:

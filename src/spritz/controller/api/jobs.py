@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.kept_rows import KeptListings
-from spritz.controller.api.private import hides_jobs
+from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.rows import row_of
 from spritz.controller.outlook import EXPECTED, FIELDS
 from spritz.model.errors import Rejection, SpritzError
@@ -111,7 +111,8 @@ def _refusal(code: str) -> SpritzError:
 def visible_jobs(state: State, jobs: list[Job], caller: Caller) -> list[Job]:
     """Without the jobs of hidden partitions, and with PrivateData=jobs of others, unless they are the caller's own."""
     if hides_jobs(state, caller):
-        return [job for job in jobs if job.spec.uid == caller.uid]
+        seen = may_see(state, caller)
+        return [job for job in jobs if job.spec.uid == caller.uid or seen(job)]
     hidden = {partition.name for partition in state.partitions.values() if partition.hidden}
     if not hidden:
         return jobs

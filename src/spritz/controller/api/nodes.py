@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.controller.api.private import need_open
 from spritz.model.errors import Rejection, SpritzError
+from spritz.model.job import Sharing
+from spritz.model.mcs import kept_by
 from spritz.model.queries import ListNodes, Nodes, NodeView
 from spritz.model.resources import mask_text
 from spritz.model.states import NodeFlag, NodeState
@@ -51,10 +54,13 @@ class NodeQueries:
         self._context = context
 
     async def list_nodes(self, request: ListNodes, call: Call) -> Nodes:
-        """Nodes in the order of the configuration; a name that is not there is refused."""
+        """Nodes in the order of the configuration; a name that is not there is refused. With PrivateData=nodes only
+        administrators see any.
+        """
         context = self._context
-        context.identity.caller(call)
+        caller = context.identity.caller(call)
         state = context.machine.state
+        need_open(state, caller, "nodes")
         for name in request.names:
             if name not in state.nodes:
                 raise SpritzError(Rejection(code="ESLURM_INVALID_NODE_NAME").text, code="ESLURM_INVALID_NODE_NAME")
@@ -89,7 +95,19 @@ class NodeQueries:
             partitions=state.node_partitions.get(node.name, ()),
             jobs=tuple(use.jobs),
             sample=self._context.nodes.samples.get(node.name),
+            owner=_owner(state, use),
+            mcs_label=next((kept_by(state.settings.mcs, state.jobs[job_id].spec) for job_id in use.jobs), ""),
         )
+
+
+def _owner(state: State, use: NodeUse) -> str:
+    """`user(uid)` whose jobs have the node for themselves: --exclusive=user, ExclusiveUser."""
+    for job_id in use.jobs:
+        job = state.jobs[job_id]
+        partition = state.partitions.get(job.partition)
+        if job.spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user):
+            return f"{job.spec.user or job.spec.uid}({job.spec.uid})"
+    return ""
 
 
 def _is_hidden(node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.controller.api.private import need_open
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.queries import ListPartitions, Partitions
 
@@ -21,9 +22,12 @@ class PartitionQueries:
         self._context = context
 
     async def list_partitions(self, request: ListPartitions, call: Call) -> Partitions:
-        """Partitions in the order of the configuration; a name that is not there is refused."""
+        """Partitions in the order of the configuration; a name that is not there is refused. With
+        PrivateData=partitions only administrators see any.
+        """
         context = self._context
         caller = context.identity.caller(call)
+        need_open(context.machine.state, caller, "partitions")
         known = context.machine.state.partitions
         for name in request.names:
             if name not in known:

@@ -1,18 +1,43 @@
-"""PrivateData: what callers are not shown of others' jobs and reservations. Source: slurm.conf(5) PrivateData."""
+"""PrivateData: what callers are not shown of nodes, partitions, and others' jobs, reservations and usage.
+
+Source: slurm.conf(5) PrivateData.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.errors import Rejection, SpritzError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.core.state import State
     from spritz.model.cluster import Caller
+    from spritz.model.job import Job
+    from spritz.model.limits.records import Association
     from spritz.model.reservation import Reservation
 
 
 def hides_jobs(state: State, caller: Caller) -> bool:
     """Whether others' jobs are none of the caller's business: PrivateData=jobs."""
     return "jobs" in state.settings.private_data and not caller.admin
+
+
+def may_see(state: State, caller: Caller) -> Callable[[Job], bool]:
+    """Which of others' jobs are shown although `hides_jobs`: with MCSParameters=privatedata those with a label that the
+    caller could have.
+    """
+    policy = state.settings.mcs
+    if not policy.private:
+        return lambda job: False
+    if policy.plugin == "group":
+        mine = frozenset(caller.group_names)
+    elif policy.plugin == "account":
+        mine = frozenset(one.account for one in state.rules.policy.associations if one.user == caller.user)
+    else:
+        mine = frozenset((caller.user,) if policy.plugin == "user" else ())
+    return lambda job: not job.spec.mcs_label or job.spec.mcs_label in mine
 
 
 def usable(state: State, reservations: list[Reservation], caller: Caller) -> list[Reservation]:
@@ -26,3 +51,16 @@ def usable(state: State, reservations: list[Reservation], caller: Caller) -> lis
         for one in reservations
         if any(one.admits(user=caller.user, gids=gids, account=account) for account in sorted(accounts))
     ]
+
+
+def need_open(state: State, caller: Caller, what: str) -> None:
+    """Raises SpritzError (ESLURM_ACCESS_DENIED) if `what`, nodes or partitions, is kept from the caller."""
+    if what in state.settings.private_data and not caller.admin:
+        raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+
+
+def own_associations(state: State, caller: Caller, *words: str) -> Callable[[Association], bool]:
+    """Which associations the caller is shown: with any of `words` (usage, users) his own alone."""
+    if caller.admin or not set(words) & set(state.settings.private_data):
+        return lambda one: True
+    return lambda one: one.user == caller.user and bool(one.user)

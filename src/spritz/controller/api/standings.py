@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from spritz.controller.api.fairshare import counted_tres, in_order
+from spritz.controller.api.private import own_associations
 from spritz.model.ids import INFINITE
 from spritz.model.limits.standing import (
     AssocStanding,
@@ -18,7 +18,6 @@ from spritz.model.limits.standing import (
     UserStanding,
 )
 from spritz.model.limits.usage import RAW, WALL
-from spritz.model.resources import mask_of
 from spritz.notation.tres import format as tres_text
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
+    from spritz.model.cluster import Caller
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.records import Association
     from spritz.scheduling.fairshare import Share
@@ -39,12 +39,30 @@ class StandingQueries:
         self._context = context
 
     async def list_standings(self, request: ListStandings, call: Call) -> Standings:
-        """Everybody may see them, as sshare's."""
+        """Everybody may see them, as sshare's; with PrivateData=usage or users of associations no more than his own."""
         context = self._context
-        context.identity.caller(call)
+        caller = context.identity.caller(call)
         await context.writer.durable()
-        tres = counted_tres(context)
-        return standings(context.machine.state, context.shares.current(), request, context.clock.now(), tres)
+        found = standings(
+            context.machine.state, context.shares.current(), request, context.clock.now(), counted_tres(context)
+        )
+        return shown(context.machine.state, caller, found)
+
+
+def shown(state: State, caller: Caller, every: Standings) -> Standings:
+    """What of it the caller may see."""
+    seen = own_associations(state, caller, "usage", "users")
+    private = "users" in state.settings.private_data and not caller.admin
+    return replace(
+        every,
+        users=[one for one in every.users if not private or one.name == caller.user],
+        associations=[one for one in every.associations if seen(one.record)],
+        qos=[_without_others(one, caller) if private else one for one in every.qos],
+    )
+
+
+def _without_others(one: QosStanding, caller: Caller) -> QosStanding:
+    return replace(one, users=tuple(item for item in one.users if item[0] == caller.user), accounts=())
 
 
 def standings(
@@ -68,7 +86,6 @@ class _Counts:
         self._state = state
         self._now = now
         self._ahead = _ahead(state, now)
-        self._accruing = _accruing(state, now)
 
     def at(self, key: Key) -> Standing:
         use = self._state.ledger.use(key)
@@ -76,7 +93,7 @@ class _Counts:
         return Standing(
             jobs=use.jobs,
             submitted=use.submitted,
-            accruing=self._accruing[key],
+            accruing=use.accruing,
             tres=dict(use.tres),
             usage=used.pop(RAW, 0.0),
             wall=used.pop(WALL, 0.0),
@@ -101,25 +118,16 @@ def _ahead(state: State, now: float) -> dict[Key, dict[str, float]]:
     return found
 
 
-def _accruing(state: State, now: float) -> Counter[Key]:
-    """Jobs that wait and grow older."""
-    found: Counter[Key] = Counter()
-    for job_id in state.pending:
-        job, charge = state.jobs[job_id], state.charges.get(job_id)
-        if charge is None or not 0.0 < job.eligible_at <= now:
-            continue
-        count = 1 if job.array is None else mask_of(job.array.pending).bit_count()
-        for key in charge.keys:
-            found[key] += count
-    return found
-
-
 def _users(state: State, request: ListStandings) -> list[UserStanding]:
     rules = state.rules
+    admins = rules.admins
     names = sorted({one.user for one in rules.policy.associations if one.user})
     return [
         UserStanding(
-            name=name, default_account=rules.default_account(name), default_wckey=rules.default_wckeys.get(name, "")
+            name=name,
+            default_account=rules.default_account(name),
+            default_wckey=rules.default_wckeys.get(name, ""),
+            admin=admins.get(name, "None"),
         )
         for name in names
         if not request.users or name in request.users
@@ -165,6 +173,7 @@ def _inherited(state: State, one: Association) -> Association:
         max_jobs=bounds.max_jobs,
         max_submit=bounds.max_submit,
         max_wall=bounds.max_wall,
+        max_jobs_accrue=bounds.max_accrue,
         max_tres=tres_text(bounds.per_job, convert=False),
         max_tres_per_node=tres_text(bounds.per_node, convert=False),
         max_tres_mins=tres_text(bounds.mins_per_job, convert=False),

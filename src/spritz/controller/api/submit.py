@@ -14,7 +14,9 @@ from msgspec import Struct, structs
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.owner import owned
 from spritz.controller.api.will_run import Estimates
+from spritz.controller.api.with_plugins import Granted, Reply, WithPlugins
 from spritz.model.commands.job import SubmitHetJob
 from spritz.model.errors import Rejection
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.commands.job import SubmitJob
-    from spritz.model.job import JobSpec
 
 #: Bytes of environment that one job may bring: as much as the kernel lets a program start with, and some.
 ENVIRONMENT_BYTES_MAX = 8 * 1024 * 1024
@@ -53,45 +54,67 @@ class Submissions:
         """Stamp, store, decide; answered when durable."""
         context = self._context
         caller = context.identity.caller(call)
-        if command.spec.uid not in (-1, caller.uid) and not caller.admin:
-            return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
-        refusal = self._cannot_run_as(command.spec.uid if command.spec.uid >= 0 else caller.uid)
-        refusal = refusal or self._too_large(command)
+        refusal = self._refused(command, caller)
         if refusal is not None:
             return refusal
-        stamped = structs.replace(command, spec=self._stamped(command, caller), script=b"", environment=())
-        if command.test_only:
-            self._estimates.answer(stamped, caller, call)
-            return DEFERRED
-        impossible = self._impossible(stamped, caller)
-        if impossible is not None:
-            return impossible
-        context.writer.handle(stamped, caller, call.reply)
-        return DEFERRED
+        plugins = context.submit_plugins
+        if plugins is not None:
+            return WithPlugins(context, plugins, caller, call).submit(self._admit, (command,))
+        return self._admit((command,), caller, call.reply)
 
     def submit_het(self, command: SubmitHetJob, call: Call) -> Struct | Deferred:
         """The same for all components of a heterogeneous job at once."""
         context = self._context
         caller = context.identity.caller(call)
-        stamped = []
-        for offset, one in enumerate(command.components):
-            if one.spec.uid not in (-1, caller.uid) and not caller.admin:
-                return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
-            refusal = self._cannot_run_as(one.spec.uid if one.spec.uid >= 0 else caller.uid)
-            refusal = refusal or self._too_large(one)
+        for one in command.components:
+            refusal = self._refused(one, caller)
             if refusal is not None:
                 return refusal
+        plugins = context.submit_plugins
+        if plugins is not None and command.components:
+            return WithPlugins(context, plugins, caller, call).submit(self._admit_het, command.components)
+        return self._admit_het(command.components, caller, call.reply)
+
+    def _refused(self, command: SubmitJob, caller: Caller) -> Rejection | None:
+        """What is settled before anybody else looks at the request."""
+        uid = command.spec.uid
+        if uid not in (-1, caller.uid) and not caller.admin:
+            return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
+        return self._cannot_run_as(uid if uid >= 0 else caller.uid) or self._too_large(command)
+
+    def _admit(
+        self, commands: tuple[SubmitJob, ...], caller: Caller, reply: Reply, granted: Granted = ((),)
+    ) -> Struct | Deferred:
+        """Stamp, store, decide one job."""
+        context = self._context
+        stamped = self._stored(commands[0], caller, granted[0])
+        if stamped.test_only:
+            self._estimates.answer(stamped, caller, reply)
+            return DEFERRED
+        impossible = self._impossible(stamped, caller)
+        if impossible is not None:
+            return impossible
+        context.writer.handle(stamped, caller, reply)
+        return DEFERRED
+
+    def _admit_het(
+        self, commands: tuple[SubmitJob, ...], caller: Caller, reply: Reply, granted: Granted = ()
+    ) -> Struct | Deferred:
+        """All components of one job."""
+        context = self._context
+        stamped = []
+        for offset, one in enumerate(commands):
             # Only the leader has a script.
             own = one if not offset else structs.replace(one, script=b"", environment=())
-            stamped.append(structs.replace(own, spec=self._stamped(own, caller), script=b"", environment=()))
-        whole = structs.replace(command, components=tuple(stamped))
+            stamped.append(self._stored(own, caller, granted[offset] if granted else ()))
+        whole = SubmitHetJob(components=tuple(stamped))
         if stamped and stamped[0].test_only:
-            self._estimates.answer(whole, caller, call)
+            self._estimates.answer(whole, caller, reply)
             return DEFERRED
         impossible = self._impossible_whole(whole, caller)
         if impossible is not None:
             return impossible
-        context.writer.handle(whole, caller, call.reply)
+        context.writer.handle(whole, caller, reply)
         return DEFERRED
 
     def _impossible_whole(self, command: SubmitHetJob, caller: Caller) -> Rejection | None:
@@ -153,24 +176,13 @@ class Submissions:
             )
         return None
 
-    def _stamped(self, command: SubmitJob, caller: Caller) -> JobSpec:
-        """The request with its owner by the kernel's word; administrators may name another."""
+    def _stored(self, command: SubmitJob, caller: Caller, granted: tuple[str, ...]) -> SubmitJob:
+        """The request with its owner, and with keys in place of script and environment."""
         context = self._context
-        spec = command.spec
-        uid = spec.uid if spec.uid >= 0 else caller.uid
-        person = context.identity.person(uid)
-        gid, group = person.gid, person.group
-        if spec.gid >= 0 and spec.gid != gid and (caller.admin or spec.gid in person.groups):
-            gid, group = spec.gid, context.identity.group_name(spec.gid)
-        blobs = context.blobs
-        store = not command.test_only
-        return structs.replace(
+        spec, blobs, store = owned(context, command.spec, caller), context.blobs, not command.test_only
+        stamped = structs.replace(
             spec,
-            uid=uid,
-            gid=gid,
-            user=person.user,
-            group=group,
-            groups=person.groups,
             script_key=blobs.put(command.script) if store else "",
             environment_key=blobs.put(environment_blob(command.environment)) if store else "",
         )
+        return structs.replace(command, spec=stamped, script=b"", environment=(), granted=granted)

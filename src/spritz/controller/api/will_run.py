@@ -8,6 +8,7 @@ Source: sbatch(1), srun(1) --test-only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -26,7 +27,6 @@ from spritz.scheduling.explain.view import View
 from spritz.scheduling.projection import Projection
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.job import Job
@@ -53,15 +53,15 @@ class Estimates:
         self._context = context
         self._running: set[Child] = set()
 
-    def answer(self, command: SubmitJob | SubmitHetJob, caller: Caller, call: Call) -> None:
+    def answer(self, command: SubmitJob | SubmitHetJob, caller: Caller, send: Callable[[Struct | None], None]) -> None:
         """Refuse what the core would refuse; else work out in a child when and where it would start."""
         context = self._context
         reply = context.writer.handle(command, caller)
         if isinstance(reply, Rejection):
-            context.writer.when_durable(lambda: call.reply(reply))
+            context.writer.when_durable(lambda: send(reply))
             return
         if len(self._running) >= CHILDREN_MAX:
-            call.fail(Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many --test-only requests at once"))
+            send(Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many --test-only requests at once"))
             return
         now = context.clock.now()
 
@@ -73,7 +73,7 @@ class Estimates:
             found = _decode(result) if result else Estimate()
             nothing = Rejection(code="ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint=found.why)
             answer: Struct = found.start or nothing
-            context.writer.when_durable(lambda: call.reply(answer))
+            context.writer.when_durable(lambda: send(answer))
 
         child = Child("will-run", work, done, context.log, nice=0)
         self._running.add(child)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spritz.core.charges import reset_usage
+from spritz.core.policy import amend_policy, refresh_minutes
 from spritz.model.events import cluster as events
-from spritz.model.limits.change import amended
 from spritz.model.membership import with_nodes, without_nodes
 from spritz.model.node import Node, NodeConfig, first_state
+from spritz.model.node_features import active_with, reporting
 from spritz.model.power import AWAY
-from spritz.model.states import NodeFlag
+from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ def _configured(state: State, event: events.ClusterConfigured) -> None:
     if not state.jobs and state.next_job_id == state.settings.first_job_id:
         state.next_job_id = event.settings.first_job_id
     state.settings = event.settings
+    state.segments.clear()
     wanted = {config.name for config in event.nodes}
     for name in [name for name in state.nodes if name not in wanted]:
         state.drop_node(name)
@@ -74,7 +76,8 @@ def _configure_node(state: State, config: NodeConfig, at: float) -> None:
     if node is None:
         state.put_node(_new_node(config, at))
     elif node.config != config:
-        features = config.features if node.config.features != config.features else node.features_active
+        changed = node.config.features != config.features
+        features = active_with(node, config.features) if changed else node.features_active
         if (config.address, config.hostname) != (node.config.address, node.config.hostname):
             node = replace(node, registered_address="", registered_hostname="")
         if node.config.dynamic and not config.dynamic:
@@ -85,6 +88,7 @@ def _configure_node(state: State, config: NodeConfig, at: float) -> None:
 def _registered(state: State, event: events.NodeRegistered) -> None:
     node = _rebooted(state.nodes[event.name], event.flags)
     came_up = node.flags & AWAY and not event.flags & AWAY
+    node = reporting(node, event.features_changeable, event.features_active)
     state.put_node(
         replace(
             node,
@@ -96,6 +100,7 @@ def _registered(state: State, event: events.NodeRegistered) -> None:
             reason=event.reason,
             reason_uid=event.reason_uid,
             reason_at=event.reason_at,
+            resume_at=_resumes(node.resume_at, event),
             registered_at=event.at,
             booted_at=event.booted_at,
             daemon_started_at=event.daemon_started_at,
@@ -118,20 +123,27 @@ def _state_changed(state: State, event: events.NodeStateChanged) -> None:
             reason_uid=event.reason_uid,
             reason_at=event.reason_at,
             next_state=node.next_state if event.next_state is None else event.next_state,
+            resume_at=_resumes(node.resume_at if event.resume_at is None else event.resume_at, event),
         )
     )
+
+
+def _resumes(at: float, event: events.NodeStateChanged | events.NodeRegistered) -> float:
+    """A node that is in service has nothing to resume."""
+    held = event.state is NodeState.DOWN or event.flags & (NodeFlag.DRAIN | NodeFlag.FAIL)
+    return at if held else 0.0
 
 
 def _rebooted(node: Node, flags: int) -> Node:
     """With these flags; a reboot that is over, or given up, is forgotten."""
     if node.flags & REBOOT_ISSUED and not flags & REBOOT_ISSUED:
-        return replace(node, reboot_at=0.0, next_state="")
+        return replace(node, reboot_at=0.0, next_state="", features_wanted=())
     return node
 
 
 def _rebooting(state: State, event: events.NodesRebooting) -> None:
     for name in event.names:
-        state.put_node(replace(state.nodes[name], reboot_at=event.at))
+        state.put_node(replace(state.nodes[name], reboot_at=event.at, features_wanted=event.features))
 
 
 def _nodes_powered(state: State, event: events.NodesPowered) -> None:
@@ -192,7 +204,7 @@ def _policy_changed(state: State, event: events.PolicyChanged) -> None:
 
 
 def _policy_amended(state: State, event: events.PolicyAmended) -> None:
-    state.put_policy(amended(state.rules.policy, event.change))
+    amend_policy(state, event.change)
 
 
 def _usage_reset(state: State, event: events.UsageReset) -> None:
@@ -200,14 +212,14 @@ def _usage_reset(state: State, event: events.UsageReset) -> None:
         reset_usage(state.usage, state.rules, event.keys, event.at)
     else:
         state.usage.reset(event.at, event.keys)
-    state.refresh_minutes()
+    refresh_minutes(state)
     if not event.keys:
         state.usage_reset_at = event.at
 
 
 def _usage_adopted(state: State, event: events.UsageAdopted) -> None:
     state.usage.adopt(event.rows, event.since, event.at)
-    state.refresh_minutes()
+    refresh_minutes(state)
 
 
 # Any: each function takes its own kind of event.

@@ -49,6 +49,7 @@ def _use_number(state: State, job_id: int) -> None:
 
 
 def _split(state: State, event: events.ArrayTaskSplit) -> None:
+    # A claim is a task's own; journals of before had arrays claim, until a task started.
     array = replace(state.jobs[event.array_job_id], claims_at=0.0)
     assert array.array is not None, f"job {array.id} has no pending array tasks: {event}"
     task_id = event.task_id
@@ -95,8 +96,14 @@ def _held(state: State, event: events.JobHeld) -> None:
             reason_detail=event.detail,
             expected_start_at=0.0,
             claims_at=0.0,
+            eligible_at=0.0 if job.state is JobState.PENDING else job.eligible_at,
+            accrued_at=job.submitted_at if state.settings.priority_policy.accrue_always else None,
         )
     )
+
+
+def _accrued(state: State, event: events.JobAccrued) -> None:
+    state.put_job(replace(state.jobs[event.job_id], accrued_at=event.since))
 
 
 def _released(state: State, event: events.JobReleased) -> None:
@@ -164,6 +171,8 @@ def _started(state: State, event: events.JobStarted) -> None:
         last_evaluated_at=event.at,
         licenses=event.licenses,
         billing=event.billing,
+        scheduler=event.scheduler,
+        association=event.association or state.jobs[event.job_id].association,
         priority=event.priority or state.jobs[event.job_id].priority,
     )
     if job.flags & _PENDING_FLAGS:
@@ -180,6 +189,7 @@ def _started(state: State, event: events.JobStarted) -> None:
     for share in allocation.nodes:
         state.uses[share.node].take(job.id, share)
         state.look_at_power(share.node)
+    state.keep_off(job)
     if job.has_script:
         first = allocation.nodes[0]
         state.put_step(
@@ -243,8 +253,9 @@ def _preempted(state: State, event: events.JobPreempted) -> None:
     job = state.jobs[event.job_id]
     state.put_job(replace(job, preempted_at=event.at, preempt_action=event.mode, ends_at=event.ends_at))
     preemptor = state.jobs.get(event.by_job_id)
-    if preemptor is not None and preemptor.state is JobState.PENDING:
-        state.put_job(replace(preemptor, claims_at=event.at))
+    for one in het.members(state, preemptor) if preemptor is not None else ():
+        if one.state is JobState.PENDING:
+            state.put_job(replace(one, claims_at=event.at))
 
 
 def _resumed(state: State, event: events.JobResumed) -> None:
@@ -340,6 +351,8 @@ def _ended(state: State, event: events.JobEnded) -> None:
             else:
                 use.give_back(job.id)
                 state.left_node(share.node, event.at)
+        if not staying:
+            state.keep_off_no_more(job.id, old.allocation)
     if job.array_job_id:
         _refresh_array(state, job)
     if job.het_job_id:
@@ -382,6 +395,8 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
     if completing:
         state.put_job(replace(job, completing=completing))
         return
+    if job.allocation is not None:
+        state.keep_off_no_more(job.id, job.allocation)
     job = replace(job, completing=(), flags=int(job.flags & ~COMPLETING), repeat_kill_at=0.0, suspended_at=0.0)
     if job.suspended_by:
         job = replace(job, suspended_by="")
@@ -413,6 +428,7 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
             hold=event.hold,
             submitted_at=event.at,
             eligible_at=event.eligible_at,
+            accrued_at=event.at if state.settings.priority_policy.accrue_always else None,
             started_at=0.0,
             ends_at=0.0,
             ended_at=0.0,
@@ -425,6 +441,7 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
             next_step_id=0,
             end_signal_sent=False,
             cancelled_by_uid=-1,
+            scheduler="",
         )
     )
     for member_id in reborn:
@@ -448,6 +465,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.JobHeld: _held,
     events.JobReleased: _released,
     events.JobBecameEligible: _became_eligible,
+    events.JobAccrued: _accrued,
     events.DependenciesChanged: _dependencies_changed,
     events.JobsNoted: _noted,
     events.JobStarted: _started,

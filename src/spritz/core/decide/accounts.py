@@ -16,6 +16,7 @@ from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopt
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
 from spritz.model.limits.minutes import out_of_minutes, spent
+from spritz.model.limits.reasons import first_of
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -37,7 +38,7 @@ def set_policy(turn: Turn, command: SetPolicy) -> Done:
 
 def change_policy(turn: Turn, command: ChangePolicy) -> Done:
     """slurmdbd has told what differs from the policy that we are to have. Refused if we have another."""
-    version = turn.state.rules.policy.version
+    version = turn.state.rules.version
     if version != command.change.base:
         raise Refused("SLURM_ERROR", hint=f"the controller has version {version}")
     turn.record(PolicyAmended(at=turn.now, change=command.change))
@@ -86,6 +87,12 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
     return spec
 
 
+def association_number(state: State, spec: JobSpec, partition: str) -> int:
+    """Of the job's association (0: it has none)."""
+    found = state.rules.association(spec.account, spec.user, partition)
+    return found.record.id if found is not None else 0
+
+
 def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
     """A job that names no time limit gets the longest that its QOS or association allows, as in Slurm."""
     party = state.rules.party(spec.account, spec.user, partition, spec.qos)
@@ -102,10 +109,15 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
     if "limits" not in state.settings.enforce:
         return
     party = state.rules.party(spec.account, spec.user, partition, spec.qos)
-    reason = check.over_submit(party, state.ledger, count)
     pairs = state.rules.priced(partition, requested_pairs(spec))
-    reason = reason or check.never(party, pairs, minutes, nodes=spec.nodes_min)
-    reason = reason or spent(party, state.usage, dict(pairs), minutes, now)
+    reason = first_of(
+        (
+            check.over_submit(party, state.ledger, count),
+            check.never(party, pairs, minutes, nodes=spec.nodes_min),
+            spent(party, state.usage, dict(pairs), minutes, now),
+        ),
+        submitted=True,
+    )
     if reason is not None:
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(reason.value)
 
@@ -120,7 +132,11 @@ def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, n
         return ""
     minutes = start.time_limit_minutes or job.time_limit_minutes or 0
     pairs = state.rules.priced(allocation.partition, allocated_pairs(allocation))
-    reason = check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes)) or out_of_minutes(
-        party, state.minutes, dict(pairs), minutes, now, safe="safe" in state.settings.enforce
+    safe = "safe" in state.settings.enforce
+    reason = first_of(
+        (
+            check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes)),
+            out_of_minutes(party, state.minutes, dict(pairs), minutes, now, safe=safe),
+        )
     )
     return "" if reason is None else f"limit {reason.value}"

@@ -108,6 +108,16 @@ def _select_tasks(state: State, array_id: int, wanted: int) -> list[Selected]:
     return found
 
 
+def lowest_tasks(job: Job, count: int) -> int:
+    """The first `count` pending tasks of an array, as a mask."""
+    assert job.array is not None, f"job {job.id} is no pending array"
+    pending, found = mask_of(job.array.pending), 0
+    for _ in range(count):
+        lowest = pending & -pending
+        pending, found = pending ^ lowest, found | lowest
+    return found
+
+
 def _bits(mask: int) -> list[int]:
     text = format(mask, "b")[::-1]
     return [index for index, bit in enumerate(text) if bit == "1"]

@@ -12,6 +12,7 @@ from spritz.core.decide.dependency import cancel_if_hopeless, job_is_over, look_
 from spritz.core.decide.ending import REPEAT_KILL_SECONDS, end_job
 from spritz.core.decide.gang import end_slice
 from spritz.core.decide.minutes import end_spent
+from spritz.core.decide.nodes import resume_nodes
 from spritz.core.decide.power import look_at_power
 from spritz.core.decide.preempt import finish
 from spritz.core.decide.reservation import look_at_reservations
@@ -53,6 +54,7 @@ def tick(turn: Turn, command: Tick) -> Done:
     if 0.0 < turn.state.next_slice_at <= turn.now:
         end_slice(turn)
     end_spent(turn)
+    resume_nodes(turn)
     look_at_power(turn)
     look_at_reservations(turn)
     if purge:

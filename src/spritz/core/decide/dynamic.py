@@ -17,6 +17,7 @@ from spritz.core.decide.nodes import check_place
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodesCreated, NodesDeleted, NodeUpdated
+from spritz.model.node_features import active_with
 from spritz.model.reports import Introduced
 from spritz.model.states import NodeFlag, NodeState
 
@@ -99,7 +100,8 @@ def _renew(turn: Turn, old: Node, config: NodeConfig) -> None:
     if fresh == old.config or turn.state.uses[old.name].jobs:
         return
     check_place(turn, fresh.topology)
-    features = fresh.features if fresh.features != old.config.features else old.features_active
+    changed = fresh.features != old.config.features
+    features = active_with(old, fresh.features) if changed else old.features_active
     turn.record(NodeUpdated(at=turn.now, node=replace(old, config=fresh, features_active=features)))
 
 

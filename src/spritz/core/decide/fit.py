@@ -53,7 +53,7 @@ def shapes_of(state: State, partition: Partition) -> list[Shape]:
             node = state.nodes.get(name)
             if node is None:
                 continue
-            key = (node.config.capacity, node.config.features)
+            key = (node.config.capacity, node.available)
             shape = groups.get(key)
             if shape is None:
                 shape = groups[key] = Shape(*key)
@@ -114,7 +114,8 @@ def _node_complaint(spec: JobSpec, shape: Shape) -> str | None:
         return MEMORY
     if spec.tmp_mib > capacity.tmp_mib and spec.tmp_mib:
         return DISK
-    for requests, times in ((spec.gres_per_node, 1), (spec.gpus_per_node, 1), (spec.gpus_per_task, per_node)):
+    by_task = (*spec.gpus_per_task, *spec.gres_per_task)
+    for requests, times in ((spec.gres_per_node, 1), (spec.gpus_per_node, 1), (by_task, per_node)):
         if not _has_gres(requests, shape, times):
             return ""
     return None
@@ -137,7 +138,7 @@ def _tasks_on(spec: JobSpec, shape: Shape) -> int:
     ]
     if spec.memory_mib_per_cpu:
         limits.append(shape.usable_memory // (spec.memory_mib_per_cpu * (spec.cpus_per_task or 1)))
-    for item in spec.gpus_per_task:
+    for item in (*spec.gpus_per_task, *spec.gres_per_task):
         if item.count:
             limits.append(shape.gres.get((item.name, item.type), 0) // item.count)
     return min([tasks, *(limit for limit in limits if limit is not None)])

@@ -36,7 +36,14 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
 
 def _default(state: State, spec: JobSpec, partition: Partition) -> tuple[int | None, int | None, int | None]:
     """MiB per node, CPU and GPU: the partition's before the cluster's."""
-    requests = (*spec.gres_per_node, *spec.gpus, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gpus_per_socket)
+    requests = (
+        *spec.gres_per_node,
+        *spec.gpus,
+        *spec.gpus_per_node,
+        *spec.gpus_per_task,
+        *spec.gpus_per_socket,
+        *spec.gres_per_task,
+    )
     has_gpus = any(item.name == "gpu" and item.count for item in requests)
     for owner in (partition, state.settings):
         if has_gpus and owner.default_memory_mib_per_gpu:

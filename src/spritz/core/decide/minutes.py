@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.ending import end_job
-from spritz.core.state import key_text
+from spritz.core.policy import key_text
 from spritz.model.limits.minutes import NEVER, reached, reached_at
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState

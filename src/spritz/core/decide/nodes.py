@@ -19,6 +19,7 @@ from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeStateChanged, NodeUpdated
 from spritz.model.networks import misplaced
+from spritz.model.node_features import active_with
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def update_node(turn: Turn, command: UpdateNode) -> Done:
     word = command.state.upper()
     powers = power.is_power(word)
     states = [(power.wanted(turn, node, word) if powers else _state_for(turn, node, word)) for node in nodes if word]
+    if command.resume_after_seconds is not None and word not in ("DOWN", "DRAIN", "FAIL"):
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint="ResumeAfter goes with State=DOWN, DRAIN or FAIL")
     for node in changed:
         turn.record(NodeUpdated(at=turn.now, node=node))
     for index, node in enumerate(nodes):
@@ -98,8 +101,8 @@ def update_node(turn: Turn, command: UpdateNode) -> Done:
 def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, command: UpdateNode) -> None:
     node = turn.state.nodes[name]
     if wanted is None:
-        if command.reason:
-            _set(turn, node, node.state, node.flags, command.reason)
+        if command.reason or (command.reason_uid is not None and node.reason):
+            _set(turn, node, node.state, node.flags, command.reason or node.reason, command.reason_uid)
         return
     state, flags = wanted
     reason = command.reason or node.reason
@@ -109,7 +112,9 @@ def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, c
         reason = command.reason or rebooting.cancelled(node)[2]
     elif not flags & (NodeFlag.DRAIN | NodeFlag.FAIL) and state is not NodeState.DOWN:
         reason = command.reason
-    _set(turn, node, state, flags, reason)
+    seconds = command.resume_after_seconds
+    resume_at = None if seconds is None else turn.now + seconds if seconds else 0.0
+    _set(turn, node, state, flags, reason, command.reason_uid, resume_at)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
         fail_jobs_on_node(turn, name)
     elif node.flags & ~turn.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
@@ -155,7 +160,25 @@ def _up(node: Node) -> NodeState:
     return NodeState.IDLE if node.registered_at or is_away(node) else NodeState.UNKNOWN
 
 
-def _set(turn: Turn, node: Node, state: NodeState, flags: int, reason: str) -> None:
+def resume_nodes(turn: Turn) -> None:
+    """Those that were to resume by themselves, by now. Source: scontrol(1) ResumeAfter."""
+    for name in turn.state.node_deadlines.due(turn.now):
+        node = turn.state.nodes[name]
+        if 0.0 < node.resume_at <= turn.now:
+            state, flags = _state_for(turn, node, "RESUME")
+            _set(turn, node, state, flags, "", resume_at=0.0)
+
+
+def _set(
+    turn: Turn,
+    node: Node,
+    state: NodeState,
+    flags: int,
+    reason: str,
+    uid: int | None = None,
+    resume_at: float | None = None,
+) -> None:
+    """`uid`: whose word the reason is (None: the caller's); `resume_at`: as of the event."""
     fresh = reason != node.reason or state is not node.state or flags != node.flags
     turn.record(
         NodeStateChanged(
@@ -164,10 +187,19 @@ def _set(turn: Turn, node: Node, state: NodeState, flags: int, reason: str) -> N
             state=state,
             flags=int(flags),
             reason=reason,
-            reason_uid=turn.caller.uid if fresh and reason else node.reason_uid if reason else 0,
+            reason_uid=_reason_uid(turn, node, reason, fresh, uid),
             reason_at=(turn.now if fresh else node.reason_at) if reason else 0.0,
+            resume_at=resume_at,
         )
     )
+
+
+def _reason_uid(turn: Turn, node: Node, reason: str, fresh: bool, uid: int | None) -> int:
+    if not reason:
+        return 0
+    if uid is not None:
+        return uid
+    return turn.caller.uid if fresh else node.reason_uid
 
 
 _CONFIG_FIELDS = {"weight": int, "gres_text": str}
@@ -188,10 +220,10 @@ def _changed(turn: Turn, node: Node, changes: dict[str, object]) -> Node:
             if name == "features":
                 features = msgspec.convert(value, tuple[str, ...])
                 config = replace(config, features=features)
-                node = replace(node, features_active=features)
+                node = replace(node, features_active=active_with(node, features))
             elif name == "active_features":
                 active = msgspec.convert(value, tuple[str, ...])
-                if not set(active) <= set(config.features):
+                if not set(active) <= set(replace(node, config=config).available):
                     raise Refused("ESLURM_ACTIVE_FEATURE_NOT_SUBSET")
                 node = replace(node, features_active=active)
             elif name == "topology":

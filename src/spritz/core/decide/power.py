@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.powering import dispatch, set_node
 from spritz.core.decide.rebooting import timed_out
-from spritz.core.power import REBOOT_ISSUED, node_deadline, suspend_seconds
+from spritz.core.power import REBOOT_ISSUED, node_deadline, power_deadline, suspend_seconds
 from spritz.core.turn import Refused
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodeKept, NodesNotResumed, PowerProgramBegan
@@ -52,6 +52,8 @@ def look_at_power(turn: Turn) -> None:
     late, changed = [], False
     for name in turn.state.node_deadlines.due(turn.now):
         node = turn.state.nodes[name]
+        if power_deadline(turn.state, node) > turn.now:
+            continue  # it is due for something else
         if node.flags & REBOOT_ISSUED:
             timed_out(turn, node)
             fail_jobs_on_node(turn, name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core import het
+from spritz.core.decide.arrays import split
 from spritz.core.decide.ending import end_whole, may_requeue, requeue_job
 from spritz.core.decide.gang import stop
 from spritz.core.decide.room import Room
@@ -58,7 +59,7 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
     )
     preemptor = state.jobs.get(planned.job_id)
     if preemptor is not None and preemptor.het_job_id:
-        return "a component does not start alone"
+        return _make_room_for_whole(turn, planned, reclaim)
     lenders: dict[int, str] = {}
     for victim in planned.victims:
         refusal, lenders[victim.job_id] = _judged(state, planned, victim, turn.now, reclaim)
@@ -71,9 +72,13 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
         return refusal
     if ending:
         # What is to be suspended goes on until these have left: it would stand still for nothing.
+        claimant = planned.job_id
+        if preemptor is not None and preemptor.array is not None and planned.task_id is not None:
+            # The claim is this task's alone: it has its own record from now on.
+            claimant = split(turn, preemptor.id, planned.task_id)
         for victim in sorted(planned.victims, key=lambda victim: victim.job_id):
             if victim.job_id in ending:
-                preempt(turn, state.jobs[victim.job_id], victim.mode, planned.job_id, lenders[victim.job_id])
+                preempt(turn, state.jobs[victim.job_id], victim.mode, claimant, lenders[victim.job_id])
         return ""
     refusal = start_refusal(state, start, turn.now, Room(state, stopped=stopping))
     if refusal:
@@ -81,6 +86,35 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
     for job_id in sorted(stopping):
         stop(turn, state.jobs[job_id], "preempt")
     start_job(turn, start)
+    return ""
+
+
+def _make_room_for_whole(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -> str:
+    """Victims leave only if all components of a heterogeneous job can start beside each other once they have."""
+    state = turn.state
+    parts = (planned, *planned.others)
+    leader = state.jobs[state.jobs[planned.job_id].het_job_id]
+    if sorted(part.job_id for part in parts) != [one.id for one in het.members(state, leader)]:
+        return "a component does not start alone"
+    lenders: dict[int, tuple[str, PlannedVictim, int]] = {}
+    for part in parts:
+        for victim in part.victims:
+            refusal, account = _judged(state, part, victim, turn.now, reclaim)
+            if refusal:
+                return f"victim {victim.job_id}: {refusal}"
+            if victim.mode is PreemptMode.SUSPEND:
+                return f"victim {victim.job_id}: nobody is suspended for a heterogeneous job"
+            lenders[victim.job_id] = account, victim, part.job_id
+    room = Room(state, gone=frozenset(lenders), leaving=True)
+    for part in parts:
+        start = PlannedStart(job_id=part.job_id, allocation=part.allocation)
+        refusal = start_refusal(state, start, turn.now, room)
+        if refusal:
+            return f"component {part.job_id}: {refusal}"
+        room.take(state.jobs[part.job_id], part.allocation)
+    for job_id, (account, victim, claimant) in sorted(lenders.items()):
+        if not state.jobs[job_id].preempt_action:  # it may have gone with another component of its own
+            preempt(turn, state.jobs[job_id], victim.mode, claimant, account)
     return ""
 
 

@@ -72,8 +72,8 @@ def issue_reboots(turn: Turn) -> None:
     )
 
 
-def order_reboots(turn: Turn, nodes: Iterable[Node]) -> None:
-    """These nodes boot now."""
+def order_reboots(turn: Turn, nodes: Iterable[Node], features: tuple[str, ...] = ()) -> None:
+    """These nodes boot now, changed to have `features`."""
     names = []
     for node in nodes:
         reason = f"{node.reason} : reboot issued" if node.reason else ""
@@ -81,7 +81,7 @@ def order_reboots(turn: Turn, nodes: Iterable[Node]) -> None:
         names.append(node.name)
     if not names:
         return
-    turn.record(NodesRebooting(at=turn.now, names=tuple(names)))
+    turn.record(NodesRebooting(at=turn.now, names=tuple(names), features=features))
     if not turn.state.settings.power.reboots_here:
         for name in names:
             turn.ask(RebootOn(node=name, ordered_at=turn.now))
@@ -100,7 +100,8 @@ def cancelled(node: Node) -> tuple[NodeState, int, str]:
 
 def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]:
     """Base state, flags and reason of a node that registers while its reboot is waited for."""
-    if not node.flags & _ISSUED or report.booted_at <= node.reboot_at:
+    changed = bool(node.features_wanted) and report.changed_for == node.reboot_at
+    if not node.flags & _ISSUED or (report.booted_at <= node.reboot_at and not changed):
         return node.state, node.flags, node.reason
     flags = node.flags & ~REBOOTS
     if node.next_state == "DOWN":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.decide.changed import came_back
 from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, lose_step_on
 from spritz.core.decide.rebooting import REBOOTS, after_reboot
@@ -63,11 +64,24 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
             port=report.port,
             spool_id=report.spool_id,
             adopted=_is_adopted(turn.state, node),
+            features_changeable=report.features_changeable,
+            features_active=_active(turn.state, node, report),
         )
     )
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
+    if state is not NodeState.DOWN:
+        came_back(turn, node)
     _settle(turn, report, lost=state is NodeState.DOWN, forgot=forgot)
     return Registered(term=0, messages=(shortage,) if shortage else ())
+
+
+def _active(state: State, node: Node, report: RegisterNode) -> tuple[str, ...]:
+    """What slurm.conf gives it, and of what its helpers can change that which they say."""
+    if report.features_changeable is None:
+        return ()
+    changeable = {*report.features_changeable, *state.settings.features.names}
+    fixed = (name for name in node.config.features if name not in changeable)
+    return tuple(dict.fromkeys((*fixed, *report.features_active)))
 
 
 def _is_adopted(state: State, node: Node) -> bool:

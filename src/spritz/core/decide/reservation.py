@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.core import licenses
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.reserve import Wanted, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
@@ -102,7 +103,10 @@ def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tup
     start_at = asked.start_at if asked.start_at is not None else now
     if asked.float_seconds is not None and "TIME_FLOAT" in flags:
         start_at = now + asked.float_seconds
-    if start_at < now - LATE_SECONDS:
+    forced = "FORCE_START" in flags
+    if forced and not any(flag in PERIODS for flag in flags):
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="FORCE_START is for reservations that come again")
+    if start_at < now - LATE_SECONDS and not forced:
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would have begun in the past")
     if asked.end_at is not None:
         end_at = asked.end_at
@@ -110,8 +114,22 @@ def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tup
         end_at = start_at + asked.duration_seconds
     else:
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="an end or a duration must be given")
+    if forced and end_at > start_at:
+        start_at, end_at = _present(start_at, end_at, flags, asked.utc_offset_seconds, now)
     _check_end(start_at, end_at, flags, now)
     return start_at, end_at
+
+
+def _present(
+    start_at: float, end_at: float, flags: tuple[str, ...], utc_offset_seconds: int, now: float
+) -> tuple[float, float]:
+    """The occurrence that is not over yet: FORCE_START takes a beginning in the past."""
+    first = Reservation(
+        name="", id=0, start_at=start_at, end_at=end_at, flags=flags, utc_offset_seconds=utc_offset_seconds
+    )
+    if end_at <= now:
+        first = _next(first, now)
+    return first.start_at, first.end_at
 
 
 def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: float) -> None:
@@ -223,7 +241,7 @@ def _check_licenses(state: State, draft: Reservation, now: float) -> None:
     """There are so many of each, besides those that others have reserved for the same time and those that jobs will
     still use then.
     """
-    stock = dict(state.settings.licenses)
+    stock = licenses.stock(state)
     start_at = now + draft.float_seconds if draft.floating else draft.start_at
     for job_id in state.running if "IGNORE_JOBS" not in draft.flags and draft.licenses else ():
         job = state.jobs[job_id]

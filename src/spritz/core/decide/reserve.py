@@ -106,8 +106,7 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
         if node is None:
             continue
         if constraint is not None and not any(
-            one.matches(frozenset(node.features_active or node.config.features))
-            for one in notation.alternatives(constraint)
+            one.matches(frozenset(node.active)) for one in notation.alternatives(constraint)
         ):
             continue
         if whole and (overlapping(state, draft, name) is not None or busy(state, draft, name, now)):

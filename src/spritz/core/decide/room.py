@@ -76,9 +76,12 @@ class Room:
         use = self.state.uses[name]
         absent = self._absent(use)
         taken = self._taken.get(name, {})
-        if not absent and not taken and not self.stopped & use.jobs.keys():
+        gone = [job_id for job_id in use.kept if self._is_absent(job_id)]
+        starting = [job.id for job in self._starting.values() if job.allocation and name in (job.allocation.kept or ())]
+        if not (absent or taken or gone or starting or self.stopped & use.jobs.keys()):
             return use
         seen = NodeUse()
+        seen.kept = dict.fromkeys([*(job_id for job_id in use.kept if job_id not in gone), *starting])
         for job_id, share in use.jobs.items():
             if job_id in absent:
                 continue
@@ -90,13 +93,13 @@ class Room:
         return seen
 
     def _absent(self, use: NodeUse) -> set[int]:
-        absent = {job_id for job_id in use.jobs if job_id in self.gone}
-        if self._leaving:
-            for job_id in use.jobs:
-                job = self.state.jobs[job_id]
-                if job.flags & COMPLETING or job.preempt_action:
-                    absent.add(job_id)
-        return absent
+        return {job_id for job_id in use.jobs if self._is_absent(job_id)}
+
+    def _is_absent(self, job_id: int) -> bool:
+        if job_id in self.gone:
+            return True
+        job = self.state.jobs[job_id]
+        return self._leaving and bool(job.flags & COMPLETING or job.preempt_action)
 
     def licenses(self) -> dict[str, int]:
         """What those who are gone have given back, less what those have who are to start."""

@@ -15,6 +15,7 @@ from spritz.core.reservations import check_reservation
 from spritz.core.turn import Refused, Turn
 from spritz.model.ids import INFINITE
 from spritz.model.limits import flags
+from spritz.model.node_features import Unclear, ways
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation import features
@@ -60,7 +61,7 @@ def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason
     _check_built(spec, state.settings)
     _check_names(state, spec)
     _check_gres(state.settings, spec)
-    _check_licenses(state.settings, spec)
+    _check_licenses(state, spec)
     _check_times(spec, turn.now)
     if spec.reboot:
         _check_reboot(turn)
@@ -116,7 +117,14 @@ def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
         raise Refused("ESLURM_INVALID_TASK_MEMORY", hint="--mem, --mem-per-cpu and --mem-per-gpu exclude each other")
     if abs(spec.nice) > NICE_LIMIT:
         raise Refused("ESLURM_INVALID_NICE")
-    for requests in (spec.gres_per_node, spec.gpus, spec.gpus_per_node, spec.gpus_per_task, spec.gpus_per_socket):
+    for requests in (
+        spec.gres_per_node,
+        spec.gpus,
+        spec.gpus_per_node,
+        spec.gpus_per_task,
+        spec.gpus_per_socket,
+        spec.gres_per_task,
+    ):
         if any(item.count < 0 for item in requests):
             raise Refused("ESLURM_INVALID_GRES")
 
@@ -126,6 +134,9 @@ def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
     if spec.expedite and not settings.expedited_requeue:
         hint = "--requeue=expedite needs SlurmctldParameters=enable_expedited_requeue"
         raise Refused("ESLURM_NOT_SUPPORTED", hint=hint).with_details(hint)
+    if spec.spread_segments and not spec.segment:
+        hint = "--spread-segments needs --segment"
+        raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", hint=hint).with_details(hint)
     if spec.core_spec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
     if spec.end_signal is not None and spec.end_signal.reservation:
@@ -140,6 +151,10 @@ def _check_names(state: State, spec: JobSpec) -> None:
         raise Refused("ESLURM_INVALID_NODE_NAME", hint="a node is both required and excluded")
     given = {name for name, _value in state.settings.scheduler_parameters}
     check_features(state, spec.features, "ESLURM_INVALID_FEATURE", names="ignore_constraint_validation" not in given)
+    try:
+        ways(state.settings.features, spec.features)
+    except Unclear as error:
+        raise Refused("ESLURM_INVALID_FEATURE", hint=str(error)) from error
     check_features(state, spec.prefer, "ESLURM_INVALID_PREFER", names="ignore_prefer_validation" not in given)
     if spec.reservation:
         check_reservation(state, spec)
@@ -161,7 +176,7 @@ def check_features(state: State, text: str, code: str, *, names: bool = True) ->
         return
     known = state.features
     if known is None:
-        known = state.features = frozenset(name for node in state.nodes.values() for name in node.config.features)
+        known = state.features = frozenset(name for node in state.nodes.values() for name in node.available)
     unknown = [name for name in features.names(tree) if name not in known]
     if unknown:
         raise Refused(code, hint=f"no node has feature {unknown[0]}")
@@ -169,7 +184,14 @@ def check_features(state: State, text: str, code: str, *, names: bool = True) ->
 
 def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
     known = settings.gres_types
-    groups = (spec.gres_per_node, spec.gpus, spec.gpus_per_node, spec.gpus_per_task, spec.gpus_per_socket)
+    groups = (
+        spec.gres_per_node,
+        spec.gpus,
+        spec.gpus_per_node,
+        spec.gpus_per_task,
+        spec.gpus_per_socket,
+        spec.gres_per_task,
+    )
     for requests in groups:
         for item in requests:
             if item.name not in known:
@@ -177,6 +199,8 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
     _check_types([item for requests in groups for item in requests])
     if spec.gpus_per_task and not (spec.gpus or spec.tasks_given):
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-task needs --gpus or --ntasks")
+    if spec.gres_per_task and not (spec.gpus or spec.tasks_given):
+        raise Refused("ESLURM_INVALID_GRES", hint="--tres-per-task needs --ntasks")
     total, each = sum(item.count for item in spec.gpus), sum(item.count for item in spec.gpus_per_task)
     if total and each and (total % each or (spec.tasks_given and total != each * spec.tasks)):
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus is not --gpus-per-task times --ntasks")
@@ -191,10 +215,10 @@ def _check_types(requests: list[GresRequest]) -> None:
         raise Refused("ESLURM_INVALID_GRES_TYPE")
 
 
-def _check_licenses(settings: ClusterSettings, spec: JobSpec) -> None:
+def _check_licenses(state: State, spec: JobSpec) -> None:
     if not spec.licenses:
         return
-    known = dict(settings.licenses)
+    settings, known = state.settings, licenses.stock(state)
     try:
         wanted = licenses.choices(spec.licenses)
     except ValueError as error:

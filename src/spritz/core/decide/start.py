@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide import powering, prolog
-from spritz.core.decide.accounts import limit_refusal
+from spritz.core.decide.accounts import association_number, limit_refusal
 from spritz.core.decide.arrays import split
+from spritz.core.decide.changing import change_refusal, changes, order_changes
 from spritz.core.decide.dependency import job_started
 from spritz.core.decide.gang import wait_for_slice
-from spritz.core.decide.rebooting import order_reboots
 from spritz.core.decide.room import Room
 from spritz.core.eligibility import eligible
 from spritz.core.flags import COMPLETING
@@ -25,9 +25,9 @@ from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.job_tres import allocated_pairs
-from spritz.model.power import WAKING
+from spritz.model.mcs import kept_by
 from spritz.model.resources import mask_of
-from spritz.model.sharing import jobs_per_cpu
+from spritz.model.sharing import has_segment, jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         if choose(state, job.spec.licenses, returned, _licenses_kept(state, job, start, now)) is None:
             return "licenses in use"
     return _reservation_refusal(state, job, start, now) or _allocation_refusal(
-        room or Room(state), job, allocation, partition
+        room or Room(state), job, allocation, partition, now
     )
 
 
@@ -141,7 +141,7 @@ def _array_refusal(state: State, job: Job, task_id: int | None) -> str:
     return ""
 
 
-def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition) -> str:
+def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition, now: float) -> str:
     state, seen = room.state, set()
     sharing = jobs_per_cpu(partition, job.spec.sharing)
     for share in allocation.nodes:
@@ -162,8 +162,28 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
             return f"node {name}: CPUs in use"
         if job.spec.reboot and (use.jobs or not state.settings.power.reboots):
             return f"node {name} cannot be rebooted"
+        if use.kept:
+            return f"node {name} is kept for job {next(iter(use.kept))}"
+        if state.settings.features.names:
+            refusal = change_refusal(state, job, node, use, now)
+            if refusal:
+                return refusal
         if use.jobs and not _good_company(room, job, allocation, partition, name):
             return f"node {name} is not free"
+    return _segment_refusal(room, job, allocation, partition)
+
+
+def _segment_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition) -> str:
+    """--exclusive=topo, ExclusiveTopo: all nodes of its leaf switches or blocks are empty, and named as kept."""
+    if not has_segment(partition, job.spec.sharing):
+        return "" if allocation.kept is None else "it keeps nodes that it may not keep"
+    units = room.state.units(partition)
+    wanted = {other for name in allocation.names for other in units.get(name, ())}
+    if allocation.kept is None or not wanted & room.state.nodes.keys() <= set(allocation.held):
+        return "nodes beside it are not kept"
+    for name in allocation.kept:
+        if name in room.state.uses and (room.use(name).jobs or room.use(name).kept):
+            return f"node {name} beside it is not free"
     return ""
 
 
@@ -188,14 +208,17 @@ def _cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Part
 
 
 def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:
-    """May the job be on a node together with those that are there: --exclusive, --exclusive=user, ExclusiveUser."""
+    """May the job be on a node together with those that are there: --exclusive, =user, =mcs, ExclusiveUser."""
     company = room.company(name, partition.name)
-    if allocation.whole_nodes:
+    if allocation.whole_nodes or allocation.kept is not None:
         return not company
+    label = kept_by(room.state.settings.mcs, job.spec)
     strict = partition.exclusive_user or job.spec.sharing is Sharing.USER
     for other in company:
-        if other.allocation is not None and other.allocation.whole_nodes:
+        if other.allocation is not None and (other.allocation.whole_nodes or other.allocation.kept is not None):
             return False  # it may be suspended, so that its CPUs look free
+        if label != kept_by(room.state.settings.mcs, other.spec):
+            return False
         if other.spec.uid != job.spec.uid and (strict or _is_user_exclusive(room.state, other)):
             return False
     return True
@@ -235,9 +258,12 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     if job.array is not None and start.task_id is not None:
         job = turn.state.jobs[split(turn, job.id, start.task_id)]
     minutes = _granted(turn.state, job, start, turn.now)
-    waking = wakes(turn.state, start.allocation) or job.spec.reboot
+    changing = bool(turn.state.settings.features.names) and changes(turn.state, job, start.allocation)
+    waking = changing or job.spec.reboot or wakes(turn.state, start.allocation)
     # Its time begins when its nodes are up, which may take so long.
     delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
+    if changing:
+        delay = max(delay, float(turn.state.settings.features.boot_seconds))
     kept = _licenses_kept(turn.state, job, start, turn.now)
     licenses = (choose(turn.state, job.spec.licenses, None, kept) or ()) if job.spec.licenses else ()
     held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))
@@ -253,22 +279,25 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
             waking=waking,
             priority=start.priority,
             billing=turn.state.rules.billing(start.allocation.partition, held),
+            scheduler=_scheduler(job, start),
+            association=association_number(turn.state, job.spec, start.allocation.partition),
         )
     )
     if waking:
         powering.call_up(turn, turn.state.jobs[job.id])
-        if job.spec.reboot:
-            _reboot(turn, start.allocation)
+        if job.spec.reboot or changing:
+            order_changes(turn, turn.state.jobs[job.id], start.allocation)
     elif not turn.state.settings.prolog_slurmctld:
         prolog.prepare(turn, turn.state.jobs[job.id])
     wait_for_slice(turn, turn.state.jobs[job.id])
     job_started(turn, job)
 
 
-def _reboot(turn: Turn, allocation: Allocation) -> None:
-    """The job's nodes boot: those that are powered up for it do so anyway."""
-    nodes = [turn.state.nodes[name] for name in allocation.names]
-    order_reboots(turn, [node for node in nodes if not node.flags & WAKING])
+def _scheduler(job: Job, start: PlannedStart) -> str:
+    """Slurm tells apart what starts while its client waits for the answer, in turn, and before others."""
+    if start.backfilled:
+        return "Backfill"
+    return "Main" if job.spec.batch or job.last_evaluated_at else "Submit"
 
 
 def granted_minutes(state: State, job: Job, partition_name: str, now: float) -> int:

@@ -94,9 +94,14 @@ def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
         laid_out.append(nodes)
     names = tuple(node.allocation.node for nodes in laid_out for node in nodes)
     counts = tuple(len(node.task_ids) for nodes in laid_out for node in nodes)
-    steps, rank, task = [], 0, 0
-    for job, (_number, spec), nodes in zip(jobs, command.parts, laid_out, strict=True):
-        own = tuple(replace(node, task_ids=tuple(task + one for one in node.task_ids)) for node in nodes)
+    numbered, task = [], 0
+    for nodes in laid_out:
+        numbered.append(tuple(replace(node, task_ids=tuple(task + one for one in node.task_ids)) for node in nodes))
+        task += sum(len(node.task_ids) for node in nodes)
+    served = any(spec.mpi != "none" for _number, spec in command.parts)
+    task_ids = tuple(tuple(node.task_ids for node in nodes) for nodes in numbered) if served else ()
+    steps, rank = [], 0
+    for job, (_number, spec), own in zip(jobs, command.parts, numbered, strict=True):
         running = tuple(node.allocation.node for node in own)
         step = Step(
             job_id=job.id,
@@ -109,9 +114,9 @@ def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
             started_at=turn.now,
             running_nodes=running,
             unstarted_nodes=running,
-            het=HetStep(groups=groups, names=names, task_counts=counts, node_offset=rank),
+            het=HetStep(groups=groups, names=names, task_counts=counts, node_offset=rank, task_ids=task_ids),
         )
-        rank, task = rank + len(own), task + step.tasks
+        rank += len(own)
         steps.append(step)
     for step in steps:
         turn.record(StepOpened(at=turn.now, step=step))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core import het
-from spritz.core.decide.accounts import check_account_limits, with_account
+from spritz.core.decide.accounts import association_number, check_account_limits, with_account
 from spritz.core.decide.arrays import free_number
 from spritz.core.decide.dependency import (
     KINDS,
@@ -31,6 +31,7 @@ from spritz.model.events.job import JobQueued
 from spritz.model.ids import INFINITE
 from spritz.model.job import ArrayState, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
+from spritz.model.mcs import BadLabel, label_of
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.sharing import oversubscription
@@ -100,10 +101,11 @@ class Component:
 def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) -> Job:
     """The record as it would be queued now. Refuses what can never run; changes nothing."""
     state = turn.state
-    spec = _owned(turn, command.spec)
+    spec = _owned(turn, command.spec, command.granted)
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
     spec = with_cpus_for_memory(state, with_account(state, spec))
+    spec = labelled(turn, spec)
     partitions, waits = check_submission(turn, spec)
     array = _array(state, spec)
     count = 1 if array is None else array.task_count
@@ -132,6 +134,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
         dependencies=dependencies,
         submitted_at=turn.now,
         eligible_at=eligible_at,
+        accrued_at=turn.now if state.settings.priority_policy.accrue_always else None,
+        association=association_number(state, spec, partitions[0].name),
         time_limit_minutes=effective_time_limit(spec, partitions[0]),
         billing=state.rules.billing(partitions[0].name, requested_pairs(spec)),
         het_job_id=het_job_id,
@@ -140,8 +144,19 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     )
 
 
-def _owned(turn: Turn, spec: JobSpec) -> JobSpec:
-    """The job is its caller's, unless an administrator submits for somebody else."""
+def labelled(turn: Turn, spec: JobSpec) -> JobSpec:
+    """With the label that keeps its nodes from others. Refuses one that its user may not have."""
+    own = spec.uid == turn.caller.uid
+    try:
+        label = label_of(turn.state.settings.mcs, spec, turn.caller.group_names if own else (spec.group,))
+    except BadLabel as error:
+        raise Refused("ESLURM_INVALID_MCS_LABEL", hint=str(error)) from error
+    return replace(spec, mcs_label=label) if label != spec.mcs_label else spec
+
+
+def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
+    """The job is its caller's, unless an administrator submits for somebody else. What the site's plugins have set
+    (`granted`) needs no right of the caller's."""
     caller = turn.caller
     if caller.admin:
         if spec.uid < 0:
@@ -151,7 +166,7 @@ def _owned(turn: Turn, spec: JobSpec) -> JobSpec:
         return spec
     if spec.uid not in (-1, caller.uid):
         raise Refused("ESLURM_USER_ID_MISSING")
-    if spec.nice < 0:
+    if spec.nice < 0 and "nice" not in granted:
         raise Refused("ESLURM_INVALID_NICE")
     gid = spec.gid if spec.gid in caller.groups else caller.gid
     return replace(
@@ -161,8 +176,9 @@ def _owned(turn: Turn, spec: JobSpec) -> JobSpec:
         user=caller.user,
         group=spec.group if gid == spec.gid and spec.group else caller.group,
         groups=caller.groups,
-        priority=None,  # only administrators choose it; others are not told, as in Slurm
-        admin_comment="",
+        # Only administrators choose it; others are not told, as in Slurm.
+        priority=spec.priority if "priority" in granted else None,
+        admin_comment=spec.admin_comment if "admin_comment" in granted else "",
         system_comment="",
     )
 
@@ -178,7 +194,7 @@ def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
 
 def _forced_sharing(spec: JobSpec, partitions: list[Partition]) -> Sharing:
     """What the partitions leave of --exclusive and --oversubscribe, where they all agree."""
-    if spec.sharing is Sharing.USER:
+    if spec.sharing in (Sharing.USER, Sharing.MCS, Sharing.TOPO):
         return spec.sharing
     kinds = {oversubscription(partition) for partition in partitions}
     if all(kind == "FORCE" and count > 1 for kind, count in kinds):

@@ -14,13 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from spritz.core.decide.access import need_control
-from spritz.core.decide.accounts import with_account
+from spritz.core.decide.accounts import association_number, with_account
 from spritz.core.decide.arrays import select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
 from spritz.core.decide.hold import let_go
 from spritz.core.decide.spec import check_submission
 from spritz.core.decide.submit import effective_time_limit
-from spritz.core.eligibility import HELD_REASONS, eligibility
+from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
 from spritz.core.priority import initial_priority
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
@@ -51,16 +51,19 @@ PENDING = RUNNING | {
     "cpus_per_node_min",
     "cpus_per_task",
     "deadline_at",
+    "delay_boot_seconds",
     "dependencies",
     "dependency_mode",
     "distribution",
     "exclude",
     "features",
+    "gpu_bind",
     "gpus",
     "gpus_per_node",
     "gpus_per_socket",
     "gpus_per_task",
     "gres_per_node",
+    "gres_per_task",
     "hold",
     "kill_on_invalid_dependency",
     "licenses",
@@ -78,6 +81,7 @@ PENDING = RUNNING | {
     "priority",
     "qos",
     "reservation",
+    "reset_accrue",
     "sharing",
     "sockets_per_node",
     "stderr",
@@ -98,7 +102,7 @@ PENDING = RUNNING | {
 }
 ADMIN_ONLY = frozenset({"admin_comment", "contiguous", "deadline_at", "system_comment", "tmp_mib"})
 #: not fields of JobSpec, or not simply so
-_SPECIAL = frozenset({"array_limit", "end_at", "hold"})
+_SPECIAL = frozenset({"array_limit", "end_at", "hold", "reset_accrue"})
 
 
 def update_job(turn: Turn, command: UpdateJob) -> Done:
@@ -143,6 +147,7 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     if job.state.active and names - RUNNING:
         raise Refused("ESLURM_JOB_NOT_PENDING")
     spec = _changed_spec(job.spec, changes)
+    _check_hold(job, changes)
     _check_rights(turn, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:
         job = _limits_of_running(replace(job, spec=spec), changes)
@@ -166,6 +171,13 @@ def _changed_spec(spec: JobSpec, changes: dict[str, object]) -> JobSpec:
         return msgspec.convert(plain, JobSpec)
     except msgspec.ValidationError as error:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
+
+
+def _check_hold(job: Job, changes: dict[str, object]) -> None:
+    """A job that is held has no priority to change: `release` gives it one. Source: 22.05's `scontrol update`."""
+    held = job.state is JobState.PENDING and job.hold is not Hold.NONE
+    if held and changes.get("priority") and changes.get("hold") is not False:
+        raise Refused("ESLURM_JOB_HELD")
 
 
 def _check_rights(turn: Turn, job: Job, spec: JobSpec, priority: int) -> None:
@@ -214,15 +226,22 @@ def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, objec
         job,
         spec=spec,
         partition=partitions[0].name,
+        association=association_number(turn.state, spec, partitions[0].name),
         time_limit_minutes=effective_time_limit(spec, partitions[0]),
         dependencies=dependencies,
         priority=priority,
     )
+    if "reset_accrue" in changes and grows_older(job):
+        job = replace(job, accrued_at=turn.now)
     if job.hold is not Hold.NONE:
         return job
+    if changes.keys() & {"account", "qos", "partitions"} and job.accrued_at == 0.0:
+        job = replace(job, accrued_at=None)  # other limits may hold now
     reason, eligible_at = eligibility(spec, Hold.NONE, dependencies, turn.now)
     if reason is Reason.NONE and job.eligible_at and job.eligible_at <= turn.now:
         eligible_at = job.eligible_at  # it keeps the age it has
+    elif not turn.state.settings.priority_policy.accrue_always:
+        job = replace(job, accrued_at=None)
     return replace(job, reason=waits if reason is Reason.NONE else reason, reason_detail="", eligible_at=eligible_at)
 
 
@@ -273,13 +292,13 @@ def _change(turn: Turn, job: Job, changes: dict[str, object], priority_now: int 
 
 
 def _change_hold(turn: Turn, job: Job, changes: dict[str, object]) -> None:
-    """Priority 0 holds; any other priority, or `hold` false, lets go."""
+    """Priority 0 holds; `hold` false lets go, with the priority that is given."""
     priority = changes.get("priority")
     held = changes.get("hold")
     if priority == 0 or held is True:
         kind = Hold.ADMIN if turn.caller.admin and turn.caller.uid != job.spec.uid else Hold.USER
         turn.record(JobHeld(at=turn.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
-    elif job.hold is not Hold.NONE and (priority or held is False):
+    elif job.hold is not Hold.NONE and held is False:
         if job.hold is Hold.ADMIN and not turn.caller.admin:
             return
         let_go(turn, job, priority if isinstance(priority, int) else None)

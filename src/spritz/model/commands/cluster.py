@@ -17,6 +17,10 @@ class UpdateNode(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     state: str = ""
     reason: str = ""
+    #: whose word the reason is (None: the caller's)
+    reason_uid: int | None = None
+    #: with a state of DOWN, DRAIN or FAIL: it resumes by itself then (0: it does not; None: as before)
+    resume_after_seconds: int | None = None
     #: other fields: features, active_features, weight, comment, extra, gres, address, hostname
     changes: dict[str, object] = {}
 

@@ -35,6 +35,9 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
     environment: tuple[bytes, ...] = ()
     test_only: bool = False
     immediate_seconds: int | None = None
+    #: fields that a plugin of the site has set: the caller's rights do not bound them. The controller says it, whatever
+    #: the caller did.
+    granted: tuple[str, ...] = ()
 
 
 class SubmitHetJob(Struct, frozen=True, kw_only=True):
@@ -54,13 +57,14 @@ class JobSubmitted(Struct, frozen=True, kw_only=True):
 
 
 class WillRun(Struct, frozen=True, kw_only=True):
-    """Reply to SubmitJob(test_only): expected start, nodes, CPUs and partition."""
+    """Reply to SubmitJob(test_only): expected start, nodes, CPUs and partition. `messages` are for standard error."""
 
     job_id: int
     start_at: float
     nodes: str
     cpus: int
     partition: str
+    messages: tuple[str, ...] = ()
 
 
 class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -183,6 +187,8 @@ class FinishAllocation(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """Success without a value; `messages` are for standard error or output."""
+    """Success without a value; `messages` are for standard error or output, `told` is what the site's plugins have for
+    the user."""
 
     messages: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()

@@ -53,6 +53,9 @@ class NodeRegistered(Event, frozen=True, kw_only=True):
     spool_id: str = ""
     #: from now on it is reached at `address`, whatever the configuration says
     adopted: bool = False
+    #: what its helpers can change (None: it has none), and all features that it has now
+    features_changeable: tuple[str, ...] | None = None
+    features_active: tuple[str, ...] = ()
 
 
 class NodeStateChanged(Event, frozen=True, kw_only=True):
@@ -66,6 +69,8 @@ class NodeStateChanged(Event, frozen=True, kw_only=True):
     reason_at: float = 0.0
     #: what follows its reboot (None: as before)
     next_state: str | None = None
+    #: when it resumes by itself (0.0: when it is told to; None: as before)
+    resume_at: float | None = None
 
 
 class NodesPowered(Event, frozen=True, kw_only=True):
@@ -110,6 +115,8 @@ class NodesRebooting(Event, frozen=True, kw_only=True):
     """
 
     names: tuple[str, ...]
+    #: what their helpers change before it
+    features: tuple[str, ...] = ()
 
 
 class NodeUpdated(Event, frozen=True, kw_only=True):

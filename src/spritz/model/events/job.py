@@ -72,6 +72,13 @@ class JobBecameEligible(Event, frozen=True, kw_only=True):
     reason: Reason = Reason.NONE
 
 
+class JobAccrued(Event, frozen=True, kw_only=True):
+    """Limits on jobs that grow older let this one do so from `since` on (0.0: not any more, or not yet)."""
+
+    job_id: int
+    since: float = 0.0
+
+
 class DependenciesChanged(Event, frozen=True, kw_only=True):
     """Some dependencies were fulfilled or failed. `eligible_at` 0.0: still waiting."""
 
@@ -107,6 +114,10 @@ class JobStarted(Event, frozen=True, kw_only=True):
     priority: int = 0
     #: by TRESBillingWeights; None: its CPUs
     billing: float | None = None
+    #: what started it, as in Slurm: Submit, Main or Backfill ("": not recorded)
+    scheduler: str = ""
+    #: number of its association (0: it has none)
+    association: int = 0
 
 
 class JobPrologsBegan(Event, frozen=True, kw_only=True):

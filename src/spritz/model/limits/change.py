@@ -51,6 +51,8 @@ def change_between(before: Policy, after: Policy) -> PolicyChange:
         gone_associations=tuple(sorted(gone)),
         gone_qos=tuple(sorted(gone_qos)),
         gone_wckeys=tuple(sorted(gone_wckeys)),
+        licenses=None if before.licenses == after.licenses else after.licenses,
+        admins=None if before.admins == after.admins else after.admins,
     )
 
 
@@ -79,4 +81,6 @@ def amended(policy: Policy, change: PolicyChange) -> Policy:
         qos=tuple(sorted(qos.values(), key=lambda one: one.id)),
         wckeys=tuple(wckeys[name] for name in sorted(wckeys)),
         default_wckeys=tuple((user, defaults[user]) for user in sorted(defaults) if defaults[user]),
+        licenses=policy.licenses if change.licenses is None else change.licenses,
+        admins=policy.admins if change.admins is None else change.admins,
     )

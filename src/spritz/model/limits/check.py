@@ -6,15 +6,18 @@ https://slurm.schedmd.com/resource_limits.html.
 
 from __future__ import annotations
 
-from spritz.model.limits.reasons import reason_of
+from spritz.model.limits.reasons import first_of, reason_of
 from spritz.model.reasons import Reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Ledger
-    from spritz.model.limits.rules import Party, Tres
+    from spritz.model.limits.rules import Party
+
+_NO_LIMIT = 1 << 62
 
 
 def exceeded(
@@ -22,11 +25,7 @@ def exceeded(
 ) -> Reason | None:
     """What keeps a job from starting that takes `tres` for at most `minutes`; None: no limit does."""
     wanted = dict(tres)
-    return (
-        next(_own(party, wanted, minutes, nodes), None)
-        or next(_counts(party, ledger), None)
-        or next(_sums(party, ledger, wanted), None)
-    )
+    return first_of((*_own(party, wanted, minutes, nodes), *_counts(party, ledger), *_sums(party, ledger, wanted)))
 
 
 def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Reason | None:
@@ -37,12 +36,15 @@ def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes:
     wanted = dict(tres)
     from spritz.model.limits.ledger import Ledger
 
-    alone = Ledger()
-    return next(_own(party, wanted, minutes, nodes), None) or next(_sums(party, alone, wanted), None)
+    return first_of((*_own(party, wanted, minutes, nodes), *_sums(party, Ledger(), wanted)), submitted=True)
 
 
 def over_submit(party: Party, ledger: Ledger, count: int) -> Reason | None:
     """Which submit limit `count` more jobs would exceed."""
+    return first_of(_over_submit(party, ledger, count), submitted=True)
+
+
+def _over_submit(party: Party, ledger: Ledger, count: int) -> Iterator[Reason]:
     seen: set[str] = set()
     for qos in party.qos:
         own = qos.record
@@ -55,15 +57,19 @@ def over_submit(party: Party, ledger: Ledger, count: int) -> Reason | None:
             if limit is not None and name not in seen:
                 seen.add(name)
                 if ledger.use(key).submitted + count > limit:
-                    return reason
+                    yield reason
     for place, one in enumerate(party.chain):
         used = ledger.use(("a", one.record.id)).submitted
         grp = one.record.grp_submit
         if grp is not None and "grp" not in seen and used + count > grp:
-            return Reason.ASSOC_GRP_SUBMIT
+            yield Reason.ASSOC_GRP_SUBMIT
         if place == 0 and one.max_submit is not None and "max" not in seen and used + count > one.max_submit:
-            return Reason.ASSOC_MAX_SUBMIT
-    return None
+            yield Reason.ASSOC_MAX_SUBMIT
+
+
+def accrual_room(party: Party, ledger: Ledger) -> int:
+    """How many more jobs of this party may grow older while they wait; below 0: so many too many do."""
+    return min((limit - ledger.use(key).accruing for key, limit in party.accrual), default=_NO_LIMIT)
 
 
 def _own(party: Party, wanted: Mapping[str, int], minutes: int, nodes: int) -> Iterator[Reason]:

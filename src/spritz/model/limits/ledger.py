@@ -13,25 +13,35 @@ Pairs = Iterable[tuple[str, int]]
 
 
 class Use:
-    """Jobs that run, jobs that were submitted and have not ended, and TRES of those that run."""
+    """Jobs that run, jobs that were submitted and have not ended, those of them that wait and grow older, and TRES of
+    those that run.
+    """
 
-    __slots__ = ("jobs", "submitted", "tres")
+    __slots__ = ("accruing", "jobs", "submitted", "tres")
 
-    def __init__(self, jobs: int = 0, submitted: int = 0, tres: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, jobs: int = 0, submitted: int = 0, tres: dict[str, int] | None = None, accruing: int = 0
+    ) -> None:
         self.jobs = jobs
         self.submitted = submitted
+        self.accruing = accruing
         self.tres = tres if tres is not None else {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Use):
             return NotImplemented
-        return (self.jobs, self.submitted, self.tres) == (other.jobs, other.submitted, other.tres)
+        return (self.jobs, self.submitted, self.accruing, self.tres) == (
+            other.jobs,
+            other.submitted,
+            other.accruing,
+            other.tres,
+        )
 
     def __hash__(self) -> int:
         raise TypeError("a Use changes")
 
     def __repr__(self) -> str:
-        return f"Use(jobs={self.jobs}, submitted={self.submitted}, tres={self.tres})"
+        return f"Use(jobs={self.jobs}, submitted={self.submitted}, tres={self.tres}, accruing={self.accruing})"
 
 
 _NOTHING = Use()
@@ -57,21 +67,31 @@ class Ledger:
             return self._origin.use(key)
         return found if found is not None else _NOTHING
 
-    def add(self, keys: Iterable[Key], *, jobs: int = 0, submitted: int = 0, tres: Pairs = (), sign: int = 1) -> None:
+    def add(
+        self,
+        keys: Iterable[Key],
+        *,
+        jobs: int = 0,
+        submitted: int = 0,
+        accruing: int = 0,
+        tres: Pairs = (),
+        sign: int = 1,
+    ) -> None:
         """One job's share, under every key; `sign` -1 takes it back."""
         pairs = tuple(tres)
         for key in keys:
             use = self.uses.get(key)
             if use is None:
                 seen = self.use(key)
-                use = self.uses[key] = Use(seen.jobs, seen.submitted, dict(seen.tres))
+                use = self.uses[key] = Use(seen.jobs, seen.submitted, dict(seen.tres), seen.accruing)
             use.jobs += sign * jobs
             use.submitted += sign * submitted
+            use.accruing += sign * accruing
             for name, count in pairs:
                 left = use.tres.get(name, 0) + sign * count
                 if left:
                     use.tres[name] = left
                 else:
                     use.tres.pop(name, None)
-            if self._origin is None and not (use.jobs or use.submitted or use.tres):
+            if self._origin is None and not (use.jobs or use.submitted or use.tres or use.accruing):
                 del self.uses[key]

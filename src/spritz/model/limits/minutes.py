@@ -16,7 +16,7 @@ from math import log
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
-from spritz.model.limits.reasons import reason_of
+from spritz.model.limits.reasons import first_of, reason_of
 from spritz.model.limits.usage import MICRO, WALL, Usage
 from spritz.model.reasons import Reason
 
@@ -24,8 +24,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from spritz.model.limits.bounds import AssocBounds, QosBounds, Tres
     from spritz.model.limits.ledger import Key
-    from spritz.model.limits.rules import AssocBounds, Party, QosBounds, Tres
+    from spritz.model.limits.rules import Party
 
 NEVER = float("inf")
 #: A usage this near to its limit has reached it: sums of fractions are not exact.
@@ -98,7 +99,7 @@ def out_of_minutes(
     """What keeps a job from starting that takes this for at most so long; None: no limit on minutes does."""
     if not party.timed:
         return None
-    return next(_held(party, minutes, wanted, limit_minutes, now, safe=safe), None)
+    return first_of(_held(party, minutes, wanted, limit_minutes, now, safe=safe))
 
 
 def _held(
@@ -124,7 +125,7 @@ def _held(
                 asked = wanted[name] * seconds * party.usage_factor
                 if committed.seconds(place.key, name, now) + asked > limit * 60.0 / _NEAR:
                     yield reason_of("qos_running" if place.qos else "assoc_running", name)
-    for name, limit, of_qos in _per_job(party) if safe else ():
+    for name, limit, of_qos in _per_job(party):
         if wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
             yield reason_of("qos_job_minutes" if of_qos else "assoc_job_minutes", name)
 
@@ -135,8 +136,12 @@ def spent(party: Party, usage: Usage, wanted: Mapping[str, int], limit_minutes: 
     """
     if not party.timed or not any("DenyOnLimit" in one.flags for one in party.qos):
         return None
-    return next(_held(party, Minutes(usage), wanted, limit_minutes, now, safe=False), None) or next(
-        _held(party, Minutes(Usage()), wanted, limit_minutes, now, safe=True), None
+    return first_of(
+        (
+            *_held(party, Minutes(usage), wanted, limit_minutes, now, safe=False),
+            *_held(party, Minutes(Usage()), wanted, limit_minutes, now, safe=True),
+        ),
+        submitted=True,
     )
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from spritz.model.reasons import Reason
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 #: kind of limit -> reason for each kind of TRES
 _REASONS: dict[str, dict[str, Reason]] = {
     "assoc_grp": {
@@ -149,6 +153,67 @@ LIMIT_REASONS: frozenset[Reason] = frozenset(reason for kinds in _REASONS.values
     Reason.MAX_JOBS_PER_ACCOUNT,
     Reason.QOS_MAX_WALL,
 }
+
+
+#: The order in which Slurm 22.05 looks at limits when a job might start: what it says is the first that holds it back.
+_ORDER: tuple[Reason | str, ...] = (
+    Reason.QOS_GRP_JOBS,
+    Reason.QOS_GRP_WALL,
+    Reason.MAX_JOBS_PER_ACCOUNT,
+    Reason.QOS_MAX_JOBS_PER_USER,
+    Reason.QOS_MAX_WALL,
+    Reason.ASSOC_GRP_JOBS,
+    Reason.ASSOC_GRP_WALL,
+    Reason.ASSOC_MAX_JOBS,
+    Reason.ASSOC_MAX_WALL,
+    *("qos_minutes", "qos_grp", "qos_running", "qos_job_minutes", "qos_job", "qos_node", "qos_least"),
+    *("qos_account", "qos_user"),
+    *("assoc_minutes", "assoc_grp", "assoc_running", "assoc_job_minutes", "assoc_job", "assoc_node"),
+)
+#: The order in which it looks at them when a job is submitted.
+_AT_SUBMISSION: tuple[Reason | str, ...] = (
+    *("qos_account", "qos_user", "qos_grp"),
+    Reason.QOS_GRP_SUBMIT,
+    *("qos_job_minutes", "qos_minutes", "qos_running"),
+    Reason.QOS_MAX_WALL,
+    Reason.QOS_GRP_WALL,
+    *("qos_job", "qos_node"),
+    Reason.MAX_SUBMIT_PER_ACCOUNT,
+    Reason.QOS_MAX_SUBMIT_PER_USER,
+    *("qos_least", "assoc_grp"),
+    Reason.ASSOC_GRP_SUBMIT,
+    *("assoc_minutes", "assoc_running"),
+    Reason.ASSOC_GRP_WALL,
+    *("assoc_job", "assoc_node"),
+    Reason.ASSOC_MAX_SUBMIT,
+    "assoc_job_minutes",
+    Reason.ASSOC_MAX_WALL,
+)
+
+
+def _ranks(order: tuple[Reason | str, ...]) -> dict[Reason, int]:
+    found: dict[Reason, int] = {}
+    for place, one in enumerate(order):
+        for reason in (one,) if isinstance(one, Reason) else _REASONS[one].values():
+            found.setdefault(reason, place)
+    return found
+
+
+_RANKS = _ranks(_ORDER)
+_SUBMISSION_RANKS = _ranks(_AT_SUBMISSION)
+
+
+def first_of(reasons: Iterable[Reason | None], *, submitted: bool = False) -> Reason | None:
+    """The one that Slurm would show of all these, of a job that waits or (`submitted`) is just submitted; None if
+    there is none.
+    """
+    ranks = _SUBMISSION_RANKS if submitted else _RANKS
+    return min((one for one in reasons if one is not None), key=lambda one: ranks.get(one, 0), default=None)
+
+
+def rank_of(reason: str) -> int | None:
+    """Its place in that order; None: it is no limit's."""
+    return _RANKS.get(reason)  # type: ignore[call-overload,no-any-return]  # a Reason is its text
 
 
 def reason_of(kind: str, tres: str) -> Reason:

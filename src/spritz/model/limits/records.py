@@ -138,6 +138,25 @@ class Qos(Struct, frozen=True, kw_only=True, tag=True):
     min_prio_threshold: int | None = None
 
 
+class Resource(Struct, frozen=True, kw_only=True, tag=True):
+    """Licenses that a server hands out; clusters have parts of them (`ResourceShare`), as `name@server`."""
+
+    name: str
+    server: str
+    count: int = 0
+    description: str = ""
+    server_type: str = ""
+
+
+class ResourceShare(Struct, frozen=True, kw_only=True, tag=True):
+    """So many hundredths of a resource are a cluster's."""
+
+    name: str
+    server: str
+    cluster: str
+    percent: int = 0
+
+
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one cluster's controllers need. `version` rises with every change; 0: none was ever heard."""
 
@@ -147,6 +166,10 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wckeys: tuple[WcKey, ...] = ()
     #: (user, wckey) of each user that has a default
     default_wckeys: tuple[tuple[str, str], ...] = ()
+    #: (name@server, count) of licenses that accounting gives this cluster
+    licenses: tuple[tuple[str, int], ...] = ()
+    #: (user, Operator or Administrator), by user
+    admins: tuple[tuple[str, str], ...] = ()
 
 
 class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -164,9 +187,12 @@ class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gone_qos: tuple[str, ...] = ()
     #: (wckey, user)
     gone_wckeys: tuple[tuple[str, str], ...] = ()
+    #: all of these, where any is other than before
+    licenses: tuple[tuple[str, int], ...] | None = None
+    admins: tuple[tuple[str, str], ...] | None = None
 
 
-Record = Account | User | Coordinator | WcKey | Association | Qos
+Record = Account | User | Coordinator | WcKey | Association | Qos | Resource | ResourceShare
 
 
 class ClusterRow(Struct, frozen=True, kw_only=True):
@@ -208,6 +234,10 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wckeys: tuple[WcKey, ...] = ()
     associations: tuple[Association, ...] = ()
     qos: tuple[Qos, ...] = ()
+    resources: tuple[Resource, ...] = ()
+    resource_shares: tuple[ResourceShare, ...] = ()
+    #: what controllers have ever counted besides the usual, in the order in which they were heard of: `gres/gpu`
+    tres: tuple[str, ...] = ()
     transactions: tuple[Transaction, ...] = ()
 
 
@@ -243,9 +273,13 @@ class ChangePolicy(Struct, frozen=True, kw_only=True):
 
 
 class AskPolicy(Struct, frozen=True, kw_only=True):
-    """A controller that has just registered wants to hear what holds. Reply: `Done`, after `SetPolicy`."""
+    """A controller that has just registered wants to hear what holds. Reply: `Done`, after `SetPolicy`.
+
+    `tres`: what it counts (AccountingStorageTRES).
+    """
 
     cluster: str
+    tres: tuple[str, ...] = ()
 
 
 # -- usage, between slurmdbd, controllers and images

@@ -9,10 +9,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.limits import flags
+from spritz.model.limits.bounds import (
+    AssocBounds,
+    QosBounds,
+    Tres,
+    assoc_bounds,
+    bounds_assoc,
+    bounds_qos,
+    names_of,
+    scaled_bounds,
+)
+from spritz.model.limits.catalogue import Catalogue, Touched
 from spritz.model.limits.guarantees import Guarantee
 from spritz.model.limits.ledger import Key
 from spritz.model.limits.minutes import Place, places_of
-from spritz.model.limits.records import Association, Policy, Qos
+from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.usage import Decay, Weights, billable
 from spritz.notation.tres import parse
 
@@ -20,51 +31,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from spritz.model.limits.records import PolicyChange
     from spritz.model.node import Node
     from spritz.model.partition import Partition
     from spritz.model.priority import PriorityPolicy
-
-Tres = tuple[tuple[str, int], ...]
-
-
-class QosBounds(Struct, frozen=True, kw_only=True):
-    """A QOS with its texts read."""
-
-    name: str
-    record: Qos
-    flags: frozenset[str]
-    grp: Tres
-    per_job: Tres
-    per_node: Tres
-    per_user: Tres
-    per_account: Tres
-    least: Tres
-    #: in minutes: used by all, of running jobs, by one job, of running jobs of a user and of an account
-    grp_mins: Tres
-    grp_run_mins: Tres
-    mins_per_job: Tres
-    run_mins_per_user: Tres
-    run_mins_per_account: Tres
-
-
-class AssocBounds(Struct, frozen=True, kw_only=True):
-    """An association with its texts read, its Max* bounds and QOS those that it inherits."""
-
-    record: Association
-    grp: Tres
-    per_job: Tres
-    per_node: Tres
-    max_jobs: int | None
-    max_submit: int | None
-    max_wall: int | None
-    qos: frozenset[str]
-    default_qos: str
-    priority: int
-    #: in minutes: used by all, of running jobs, by one job
-    grp_mins: Tres
-    grp_run_mins: Tres
-    mins_per_job: Tres
-    min_prio_threshold: int | None
 
 
 class Party(Struct, frozen=True, kw_only=True):
@@ -90,6 +60,8 @@ class Party(Struct, frozen=True, kw_only=True):
     #: least fair-share factor with which a job starts (None: any), and least priority with which it is promised a start
     threshold: float | None = None
     min_priority: int = 0
+    #: so many jobs may grow older while they wait, of all that count at each of these
+    accrual: tuple[tuple[Key, int], ...] = ()
 
 
 class Rules:
@@ -105,31 +77,21 @@ class Rules:
         largest: str = "",
         totals: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        self.policy = policy
+        self._kept = Catalogue(policy)
         #: TRES of the cluster (by "") and of partitions, where a QOS has the flag Relative
         self.totals = dict(totals or {})
         self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
         self.weights = {name: some for name, some in (weights or {}).items() if some}
         self.largest = largest
-        self._times_jobs = any(one.max_tres_mins for one in policy.associations) or any(
-            one.max_tres_mins_pj for one in policy.qos
-        )
-        self._foresees = any(one.grp_tres_mins or one.grp_tres_run_mins for one in policy.associations) or any(
-            one.grp_tres_mins or one.grp_tres_run_mins or one.max_tres_run_mins_pu or one.max_tres_run_mins_pa
-            for one in policy.qos
-        )
-        self.qos = {one.name: _qos_bounds(one) for one in policy.qos}
+        self.qos = self._kept.qos
+        self.wckeys = self._kept.wckeys
+        self.default_wckeys = self._kept.default_wckeys
         self._placing = {name: found for name, one in self.qos.items() if (found := one.flags & flags.PLACING)}
-        self.wckeys = frozenset((one.user, one.name) for one in policy.wckeys)
-        self.default_wckeys = dict(policy.default_wckeys)
-        self._accounts = {one.account: one for one in policy.associations if not one.user}
+        self._accounts = self._kept.accounts
+        self._users = self._kept.users
         self._bounds: dict[int, AssocBounds] = {}
-        self._users = {(one.account, one.user, one.partition): one for one in policy.associations if one.user}
-        self._defaults = {one.user: one.account for one in policy.associations if one.user and one.is_default}
         self._parties: dict[tuple[str, str, str, str], Party] = {}
-        self.guarantees = {
-            one.id: self._guarantee(one) for one in policy.associations if one.guarantee and not one.user
-        }
+        self.guarantees = {one.id: self._guarantee(one) for one in self._accounts.values() if one.guarantee}
 
     @classmethod
     def of(
@@ -184,23 +146,48 @@ class Rules:
         return self._placing.get(qos, flags.NONE)
 
     @property
+    def policy(self) -> Policy:
+        """All of it, in slurmdbd's order."""
+        return self._kept.policy
+
+    @property
+    def version(self) -> int:
+        """The policy's; 0: none was ever heard."""
+        return self._kept.version
+
+    @property
+    def licenses(self) -> tuple[tuple[str, int], ...]:
+        """(name@server, count) of licenses that accounting gives the cluster."""
+        return self._kept.licenses
+
+    @property
+    def admins(self) -> dict[str, str]:
+        """User -> Operator or Administrator."""
+        return dict(self._kept.admins)
+
+    @property
     def foresees(self) -> bool:
         """A limit asks what running jobs may still use."""
-        return self._foresees
+        return bool(self._kept.foreseeing)
 
     @property
     def times_jobs(self) -> bool:
         """A limit bounds the minutes of a single job."""
-        return self._times_jobs
+        return bool(self._kept.timing)
+
+    @property
+    def accrues(self) -> bool:
+        """A limit says how many jobs may grow older."""
+        return bool(self._kept.accruing)
 
     @property
     def known(self) -> bool:
         """A policy was heard of at all."""
-        return self.policy.version > 0
+        return self.version > 0
 
     def default_account(self, user: str) -> str:
         """The user's default account ("": none)."""
-        return self._defaults.get(user, "")
+        return self._kept.defaults.get(user, "")
 
     def association(self, account: str, user: str, partition: str) -> AssocBounds | None:
         """The association that a job has: that of the partition, else the user's for all of them."""
@@ -209,25 +196,16 @@ class Rules:
 
     def parents(self) -> dict[int, int]:
         """Association -> the one above it, by their numbers; root is above nobody's."""
-        found: dict[int, int] = {}
-        for one in self.policy.associations:
-            above = self._accounts.get(one.account if one.user else one.parent)
-            if above is not None and above.id != one.id:
-                found[one.id] = above.id
-        return found
+        return self._kept.parents()
 
     def minute_places(self) -> dict[Key, Place]:
         """Every key that may use up minutes: its own limits, whichever QOS stands before them."""
-        found: dict[Key, Place] = {}
-        for one in self.qos.values():
-            if one.grp_mins or one.record.grp_wall is not None:
-                key: Key = ("q", one.name)
-                found[key] = Place(key=key, qos=True, used=one.grp_mins, wall=one.record.grp_wall)
-        for record in self.policy.associations:
-            if (record.grp_tres_mins or record.grp_wall is not None) and (record.user or record.parent):
-                key = ("a", record.id)
-                found[key] = Place(key=key, qos=False, used=parse(record.grp_tres_mins), wall=record.grp_wall)
-        return found
+        found = {key: self.minute_place(key) for key in self._kept.every_key()}
+        return {key: place for key, place in found.items() if place is not None}
+
+    def minute_place(self, key: Key) -> Place | None:
+        """One key, if it is of a QOS or an association that may use up minutes."""
+        return self._kept.minute_place(key)
 
     def party(self, account: str, user: str, partition: str, qos: str) -> Party:
         """What counts and bounds such a job."""
@@ -257,11 +235,11 @@ class Rules:
             keys += [("q", one), ("qu", one, user), ("qa", one, account)]
         job_qos = self.qos.get(qos)
         if job_qos is not None and job_qos.record.limit_factor is not None:
-            chain = [_scaled(one, job_qos.record.limit_factor) for one in chain]
+            chain = [scaled_bounds(one, job_qos.record.limit_factor) for one in chain]
         places = places_of(bounds, chain, user, account)
         threshold = _threshold(job_qos)
         timed = bool(places) or any(one.mins_per_job for one in bounds) or any(one.mins_per_job for one in chain[:1])
-        bounded = any(map(_bounds_qos, bounds)) or any(map(_bounds_assoc, chain))
+        bounded = any(map(bounds_qos, bounds)) or any(map(bounds_assoc, chain))
         least = [one.record.min_prio_threshold for one in bounds] + [one.min_prio_threshold for one in chain[:1]]
         guarantees = tuple(self.guarantees[one.record.id] for one in chain if one.record.id in self.guarantees)
         return Party(
@@ -278,6 +256,7 @@ class Rules:
             min_priority=next((value for value in least if value is not None), 0),
             usage_factor=job_qos.record.usage_factor if job_qos is not None else 1.0,
             factor_safe=job_qos is not None and "UsageFactorSafe" in job_qos.flags,
+            accrual=tuple(_accrual(job_qos, chain, user, account)) if self.accrues else (),
         )
 
     def _guarantee(self, record: Association) -> Guarantee:
@@ -306,6 +285,48 @@ class Rules:
             least=parts(one.least),
         )
 
+    # -- edits
+
+    def can_amend(self, change: PolicyChange) -> bool:
+        """`Catalogue.can_amend`."""
+        return self._kept.can_amend(change)
+
+    def amend(self, change: PolicyChange) -> Touched:
+        """Take over an edit that `can_amend`: the work grows with what it touches, and with questions asked before."""
+        accrued = self.accrues
+        touched = self._kept.amend(change)
+        for number in touched.ids:
+            self._bounds.pop(number, None)
+            self.guarantees.pop(number, None)
+        if touched.accounts:
+            for number, one in list(self._bounds.items()):
+                if one.record.account in touched.accounts:
+                    del self._bounds[number]
+        for account in touched.accounts:
+            record = self._accounts[account]
+            if record.guarantee:
+                self.guarantees[record.id] = self._guarantee(record)
+        if accrued != self.accrues:
+            self._parties.clear()
+        users, accounts, qos, homes = touched.users, touched.accounts, touched.qos, self.partition_qos
+        for name in [
+            name
+            for name in self._parties
+            if name[:2] in users
+            or (accounts and name[0] in accounts)
+            or (qos and (name[3] in qos or homes.get(name[2]) in qos))
+        ]:
+            del self._parties[name]
+        return touched
+
+    def users_of(self, touched: Touched | None = None) -> list[Association]:
+        """Associations of users that the edit has touched (None: all)."""
+        if touched is None:
+            return list(self._users.values())
+        if not touched.accounts:
+            return self._kept.users_among(touched.ids)
+        return [one for one in self._users.values() if touched.has(one.account, one.user)]
+
     def bounds(self, record: Association) -> AssocBounds:
         """One association of this policy with what it inherits."""
         return self._of(record)
@@ -316,36 +337,28 @@ class Rules:
             return known
         parent = self._accounts.get(record.account) if record.user else self._accounts.get(record.parent)
         above = self._of(parent) if parent is not None and parent.id != record.id else None
-        made = self._bounds[record.id] = AssocBounds(
-            record=record,
-            grp=parse(record.grp_tres),
-            per_job=_merged(parse(record.max_tres), above.per_job if above else ()),
-            per_node=_merged(parse(record.max_tres_per_node), above.per_node if above else ()),
-            max_jobs=_first(record.max_jobs, above.max_jobs if above else None),
-            max_submit=_first(record.max_submit, above.max_submit if above else None),
-            max_wall=_first(record.max_wall, above.max_wall if above else None),
-            qos=_names(record.qos) if record.qos is not None else above.qos if above else frozenset(),
-            default_qos=record.default_qos or (above.default_qos if above else ""),
-            priority=_first(record.priority, above.priority if above else None) or 0,
-            grp_mins=parse(record.grp_tres_mins),
-            grp_run_mins=parse(record.grp_tres_run_mins),
-            mins_per_job=_merged(parse(record.max_tres_mins), above.mins_per_job if above else ()),
-            min_prio_threshold=_first(record.min_prio_threshold, above.min_prio_threshold if above else None),
-        )
+        made = self._bounds[record.id] = assoc_bounds(record, above)
         return made
 
 
-def _first(own: int | None, other: int | None) -> int | None:
-    return own if own is not None else other
-
-
-def _scaled(one: AssocBounds, factor: float) -> AssocBounds:
-    """LimitFactor: limits of associations on TRES hold so many times."""
-
-    def scaled(limits: Tres) -> Tres:
-        return tuple((name, int(count * factor)) for name, count in limits)
-
-    return replace(one, grp=scaled(one.grp), per_job=scaled(one.per_job), per_node=scaled(one.per_node))
+def _accrual(qos: QosBounds | None, chain: Sequence[AssocBounds], user: str, account: str) -> Iterable[tuple[Key, int]]:
+    """Limits on jobs that grow older: those of the job's QOS (not the partition's) before those of associations."""
+    if qos is not None:
+        own = qos.record
+        if own.grp_jobs_accrue is not None:
+            yield ("q", qos.name), own.grp_jobs_accrue
+        if own.max_jobs_accrue_pa is not None:
+            yield ("qa", qos.name, account), own.max_jobs_accrue_pa
+        if own.max_jobs_accrue_pu is not None:
+            yield ("qu", qos.name, user), own.max_jobs_accrue_pu
+    if qos is None or qos.record.grp_jobs_accrue is None:
+        for one in chain:
+            if one.record.grp_jobs_accrue is not None:
+                yield ("a", one.record.id), one.record.grp_jobs_accrue
+    if qos is None or (qos.record.max_jobs_accrue_pu is None and qos.record.max_jobs_accrue_pa is None):
+        for one in chain[:1]:
+            if one.max_accrue is not None:
+                yield ("a", one.record.id), one.max_accrue
 
 
 def _threshold(qos: QosBounds | None) -> float | None:
@@ -358,7 +371,7 @@ def _totals(
     policy: Policy, partitions: Mapping[str, Partition], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, int]]:
     """Nothing, unless a QOS asks for it."""
-    if not any("Relative" in _names(one.flags) for one in policy.qos):
+    if not any("Relative" in names_of(one.flags) for one in policy.qos):
         return {}
     homes = {"": tuple(nodes), **{one.name: one.nodes for one in partitions.values() if one.qos}}
     return {name: _sum(nodes[node] for node in members if node in nodes) for name, members in homes.items()}
@@ -377,43 +390,3 @@ def _sum(nodes: Iterable[Node]) -> dict[str, int]:
                 if name:
                     found[name] = found.get(name, 0) + line.count
     return found
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split(",")) - {""}
-
-
-def _merged(own: Tres, above: Tres) -> Tres:
-    return tuple({**dict(above), **dict(own)}.items())
-
-
-def _qos_bounds(one: Qos) -> QosBounds:
-    return QosBounds(
-        name=one.name,
-        record=one,
-        flags=_names(one.flags),
-        grp=parse(one.grp_tres),
-        per_job=parse(one.max_tres_pj),
-        per_node=parse(one.max_tres_pn),
-        per_user=parse(one.max_tres_pu),
-        per_account=parse(one.max_tres_pa),
-        least=parse(one.min_tres_pj),
-        grp_mins=parse(one.grp_tres_mins),
-        grp_run_mins=parse(one.grp_tres_run_mins),
-        mins_per_job=parse(one.max_tres_mins_pj),
-        run_mins_per_user=parse(one.max_tres_run_mins_pu),
-        run_mins_per_account=parse(one.max_tres_run_mins_pa),
-    )
-
-
-def _bounds_qos(one: QosBounds) -> bool:
-    own = one.record
-    counts = (own.grp_jobs, own.max_jobs_pu, own.max_jobs_pa, own.max_wall)
-    return any(value is not None for value in counts) or any(
-        (one.grp, one.per_job, one.per_node, one.per_user, one.per_account, one.least)
-    )
-
-
-def _bounds_assoc(one: AssocBounds) -> bool:
-    counts = (one.record.grp_jobs, one.max_jobs, one.max_wall)
-    return any(value is not None for value in counts) or any((one.grp, one.per_job, one.per_node))

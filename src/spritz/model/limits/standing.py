@@ -41,6 +41,8 @@ class UserStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     default_account: str = ""
     default_wckey: str = ""
+    #: None, Operator or Administrator
+    admin: str = "None"
 
 
 class AssocStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):

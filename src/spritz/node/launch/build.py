@@ -14,12 +14,11 @@ from spritz.model.job import Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
 from spritz.model.step import Step
-from spritz.node.launch import environment, streams
+from spritz.node.launch import environment, mpi, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
-from spritz.stepd.pmi_wire import process_mapping
-from spritz.stepd.spec import SCRIPT, Identity, Pmi, SupervisorSpec, TaskSpec, marker
+from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 
 _encode_job = msgspec.msgpack.Encoder().encode
 
@@ -71,7 +70,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     #: JobAcctGatherParams, as the supervisor's spec has them
     memory_counted: str = "rss"
     gpu_accounting: bool = True
-    energy_accounting: bool = False
+    energy_source: str = ""
     #: names of limits that are taken over from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
@@ -139,7 +138,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         sample_seconds=setup.sample_seconds if spec.sample_seconds is None else spec.sample_seconds,
         memory_counted=setup.memory_counted,
         gpu_accounting=setup.gpu_accounting,
-        energy_accounting=setup.energy_accounting,
+        energy_source=setup.energy_source,
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
@@ -198,19 +197,12 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         sample_seconds=_sample_seconds(job, step, setup),
         memory_counted=setup.memory_counted,
         gpu_accounting=setup.gpu_accounting,
-        energy_accounting=setup.energy_accounting,
-        pmi=_pmi(step),
+        energy_source=setup.energy_source,
+        pmi=mpi.pmi(job, step, node_index),
+        pmix=mpi.pmix(job, step, node_index, message.components),
         hosts_file=setup.hosts_file,
         job=_encode_job(job),
     )
-
-
-def _pmi(step: Step) -> Pmi | None:
-    """What a PMI server of the step says. Source: srun(1) --mpi."""
-    if step.spec.mpi != "pmi2":
-        return None
-    mapping = process_mapping(tuple(node.task_ids for node in step.nodes))
-    return Pmi(job_id=f"{step.job_id}.{step.step_id}", size=step.tasks, nodes=len(step.nodes), mapping=mapping)
 
 
 def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup: NodeSetup) -> TaskSpec:

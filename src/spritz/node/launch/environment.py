@@ -111,7 +111,8 @@ def _size_variables(job: Job) -> Variables:
     }
     variables |= {name: _gpus_text(value) for name, value in requests.items() if value}
     each = [f"cpu={spec.cpus_per_task}"] if spec.cpus_per_task else []
-    each += [f"gres/{one.name}{':' * bool(one.type)}{one.type}={one.count}" for one in spec.gpus_per_task]
+    for one in (*spec.gpus_per_task, *spec.gres_per_task):
+        each.append(f"gres/{one.name}{':' * bool(one.type)}{one.type}={one.count}")
     if each:
         variables["SLURM_TRES_PER_TASK"] = ",".join(each)
     if spec.gpu_bind:

@@ -17,7 +17,7 @@ from spritz.model.explain import Limit
 from spritz.model.job_tres import requested_pairs
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
-from spritz.model.limits.reasons import reason_of
+from spritz.model.limits.reasons import rank_of, reason_of
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.words import count, largest, limit_text, listed, memory
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from spritz.model.job import Job
+    from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Key
-    from spritz.model.limits.rules import Party, Tres
+    from spritz.model.limits.rules import Party
     from spritz.scheduling.explain.view import View
     from spritz.scheduling.limits import Charge
     from spritz.scheduling.records import JobRecord
@@ -85,19 +86,14 @@ def over_own(view: View, record: JobRecord) -> bool:
 
 
 def bounds(party: Party) -> list[Bound]:
-    """All bounds on what may run, in the order in which they are checked; one in another's place hides it."""
+    """All bounds on what may run, in the order in which Slurm looks at them; one in another's place hides it."""
     seen: set[tuple[str, str]] = set()
     found = []
     for bound, place in _all_bounds(party):
         if place not in seen:
             seen.add(place)
             found.append(bound)
-    return sorted(found, key=_stage)
-
-
-def _stage(bound: Bound) -> int:
-    """What the job is by itself comes before numbers of jobs, and these before sums."""
-    return 0 if bound.key is None else 1 if bound.what == JOBS else 2
+    return sorted(found, key=lambda bound: rank_of(bound.reason.value) or 0)
 
 
 def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:

@@ -92,7 +92,8 @@ def _why_coarse(view: View, at: float) -> str:
     policy = policy_of(view.snapshot.settings)
     text = "a rough estimate, either way: "
     if policy.easy:
-        return text + "only the first job of each partition is promised its start (bf_policy=easy)"
+        option = "bf_predict" if policy.predict else "bf_policy=easy"
+        return text + f"only the first job of each partition is promised its start ({option})"
     if at > view.now + policy.window_seconds:
         return text + f"starts are promised only {format_span(policy.window_seconds)} ahead (bf_window)"
     if len(view.kept) >= policy.promises_max:

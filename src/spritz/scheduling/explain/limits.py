@@ -14,6 +14,7 @@ from spritz.model.explain import Limit
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
 from spritz.model.limits import flags
+from spritz.model.limits.reasons import rank_of
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.scheduling.explain.accounts import account_limits
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 def limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> tuple[Limit, ...]:
     """All of them; those that hold the job back first."""
     found = [limit for source in SOURCES for limit in source(view, job, record, requests)]
+    # Limits of accounts and on minutes are looked at in one order.
+    ranked = iter(
+        sorted((one for one in found if rank_of(one.kind) is not None), key=lambda one: rank_of(one.kind) or 0)
+    )
+    found = [one if rank_of(one.kind) is None else next(ranked) for one in found]
     return tuple(sorted(found, key=lambda limit: not limit.holds))
 
 
@@ -59,6 +65,9 @@ def _begin(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
             holds=True,
             at=job.spec.begin_at,
         )
+    elif job.reason is Reason.BEGIN_TIME and job.eligible_at > view.now:
+        text = "requeued, and not to start again at once (SchedulerParameters=requeue_delay)"
+        yield Limit(kind="BeginTime", subject="", text=text, holds=True, at=job.eligible_at)
 
 
 def _reservation(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:

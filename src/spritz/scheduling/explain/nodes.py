@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.explain import NodeTest, PartitionView
+from spritz.model.node_features import to_activate
 from spritz.model.states import NodeFlag, NodeState
 from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.words import amount, listed, resource
@@ -149,6 +150,8 @@ def _test(
         apart = _not_reserved(view, row, request)
         if apart:
             return Finding("reservation", apart)
+        if request.boots_later and to_activate(request.boots, row.features, row.changeable):
+            return Finding("features", f"not rebooted for {request.features} yet (--delay-boot)")
         return Finding("features", f"without the features {request.features}")
     bare = row
     if row.holders or not row.up:

@@ -14,7 +14,7 @@ from spritz.scheduling.backfill import PROMISED
 from spritz.scheduling.explain.accounts import charges_of
 from spritz.scheduling.explain.words import label, record_label
 from spritz.scheduling.limits import charge_of
-from spritz.scheduling.placement.place import holders_of
+from spritz.scheduling.placement.holding import holders_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.model.resources import lowest_bits
+from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def open_to(row: NodeRow, request: Request) -> bool:
     for holder in row.holders.values():
         if holder.stopped:
             continue
-        if request.whole or holder.whole:
+        if request.whole or holder.whole or request.segment_alone or request.mcs != holder.mcs:
             return False
         if (request.user_exclusive or holder.user_exclusive) and holder.uid != request.uid:
             return False
@@ -107,10 +108,9 @@ def _share_row(row: NodeRow, request: Request, wanted: int) -> int:
     `share_rows` rows.
     """
     rows: list[int] = []
-    foreign = 0
+    foreign = shared_out(row, request)
     for holder in sorted(row.holders.values(), key=lambda holder: holder.job_id):
         if holder.sharing != request.partition:
-            foreign |= holder.cpus
             continue
         for index, used in enumerate(rows):
             if not used & holder.cpus:
@@ -128,6 +128,24 @@ def _share_row(row: NodeRow, request: Request, wanted: int) -> int:
         if cpus.bit_count() > best.bit_count():
             best = cpus
     return best
+
+
+def shared_out(row: NodeRow, request: Request) -> int:
+    """Mask of CPUs that one more job of a partition with OverSubscribe cannot have: those of jobs that do not share
+    with it, and those that as many share as may.
+
+    On a row that joins several moments (`changes.Least`) there may be more jobs than lie in so many rows.
+    """
+    foreign, crowds = 0, [0] * request.share_rows  # crowds[n]: CPUs with more than n jobs
+    for holder in row.holders.values():
+        if holder.sharing != request.partition:
+            foreign |= holder.cpus
+            continue
+        more = holder.cpus
+        for depth, crowd in enumerate(crowds):
+            crowds[depth] |= more
+            more &= crowd
+    return foreign | crowds[-1]
 
 
 def _cap_sockets(row: NodeRow, request: Request, cpus: int) -> int:
@@ -212,17 +230,21 @@ def _tasks_by_gres(row: NodeRow, request: Request) -> int:
     0 if what each node must give is not there.
     """
     fixed = request.node_needs
-    if fixed and not gres_free(row, fixed):
+    if fixed and not gres_free(row, fixed, request.shares_over):
         return 0
     gpus = sum(count for (name, _kind), count in fixed.items() if name == "gpu")
     tasks = PLENTY
     by_name: dict[str, int] = {}
     for need in request.gres_task:
         by_name[need.name] = by_name.get(need.name, 0) + need.count
-        left = row.count_free(need.name, need.type) - fixed.get((need.name, need.type), 0)
+        left = row.count_free(need.name, need.type, request.shares_over) - fixed.get((need.name, need.type), 0)
         tasks = min(tasks, max(0, left) // need.count)
+        if request.shares_over == "task" and need.name in SHARED_GRES:
+            free = row.shares_on_devices(need.name).values()
+            tasks = min(tasks, sum(1 for one in free if one >= need.count))
     for name, count in by_name.items():
-        left = row.count_free(name) - sum(taken for (other, _kind), taken in fixed.items() if other == name)
+        held = sum(taken for (other, _kind), taken in fixed.items() if other == name)
+        left = row.count_free(name, over=request.shares_over) - held
         tasks = min(tasks, max(0, left) // count)
     if request.tasks_per_gpu and gpus:
         tasks = min(tasks, gpus * request.tasks_per_gpu)
@@ -233,14 +255,14 @@ def _tasks_by_gres(row: NodeRow, request: Request) -> int:
     return tasks
 
 
-def gres_free(row: NodeRow, needs: dict[tuple[str, str], int]) -> bool:
-    """Are so many of each (name, type) free at once?"""
+def gres_free(row: NodeRow, needs: dict[tuple[str, str], int], over: str = "") -> bool:
+    """Are so many of each (name, type) free at once? `over`: `Request.shares_over`."""
     totals: dict[str, int] = {}
     for (name, kind), count in needs.items():
-        if row.count_free(name, kind) < count:
+        if row.count_free(name, kind, over) < count:
             return False
         totals[name] = totals.get(name, 0) + count
-    return len(totals) == len(needs) or all(row.count_free(name) >= total for name, total in totals.items())
+    return len(totals) == len(needs) or all(row.count_free(name, over=over) >= total for name, total in totals.items())
 
 
 def _gpus_in_total(row: NodeRow, request: Request, cpus: int) -> int:

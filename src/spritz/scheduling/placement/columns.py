@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.model.ids import INFINITE
+from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.placement.capacity import PLENTY
 from spritz.scheduling.request import Grain
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def counts_suffice(request: Request) -> bool:
-    """Is `capacity_columns` exact for this request? Not where sockets, neighbours on the node or single devices
-    matter.
+    """Is `capacity_columns` exact for this request, but for nodes that are `NodeTable.choosy`? Not where sockets,
+    neighbours on the node or single devices matter.
     """
     names = [name for name, _kind in request.node_needs] + [need.name for need in request.gres_task]
     if request.gres_total is not None:
@@ -32,8 +33,9 @@ def counts_suffice(request: Request) -> bool:
         request.tasks_per_socket
         or request.gpu_types
         or request.share_rows
+        or request.shares_over
         or request.enforce_binding
-        or request.user_exclusive
+        or request.choosy
         or request.grain is Grain.SOCKET
         or request.max_cpus_per_node < INFINITE
         or request.max_cpus_per_socket < INFINITE
@@ -86,6 +88,7 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
     most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
     if (
         request.share_rows
+        or request.shares_over
         or request.overcommit
         or request.tasks_per_core
         or most < tasks
@@ -145,7 +148,7 @@ def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
         tests.append((table.memory, request.memory_per_node))
     for need in (*request.gres_node, *request.gres_task):
         column = table.gres.get((need.name, need.type))
-        if column is not None:
+        if column is not None and not _over_devices(request, need.name):
             tests.append((column, need.count))
     return tests
 
@@ -187,10 +190,14 @@ def _limit_by_gres(
     gpus = 0
     fixed = request.node_needs
     for (name, kind), count in fixed.items():
+        if _over_devices(request, name):
+            continue
         open_nodes = open_nodes & (_free(table, name, kind, nodes) >= count)
         gpus += count if name == "gpu" else 0
     each = 0
     for need in request.gres_task:
+        if _over_devices(request, need.name):
+            continue
         left = _free(table, need.name, need.type, nodes) - fixed.get((need.name, need.type), 0)
         tasks = np.minimum(tasks, np.maximum(left, 0) // need.count)
         each += need.count if need.name == "gpu" else 0
@@ -202,6 +209,11 @@ def _limit_by_gres(
         if each:
             tasks = np.minimum(tasks, np.maximum(left, 0) // (each * request.memory_per_gpu))
     return tasks, open_nodes
+
+
+def _over_devices(request: Request, name: str) -> bool:
+    """Columns count the shares of one device; these may lie on several."""
+    return bool(request.shares_over) and name in SHARED_GRES
 
 
 def _free(table: NodeTable, name: str, kind: str, nodes: Ints) -> Ints:

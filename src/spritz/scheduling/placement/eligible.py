@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from spritz.model.node_features import to_activate
 from spritz.notation import features
+from spritz.scheduling.placement import scheme
 from spritz.scheduling.placement.fabric import Fabric
 
 if TYPE_CHECKING:
@@ -22,9 +24,14 @@ if TYPE_CHECKING:
     from spritz.model.topology import Topology
     from spritz.notation.features import Constraint
     from spritz.scheduling.placement.fragment import Workload
+    from spritz.scheduling.placement.scheme import Scheme
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
-    from spritz.scheduling.table import Ints, NodeTable
+    from spritz.scheduling.table import Bools, Ints, NodeTable
+
+
+#: Schemes kept at once.
+SCHEMES_MAX = 8192
 
 
 class Choice(Struct, frozen=True):
@@ -35,6 +42,12 @@ class Choice(Struct, frozen=True):
 
     nodes: Ints
     groups: tuple[tuple[frozenset[int], int], ...] = ()
+    #: bool[len(nodes)]: which of them must be rebooted first, and so be empty (None: none)
+    boots: Bools | None = None
+
+    def only(self, which: Bools | Ints) -> Choice:
+        """Some of the nodes: by a mask, or by their positions."""
+        return Choice(self.nodes[which], self.groups, None if self.boots is None else self.boots[which])
 
 
 class Eligibility:
@@ -45,6 +58,7 @@ class Eligibility:
     ) -> None:
         self._index_of = table.index_of
         self._features = [row.features for row in table.rows]
+        self._changeable = [row.changeable for row in table.rows]
         self.partition_nodes: dict[str, Ints] = {
             name: self._indexes(partition.nodes) for name, partition in partitions.items()
         }
@@ -57,6 +71,7 @@ class Eligibility:
         self._reserved_by: Reserved | None = None
         self._all_nodes: dict[tuple[object, ...], Ints] = {}
         self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
+        self._schemes: dict[Request, Scheme | None] = {}
 
     def reserve(self, reserved: Reserved) -> None:
         """Reservations have changed."""
@@ -68,7 +83,9 @@ class Eligibility:
         self._choices.clear()
 
     def _key(self, request: Request) -> tuple[object, ...]:
-        key = (request.partition, request.features, request.prefer, request.exclude)
+        key: tuple[object, ...] = (request.partition, request.features, request.prefer, request.exclude)
+        if request.boots:
+            key = (*key, request.boots, request.boots_later)
         if self._reserved_by is None or not self._reserved:
             return key
         return (*key, request.reservation, self._reserved_by.too_long(request))
@@ -120,6 +137,22 @@ class Eligibility:
             found = self._all_nodes[key] = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
         return found
 
+    def scheme(self, table: NodeTable, request: Request, choice: Choice) -> Scheme | None:
+        """The request in numbers alone, where the compiled part can choose among nodes of the choice; else None. Tables
+        are of the same nodes.
+        """
+        if not scheme.compiled or table.choosy or choice.groups:
+            return None
+        if choice.boots is not None or self.workload is not None:
+            return None
+        if not request.flat and request.partition in self.fabrics:
+            return None
+        if request not in self._schemes:
+            if len(self._schemes) >= SCHEMES_MAX:
+                self._schemes.clear()
+            self._schemes[request] = scheme.scheme_of(table, request)
+        return self._schemes[request]
+
     def _work_out(self, request: Request) -> list[Choice]:
         nodes = self.partition_nodes.get(request.partition)
         if nodes is None:
@@ -128,14 +161,27 @@ class Eligibility:
         if request.exclude:
             nodes = np.setdiff1d(nodes, self._indexes(request.exclude), assume_unique=True)
         required = self._narrow(nodes, request.features)
+        if request.boots and not request.boots_later:
+            required += self._rebooted(nodes, request)
         if not request.prefer:
             return required
         preferred = [
             Choice(better.nodes, base.groups + better.groups)
             for base in required
+            if base.boots is None
             for better in self._narrow(base.nodes, request.prefer)
         ]
         return preferred + required
+
+    def _rebooted(self, nodes: Ints, request: Request) -> list[Choice]:
+        """Nodes that have the features, or could."""
+        found, boots = [], []
+        for index in nodes.tolist():
+            change = to_activate(request.boots, self._features[index], self._changeable[index])
+            if change is not None:
+                found.append(index)
+                boots.append(bool(change))
+        return [Choice(np.array(found, np.int64), (), np.array(boots, np.bool_))] if any(boots) else []
 
     def _narrow(self, nodes: Ints, text: str) -> list[Choice]:
         try:

@@ -22,13 +22,22 @@ from spritz.scheduling.placement.share import needs_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import Bools, Ints, NodeTable
 
 #: Requests that stand for the workload: the most frequent, until they are so much of it, and no more than so many.
 POPULAR = 0.95
 TYPICAL_MAX = 64
+
+#: Two workloads whose shares of requests differ by no more than this in sum are one: points need not be made again.
+ALIKE = 0.02
+#: States of nodes of which points are kept, for each request.
+STATES_MAX = 1 << 16
+
+#: A node's state is one number: free CPUs, GPUs that are wholly free, the set of GPU types, parts of others.
+_GPU_BITS, _MODEL_BITS, _PART_BITS = 12, 11, 20
+#: Knows one state that no node has.
+_NOTHING: tuple[Ints, Ints] = (np.array([-1], np.int64), np.array([0], np.int64))
 
 #: (thousandths of a CPU, GPUs, thousandths of each, GPU type) of one node's part
 Part = tuple[int, int, int, str]
@@ -37,22 +46,102 @@ Part = tuple[int, int, int, str]
 class Workload:
     """What nodes are kept usable for. `models`: sets of GPU types that nodes have; `model_of`: int64[node]."""
 
-    __slots__ = ("model_of", "tasks")
+    __slots__ = ("_known", "_numbers", "_shares", "model_of", "tasks")
 
-    def __init__(self, rows: Iterable[NodeRow], requests: Iterable[tuple[Request, int]]) -> None:
-        """`requests`: each with how many jobs of it there are."""
-        numbers: dict[frozenset[str], int] = {}
-        shares: dict[str, int] = {}
+    def __init__(self, table: NodeTable, requests: Iterable[tuple[Request, int]]) -> None:
+        """`requests`: each with how many jobs of it there are. `table` keeps numbers of parts, as its forks do."""
+        sets: dict[frozenset[str], int] = {}
+        self._shares: dict[str, int] = {}
         found = []
-        for row in rows:
+        for row in table.rows:
             pools = row.hardware.pools
             types = frozenset(kind for kind in pools["gpu"].counts if kind) if "gpu" in pools else frozenset()
-            found.append(numbers.setdefault(types, len(numbers)))
+            found.append(sets.setdefault(types, len(sets)))
             for name in SHARED_GRES:
                 if name in pools and pools[name].shares:
-                    shares[name] = max(pools[name].shares.values())
+                    self._shares[name] = max(pools[name].shares.values())
         self.model_of: Ints = np.array(found, np.int64)
-        self.tasks = _typical(requests, list(numbers), shares)
+        self.tasks = _typical(requests, list(sets), self._shares)
+        self._numbers = table.numbers
+        #: by what a job takes of a node: states, ascending, and the points of each
+        self._known: dict[tuple[int, int, int, bool], tuple[Ints, Ints]] = {}
+
+    def is_like(self, other: Workload) -> bool:
+        """Would points be nearly the same?"""
+        mine, theirs = self.tasks, other.tasks
+        if mine is None or theirs is None or len(self.model_of) != len(other.model_of):
+            return mine is theirs
+        shares = _by_part(mine), _by_part(theirs)
+        return (
+            self._numbers is other._numbers
+            and mine.models.shape[1] == theirs.models.shape[1]
+            and sum(abs(shares[0].get(part, 0.0) - shares[1].get(part, 0.0)) for part in {**shares[0], **shares[1]})
+            <= ALIKE
+        )
+
+    def points(self, table: NodeTable, request: Request, nodes: Ints, typical: TypicalTasks) -> Ints:
+        """How good each of `nodes` is for a job of this request: int64[len(nodes)], from 0 to 100, 50 where fragments
+        stay as they are. Whole points, as in the study, so that nodes nearly alike are packed one after another.
+        """
+        part = part_of(request, self._shares)[:3]
+        whole = table.gres.get(("gpu", ""))
+        state = (table.cpus[nodes] << _GPU_BITS) + (0 if whole is None else whole[nodes])
+        state = ((state << _MODEL_BITS) + self.model_of[nodes]) << _PART_BITS
+        if table.numbers is not None and table.numbers is self._numbers:
+            state += table.parted[nodes]
+        keys, points = self._known.get((*part, request.whole), _NOTHING)
+        at = np.minimum(np.searchsorted(keys, state), len(keys) - 1)
+        strange = keys[at] != state
+        if strange.any():
+            new = np.unique(state[strange])
+            worth = np.concatenate(
+                [
+                    self._reckon(some, part, typical, whole=request.whole)
+                    for some in np.array_split(new, len(new) // 256 + 1)
+                ]
+            )
+            if len(keys) > STATES_MAX:
+                keys, points = _NOTHING
+            places = np.searchsorted(keys, new)
+            keys, points = np.insert(keys, places, new), np.insert(points, places, worth)
+            self._known[(*part, request.whole)] = keys, points
+            at = np.minimum(np.searchsorted(keys, state), len(keys) - 1)
+            if (keys[at] != state).any():
+                # Old ones were forgotten just now.
+                return self.points(table, request, nodes, typical)
+        found: Ints = points[at]
+        return found
+
+    def _reckon(self, states: Ints, part: tuple[int, int, int], typical: TypicalTasks, *, whole: bool) -> Ints:
+        cpus, gpus, milli = part
+        numbers = states & ((1 << _PART_BITS) - 1)
+        model = states >> _PART_BITS & ((1 << _MODEL_BITS) - 1)
+        above = states >> (_PART_BITS + _MODEL_BITS)
+        counts, cpu_free = above & ((1 << _GPU_BITS) - 1), (above >> _GPU_BITS) * 1000
+        parts = [
+            () if not number or self._numbers is None else self._numbers.parts[number] for number in numbers.tolist()
+        ]
+        width = max(1, max(count + len(some) for count, some in zip(counts.tolist(), parts, strict=True)))
+        free = np.zeros((len(states), width), np.int64)
+        for row, count, some in zip(free, counts.tolist(), parts, strict=True):
+            row[: len(some)] = some
+            row[len(some) : len(some) + count] = WHOLE_GPU
+        if whole:
+            cpu_after, after = np.zeros_like(cpu_free), np.zeros_like(free)
+        else:
+            cpu_after, after = np.maximum(cpu_free - cpus, 0), _after(free, gpus, milli)
+        gain = fragments(cpu_free, free, model, typical) - fragments(cpu_after, after, model, typical)
+        found: Ints = (100.0 / (1.0 + np.exp(-gain / WHOLE_GPU))).astype(np.int64)
+        return found
+
+
+def _by_part(tasks: TypicalTasks) -> dict[tuple[object, ...], float]:
+    """Shares of the requests of a workload."""
+    rows = zip(tasks.cpu.tolist(), tasks.gpus.tolist(), tasks.milli.tolist(), tasks.models.tolist(), strict=True)
+    found: dict[tuple[object, ...], float] = {}
+    for (cpu, gpus, milli, models), share in zip(rows, tasks.share.tolist(), strict=True):
+        found[cpu, gpus, milli, tuple(models)] = share
+    return found
 
 
 def _typical(
@@ -99,51 +188,8 @@ def ranks(table: NodeTable, request: Request, nodes: Ints, weights: Ints, worklo
     typical = workload.tasks
     if typical is None or len(nodes) < 2:
         return weights
-    free, shares = _free_gpus(table, nodes)
-    cpus, gpus, milli, _kind = part_of(request, shares)
-    cpu_free, model = table.cpus[nodes] * 1000, workload.model_of[nodes]
-    states = np.column_stack((cpu_free, model, free))
-    _kinds, first, back = np.unique(states, axis=0, return_index=True, return_inverse=True)
-    cpu_free, model, free = cpu_free[first], model[first], free[first]
-    if request.whole:
-        cpu_after, after = np.zeros_like(cpu_free), np.zeros_like(free)
-    else:
-        cpu_after, after = np.maximum(cpu_free - cpus, 0), _after(free, gpus, milli)
-    gain = fragments(cpu_free, free, model, typical) - fragments(cpu_after, after, model, typical)
-    # Whole points, as in the study: nodes that are nearly alike are packed one after another.
-    points = (100.0 / (1.0 + np.exp(-gain / WHOLE_GPU))).astype(np.int64)
-    order = np.column_stack((weights, -points[back.reshape(-1)]))
-    _values, found = np.unique(order, axis=0, return_inverse=True)
-    ranked: Ints = found.reshape(-1).astype(np.int64)
-    return ranked
-
-
-def _free_gpus(table: NodeTable, nodes: Ints) -> tuple[Ints, dict[str, int]]:
-    """int64[node, GPU], thousandths that are free; and how many shares make a GPU, by name."""
-    whole = table.gres.get(("gpu", ""))
-    counts = np.zeros(len(nodes), np.int64) if whole is None else whole[nodes]
-    shares: dict[str, int] = {}
-    shared = [name for name in SHARED_GRES if any(kind == (name, "") for kind in table.gres)]
-    width = max(1, int(counts.max(initial=0)))
-    divided: list[list[int]] = []
-    positions: list[int] = []
-    for position, index in enumerate(nodes.tolist()) if shared else ():
-        row = table.rows[index]
-        for name in shared:
-            pool = row.hardware.pools.get(name)
-            if pool is not None and pool.shares:
-                shares[name] = max(pool.shares.values())
-                left = row.gpu_shares
-                if left is None:
-                    each = row.shares_on_devices(name)
-                    left = row.gpu_shares = [each.get(one, 0) * WHOLE_GPU // all_ for one, all_ in pool.shares.items()]
-                positions.append(position)
-                divided.append(left)
-    width = max(width, max(map(len, divided), default=0))
-    free = np.where(np.arange(width)[None, :] < counts[:, None], WHOLE_GPU, 0).astype(np.int64)
-    if divided:
-        free[positions] = np.array([left + [0] * (width - len(left)) for left in divided], np.int64)
-    return free, shares
+    found: Ints = weights * 128 + (100 - workload.points(table, request, nodes, typical))
+    return found
 
 
 def _after(free: Ints, gpus: int, milli: int) -> Ints:

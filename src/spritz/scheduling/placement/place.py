@@ -13,9 +13,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.resources import Allocation, mask_of
-from spritz.scheduling.nodes import Holder
-from spritz.scheduling.placement.capacity import capacity
+from spritz.model.resources import Allocation
+from spritz.scheduling.placement.capacity import capacity, open_to
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.counts import by_node_count
 from spritz.scheduling.placement.eligible import Choice
@@ -23,20 +22,29 @@ from spritz.scheduling.placement.fragment import ranks
 from spritz.scheduling.placement.leaves import Room, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
+from spritz.scheduling.placement.scheme import choose
 from spritz.scheduling.placement.select import Candidate, Portion, select, target_of
 from spritz.scheduling.placement.share import assign
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.placement.fabric import Fabric
-    from spritz.scheduling.placement.fragment import Workload
+    from spritz.scheduling.placement.scheme import Scheme
     from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Ints, NodeTable
+    from spritz.scheduling.table import Bools, Ints, NodeTable
 
+#: `NodeTable.idle` among the counts of a node
+IDLE = 3
 #: For so few nodes, rows are quicker than arrays.
 FEW = 8
 #: Sets of leaf switches that are tried for one request, where sums promise what single nodes do not keep.
 LEAF_SETS_MAX = 64
+#: Above all weights, those of nodes that are powered down included.
+BOOT_WEIGHT = 1 << 34
+_LARGE = np.iinfo(np.int64).max
 
 
 def place(
@@ -65,11 +73,29 @@ def place(
         able[within] = True
     for choice in eligibility.choices(request):
         if able is not None:
-            choice = Choice(choice.nodes[able[choice.nodes]], choice.groups)
-        allocation = _place_on(table, request, choice, required, prefer, fabric, eligibility.workload)
+            choice = choice.only(able[choice.nodes])
+        allocation = _place_on(table, request, choice, required, prefer, fabric, eligibility)
         if allocation is not None:
-            return replace(allocation, reservation=request.reservation) if request.reservation else allocation
+            if request.segment_alone:
+                return _keeping(table, allocation, eligibility.fabrics.get(request.partition))
+            return allocation
     return None
+
+
+def _empty_leaves(table: NodeTable, fabric: Fabric | None) -> Bools:
+    """bool[node]: nobody is on any node of its leaf."""
+    if fabric is None:
+        return table.idle.copy()
+    busy = np.bincount(fabric.leaf_of, weights=~table.idle) > 0
+    empty: Bools = ~busy[fabric.leaf_of]
+    return empty
+
+
+def _keeping(table: NodeTable, allocation: Allocation, fabric: Fabric | None) -> Allocation:
+    """With all other nodes of its leaves."""
+    own = [table.index_of[name] for name in allocation.names]
+    beside = np.isin(fabric.leaf_of, fabric.leaf_of[own]).nonzero()[0].tolist() if fabric is not None else ()
+    return replace(allocation, kept=tuple(table.rows[index].name for index in beside if index not in set(own)))
 
 
 def _place_on(
@@ -79,17 +105,33 @@ def _place_on(
     required: frozenset[int],
     prefer: NodeTable | None,
     fabric: Fabric | None,
-    workload: Workload | None,
+    eligibility: Eligibility,
 ) -> Allocation | None:
+    scheme = eligibility.scheme(table, request, choice)
+    if scheme is not None:
+        portions, final = _choose(table, scheme, choice.nodes, prefer)
+        if portions is not None:
+            allocation, _misfit = assign_all(table.rows, request, portions, prefer)
+            if allocation is not None:
+                return allocation
+        elif final:
+            return None
+    workload = eligibility.workload
     able = table.up[choice.nodes]
     for column, least in needed(table, request):
         able &= column[choice.nodes] >= least
-    choice = Choice(choice.nodes[able], choice.groups)
+    if request.segment_alone:
+        able &= _empty_leaves(table, eligibility.fabrics.get(request.partition))[choice.nodes]
+    if choice.boots is not None:
+        able &= table.idle[choice.nodes] | ~choice.boots
+    choice = choice.only(able)
     tasks, gpus = capacity_columns(table, request, choice.nodes)
     exact = counts_suffice(request)
+    if exact and (choosy := table.choosy):
+        tasks, gpus = _let_in(table, request, choice.nodes, choosy, tasks, gpus)
     if fabric is not None:
         return _place_near(table, request, _Able(choice, tasks, gpus, exact), required, prefer, fabric)
-    weights = table.weight[choice.nodes]
+    weights = _weights(table, choice)
     if prefer is not None:
         # Among equals those that are busy, so that others may use the free ones meanwhile.
         weights = 2 * weights + (prefer.cpus[choice.nodes] >= max(1, request.cpus_floor))
@@ -98,16 +140,70 @@ def _place_on(
         weights = (weights + 1) * len(table.up) - choice.nodes
     elif workload is not None and not request.least_loaded:
         weights = ranks(table, request, choice.nodes, weights, workload)
+        if exact and not choice.groups and plain(request):
+            allocation = _on_best(table, request, choice.nodes, tasks, gpus, weights, prefer)
+            if allocation is not None:
+                return allocation
     if exact and not choice.groups and plain(request):
         portions, final = select_columns(choice.nodes, tasks, gpus, weights, request)
         if portions is not None:
-            allocation, _misfit = _assign_all(table, request, portions, prefer)
+            allocation, _misfit = assign_all(table.rows, request, portions, prefer)
             if allocation is not None:
                 return allocation
         elif final:
             return None
     candidates = _candidates(table, request, choice, tasks, gpus, weights, exact)
     return _place_grouped(table, request, choice, candidates, required, prefer)
+
+
+def _choose(
+    table: NodeTable, scheme: Scheme, nodes: Ints, prefer: NodeTable | None
+) -> tuple[list[Portion] | None, bool]:
+    """As `select_columns`, of all nodes that can serve now."""
+    counts = [table.cpus, table.core_cpus, table.memory, table.cpus, *table.gres.values()]
+    if IDLE in scheme.columns:
+        counts[IDLE] = table.idle.astype(np.int64)
+    busy = None if prefer is None else prefer.cpus
+    times = np.zeros((len(table.up), 1))
+    found = choose(scheme, times, counts, nodes, table.up, table.weight, busy, 0.0, 1.0, 0.0, 1)
+    if found is None:
+        return None, True
+    portions = None if found[2] is None else scheme.portions(found[2])
+    return portions, portions is not None
+
+
+def _let_in(
+    table: NodeTable, request: Request, nodes: Ints, choosy: set[int], tasks: Ints, gpus: Ints
+) -> tuple[Ints, Ints]:
+    """Tasks and GPUs of each node, none where others keep the request off."""
+    tasks, gpus = tasks.copy(), gpus.copy()
+    for place in np.flatnonzero(np.isin(nodes, list(choosy)) & (tasks > 0)).tolist():
+        if not open_to(table.rows[int(nodes[place])], request):
+            tasks[place] = gpus[place] = 0
+    return tasks, gpus
+
+
+def _weights(table: NodeTable, choice: Choice) -> Ints:
+    """Those that must be rebooted come after all others."""
+    weights = table.weight[choice.nodes]
+    return weights if choice.boots is None else weights + BOOT_WEIGHT * choice.boots
+
+
+def _on_best(
+    table: NodeTable, request: Request, nodes: Ints, tasks: Ints, gpus: Ints, weights: Ints, prefer: NodeTable | None
+) -> Allocation | None:
+    """On the one node of the least weight, the first of equals: what is nearly alike is packed one after another. None
+    if more nodes are wanted, or it does not fit there after all.
+    """
+    target = target_of(request)
+    if target.nodes_min > 1 or target.nodes_max != 1:
+        return None
+    able = (tasks >= max(1, target.each if target.tasks is None else target.tasks)) & (gpus >= target.gpus)
+    if not able.any():
+        return None
+    best = int(np.where(able, weights, _LARGE).argmin())
+    portion = Portion(int(nodes[best]), target.each if target.tasks is None else target.tasks, target.gpus)
+    return assign_all(table.rows, request, [portion], prefer)[0]
 
 
 def _place_grouped(
@@ -156,13 +252,13 @@ def _place_near(
             row = table.rows[int(choice.nodes[position])]
             tasks[position], gpus[position] = capacity(row, request)
     some = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
-    weights = table.weight[choice.nodes[some]]
+    weights = _weights(table, choice)[some]
     named = np.isin(choice.nodes[some], list(required)) if required else np.zeros(len(some), np.bool_)
     # As in Slurm weight goes before nearness: heavier nodes are looked at when the lighter ones do not suffice.
     for weight in np.unique(weights).tolist():
         light = some[(weights <= weight) | named]
         if len(light) >= target.nodes_min:
-            part = _Able(Choice(choice.nodes[light], choice.groups), tasks[light], gpus[light], exact=True)
+            part = _Able(choice.only(light), tasks[light], gpus[light], exact=True)
             allocation = _place_in_leaves(table, request, part, required, prefer, fabric)
             if allocation is not None:
                 return allocation
@@ -179,8 +275,8 @@ def _place_in_leaves(
 ) -> Allocation | None:
     nodes, target = able.choice.nodes, target_of(request)
     leaf_of = fabric.leaf_of[nodes]
-    if request.segment > 1:
-        able = _in_segments(able, fabric, request.segment, required)
+    if _has_segments(request):
+        able = _in_segments(able, fabric, request, required)
         nodes = able.choice.nodes
         leaf_of = fabric.leaf_of[nodes]
     room = Room(fabric, nodes, able.tasks, able.gpus, target)
@@ -189,7 +285,8 @@ def _place_in_leaves(
         turn = np.full(fabric.below.shape[1], -1, np.int64)
         turn[leaves] = np.arange(len(leaves))
         near = (turn[leaf_of] >= 0).nonzero()[0]
-        part, weights = Choice(nodes[near], able.choice.groups), table.weight[nodes[near]]
+        part = able.choice.only(near)
+        weights = _weights(table, part)
         candidates = [
             replace(candidate, turn=int(turn[fabric.leaf_of[candidate.index]]))
             for candidate in _candidates(table, request, part, able.tasks[near], able.gpus[near], weights, exact=True)
@@ -197,7 +294,9 @@ def _place_in_leaves(
         if fabric.spread and len(leaves) > 1:
             candidates = _in_turns(candidates)
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
-        if allocation is not None and (request.segment == 1 or _is_segmented(table, allocation, fabric, request)):
+        if allocation is not None and (
+            (request.segment == 1 and not request.segments_spread) or _is_segmented(table, allocation, fabric, request)
+        ):
             return allocation
     return None
 
@@ -213,18 +312,28 @@ def _in_turns(candidates: list[Candidate]) -> list[Candidate]:
     return found
 
 
-def _in_segments(able: _Able, fabric: Fabric, segment: int, required: frozenset[int]) -> _Able:
-    """Of each leaf as many nodes as make whole segments: required ones first, else the first."""
+def _has_segments(request: Request) -> bool:
+    return request.segment > 1 or request.segments_spread
+
+
+def _in_segments(able: _Able, fabric: Fabric, request: Request, required: frozenset[int]) -> _Able:
+    """Of each leaf as many nodes as make whole segments, or one: required ones first, else the first."""
+    segment = request.segment
+    most = 1 if request.segments_spread else len(able.choice.nodes)
     leaves: dict[int, list[int]] = {}
     for position in sorted(range(len(able.choice.nodes)), key=lambda at: int(able.choice.nodes[at]) not in required):
         leaves.setdefault(int(fabric.leaf_of[able.choice.nodes[position]]), []).append(position)
-    kept = np.array(sorted(at for some in leaves.values() for at in some[: len(some) // segment * segment]), np.int64)
-    return _Able(Choice(able.choice.nodes[kept], able.choice.groups), able.tasks[kept], able.gpus[kept], exact=True)
+    kept = np.array(
+        sorted(at for some in leaves.values() for at in some[: min(len(some) // segment, most) * segment]), np.int64
+    )
+    return _Able(able.choice.only(kept), able.tasks[kept], able.gpus[kept], exact=True)
 
 
 def _is_segmented(table: NodeTable, allocation: Allocation, fabric: Fabric, request: Request) -> bool:
-    """Do the nodes on each leaf make whole segments?"""
+    """Do the nodes on each leaf make whole segments, or one?"""
     counts = Counter(int(fabric.leaf_of[table.index_of[name]]) for name in allocation.names)
+    if request.segments_spread and max(counts.values()) > request.segment:
+        return False
     return not any(count % request.segment for count in counts.values())
 
 
@@ -244,7 +353,7 @@ def _place_among(
             portions = select(candidates, request, required)
         if portions is None:
             return None
-        allocation, misfit = _assign_all(table, request, portions, prefer)
+        allocation, misfit = assign_all(table.rows, request, portions, prefer)
         if allocation is not None:
             return allocation
         # Counts promised more than devices and cores together can hold: offer less of that node.
@@ -264,12 +373,18 @@ def _place_mixed(
 ) -> Allocation | None:
     """Each node is asked for its own devices."""
     found = mixed_portions(table, request, candidates, required)
-    parts = [_assign_all(table, own, [portion], prefer)[0] for portion, own in found or ()]
+    parts = [assign_all(table.rows, own, [portion], prefer)[0] for portion, own in found or ()]
     nodes = tuple(node for part in parts if part is not None for node in part.nodes)
     if found is None or len(nodes) < len(found):
         return None
     tasks = tuple(portion.tasks for portion, _own in found)
-    return Allocation(partition=request.partition, nodes=nodes, tasks=tasks, whole_nodes=request.whole)
+    return Allocation(
+        partition=request.partition,
+        nodes=nodes,
+        tasks=tasks,
+        whole_nodes=request.whole,
+        reservation=request.reservation,
+    )
 
 
 def _as_named(table: NodeTable, request: Request, candidates: list[Candidate]) -> list[Portion] | None:
@@ -336,13 +451,13 @@ def _group_nodes(candidates: list[Candidate], choice: Choice, required: frozense
     return frozenset(taken)
 
 
-def _assign_all(
-    table: NodeTable, request: Request, portions: list[Portion], prefer: NodeTable | None
+def assign_all(
+    rows: Sequence[NodeRow], request: Request, portions: list[Portion], prefer: NodeTable | None
 ) -> tuple[Allocation | None, int]:
     """The allocation, or the index of the node on which its portion does not fit."""
     nodes = []
     for portion in portions:
-        row = table.rows[portion.index]
+        row = rows[portion.index]
         busy = ~prefer.rows[portion.index].free_cpus & row.hardware.cpus if prefer is not None else 0
         node = assign(row, request, portion.tasks, portion.gpus, busy)
         if node is None:
@@ -353,6 +468,7 @@ def _assign_all(
         nodes=tuple(nodes),
         tasks=tuple(portion.tasks for portion in portions),
         whole_nodes=request.whole,
+        reservation=request.reservation,
     )
     return allocation, -1
 
@@ -367,28 +483,3 @@ def could_serve(table: NodeTable, request: Request, nodes: Ints) -> bool:
         if roomy and capacity(row, request)[0]:
             return True
     return False
-
-
-def holders_of(
-    allocation: Allocation, request: Request, job_id: int, uid: int, table: NodeTable, ends_at: float
-) -> list[tuple[int, Holder]]:
-    """(node index, holder) for each node of an allocation that still exists; all of them hold until `ends_at`."""
-    found = []
-    for node in allocation.nodes:
-        index = table.index_of.get(node.node)
-        if index is None:
-            continue
-        holder = Holder(
-            job_id,
-            uid=uid,
-            partition=allocation.partition,
-            cpus=mask_of(node.cpus),
-            memory_mib=node.memory_mib,
-            gres=node.gres,
-            whole=request.whole,
-            sharing=allocation.partition if request.share_rows else "",
-            user_exclusive=request.user_exclusive,
-            ends_at=ends_at,
-        )
-        found.append((index, holder))
-    return found

@@ -145,10 +145,10 @@ def _choose_gres(
         if pool is None:
             return None, 0
         if not pool.indexed:
-            gres = _countable(row, pool, kind, count, least_loaded=request.least_loaded_shares)
+            gres = _countable(row, request, pool, kind, count)
             if gres is None:
                 return None, 0
-            chosen.append(gres)
+            chosen += gres
             continue
         free = row.devices_free(name, kind) & ~taken.get(name, 0)
         if free.bit_count() < count:
@@ -172,19 +172,61 @@ def _by_type(pool: GresPool, kind: str, mask: int) -> list[GresAllocation]:
     return found
 
 
-def _countable(row: NodeRow, pool: GresPool, kind: str, count: int, *, least_loaded: bool) -> GresAllocation | None:
-    """Shares lie all on one device, the fullest that has room (`least_loaded`: the emptiest); other countable
-    resources have no indexes.
-    """
+def _countable(row: NodeRow, request: Request, pool: GresPool, kind: str, count: int) -> list[GresAllocation] | None:
+    """Shares, or resources that are only counted, which have no indexes. None if there are not so many."""
     if not pool.shares:
         if row.counts_free.get((pool.name, kind), 0) < count:
             return None
-        return GresAllocation(name=pool.name, type=kind, count=count)
-    room = [(left, device) for device, left in row.shares_on_devices(pool.name).items() if left >= count]
-    if not room:
+        return [GresAllocation(name=pool.name, type=kind, count=count)]
+    taken = _shares(row, request, pool, count)
+    if taken is None:
         return None
-    _left, device = min(room, key=lambda one: (-one[0], one[1])) if least_loaded else min(room)
-    return GresAllocation(name=pool.name, type=kind, count=count, indexes=mask_text(1 << device))
+    return [
+        GresAllocation(name=pool.name, type=kind, count=some, indexes=mask_text(1 << device))
+        for device, some in sorted(taken.items())
+    ]
+
+
+def _shares(row: NodeRow, request: Request, pool: GresPool, count: int) -> dict[int, int] | None:
+    """Device -> shares of it: all of one device, the fullest that has room (LL_SHARED_GRES: the emptiest).
+
+    Where each task has a device of its own, that many devices; where they may lie on several, as few as will do.
+    """
+    free = row.shares_on_devices(pool.name)
+
+    def best(size: int) -> int | None:
+        room = [(left, device) for device, left in free.items() if left >= size]
+        if not room:
+            return None
+        return (min(room, key=lambda one: (-one[0], one[1])) if request.least_loaded_shares else min(room))[1]
+
+    taken: dict[int, int] = {}
+    each = sum(need.count for need in request.gres_task if need.name == pool.name)
+    if request.shares_over == "task" and each:
+        fixed = sum(need.count for need in request.gres_node if need.name == pool.name)
+        for _task in range((count - fixed) // each):
+            device = best(each)
+            if device is None:
+                return None
+            taken[device] = each
+            free[device] = -1
+        if fixed:
+            free = {device: left - taken.get(device, 0) for device, left in row.shares_on_devices(pool.name).items()}
+            device = best(fixed)
+            if device is None:
+                return None
+            taken[device] = taken.get(device, 0) + fixed
+        return taken
+    device = best(count)
+    if device is not None:
+        return {device: count}
+    if not request.shares_over:
+        return None
+    for device, left in sorted(free.items(), key=lambda item: (-item[1], item[0])):
+        some = min(left, count - sum(taken.values()))
+        if some > 0:
+            taken[device] = some
+    return taken if sum(taken.values()) == count else None
 
 
 def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:

@@ -1,9 +1,11 @@
-"""Where a pod goes: at random, where it fits best, or where the fragment grows least.
+"""Where a pod goes: at random, where it fits best, or where the fragment grows least; or where production puts it.
 
 `bestfit`: the node with the least left of CPUs and GPUs (halves of the largest node's 128 CPUs and 8 GPUs), and on it
 the GPU with the least left. `fgd`: the node, and on it the GPU, for which the expected fragment falls most or grows
 least. Both score in whole points, as the study's scheduler does, and equal nodes are taken in the order of the cluster,
 a seeded shuffle: that order packs nodes one after another, and without the rounding FGD allocates 4 % less.
+`production` and `gpu_fragmentation` are the controller's own cycle without and with that SchedulerParameters option
+(`production`).
 
 Source: FGD (ATC'23), section 4 and its baselines.
 """
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.sim.pods.cluster import PodCluster
     from spritz.sim.trace.pods import Pod
 
-PLACEMENTS = ("random", "bestfit", "fgd")
+PLACEMENTS = ("random", "bestfit", "fgd", "production", "gpu_fragmentation")
 
 #: What the study scales CPUs and GPUs by, thousandths.
 LARGEST_CPU, LARGEST_GPU = 128_000, 8_000
@@ -34,8 +36,8 @@ LARGEST_CPU, LARGEST_GPU = 128_000, 8_000
 class Placement(Protocol):
     """A way to choose."""
 
-    def choose(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[int, list[int]]:
-        """One of `nodes` (at least one, all feasible), and GPUs on it."""
+    def choose(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[int, list[int]] | None:
+        """One of `nodes` (at least one, all feasible), and GPUs on it; None if it finds none fit."""
 
 
 class RandomPlacement:

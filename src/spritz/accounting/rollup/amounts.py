@@ -1,0 +1,29 @@
+"""Sums of several TRES as one text, `cpu=3600,mem=14400000`: what tables of usage hold. Pure.
+
+Names are those of `notation.tres`, which hold neither "=" nor ","; amounts are whole numbers, memory in MiB times
+seconds. One row for all of a holder's TRES is a quarter of the rows that one for each would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Amounts = dict[str, int]
+
+
+def text_of(sums: Amounts) -> str:
+    """In the order in which they came."""
+    return ",".join([f"{name}={amount}" for name, amount in sums.items()])
+
+
+def add_text(into: Amounts, text: str) -> None:
+    """Add what `text_of` wrote."""
+    for item in text.split(",") if text else ():
+        name, _, amount = item.partition("=")
+        into[name] = into.get(name, 0) + int(amount)
+
+
+def add(into: Amounts, more: Iterable[tuple[str, int]], times: int = 1) -> None:
+    """Add each of them so many times."""
+    for name, amount in more:
+        into[name] = into.get(name, 0) + amount * times

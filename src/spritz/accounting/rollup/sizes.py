@@ -1,0 +1,114 @@
+"""Jobs by what they were given, day by day. Pure.
+
+A job runs in several days, so days cannot be added up as numbers of jobs. For each day is kept how many jobs began in
+it, and how many ran already when it began: the jobs of a span are those that ran at its beginning and all that began in
+it. Seconds and TRES add up.
+
+Source: sreport(1) job reports.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from spritz.accounting.rollup import spans
+from spritz.accounting.rollup.amounts import Amounts, add
+from spritz.accounting.rollup.hours import overlap, pairs_of
+
+if TYPE_CHECKING:
+    from spritz.accounting.rollup.hours import Used
+
+_FOREVER = 1 << 60
+
+
+class Size(NamedTuple):
+    """By what jobs are told apart: who pays for them, where they ran, and the CPUs that they were given."""
+
+    account: str
+    wckey: str
+    partition: str
+    cpus: int
+
+
+class Sum:
+    """Jobs of one size in a span."""
+
+    __slots__ = ("begun", "running", "seconds", "used")
+
+    def __init__(self) -> None:
+        #: those that ran when it began, and those that began in it
+        self.running = self.begun = 0
+        #: how long they ran, together
+        self.seconds = 0
+        #: count of each TRES times seconds
+        self.used: Amounts = {}
+
+
+Sums = dict[Size, Sum]
+
+
+def merge(into: Sums, more: Sums, *, follows: bool) -> None:
+    """Put a span behind those before it. `follows`: it is not the first, and what runs at its beginning is known."""
+    for size, one in more.items():
+        known = into.setdefault(size, Sum())
+        known.running += 0 if follows else one.running
+        known.begun += one.begun
+        known.seconds += one.seconds
+        add(known.used, one.used.items())
+
+
+def days_ending(start: int, end: int) -> list[int]:
+    """Beginnings of the days that end after `start` and not after `end`, and the end of the last; [] if none does."""
+    first = spans.floor(spans.DAY, start)
+    found = [first]
+    while (after := spans.following(spans.DAY, found[-1])) <= end:
+        found.append(after)
+    return found if len(found) > 1 else []
+
+
+class Days:
+    """Days that follow each other; `bounds`: their beginnings and the end of the last."""
+
+    def __init__(self, bounds: list[int]) -> None:
+        self._bounds = bounds
+        #: for each day: (size, TRES) -> running, begun, seconds
+        self._found: list[dict[tuple[Size, str], list[int]]] = [{} for _ in bounds[1:]]
+
+    def add(self, job: Used) -> None:
+        """A job."""
+        if job.started_at and job.cpus:
+            size = Size(job.holder.account, job.holder.wckey, job.partition, job.cpus)
+            self.count((size, job.tres), job.started_at, job.ended_at or _FOREVER, job.suspended)
+
+    def count(self, key: tuple[Size, str], started: int, ended: int, suspended: tuple[tuple[int, int], ...]) -> None:
+        """The same, by its size, its TRES and times."""
+        for day in range(max(0, bisect_right(self._bounds, started) - 1), len(self._found)):
+            low, high = self._bounds[day], self._bounds[day + 1]
+            begins = started >= low
+            if ended <= low and not begins:
+                return
+            sums = self._found[day].setdefault(key, [0, 0, 0])
+            sums[1 if begins else 0] += 1
+            seconds = overlap(started, ended, low, high)
+            for paused, resumed in suspended:
+                seconds -= overlap(max(paused, started), min(resumed or _FOREVER, ended), low, high)
+            sums[2] += max(0, seconds)
+
+    def each(self) -> Iterator[tuple[int, Sums]]:
+        """Each day's beginning, and its jobs."""
+        for low, found in zip(self._bounds, self._found, strict=False):
+            yield low, summed(found.items())
+
+
+def summed(rows: Iterable[tuple[tuple[Size, str], Iterable[int]]]) -> Sums:
+    """From ((size, TRES), (running, begun, seconds)); a size may come several times."""
+    found: Sums = {}
+    for (size, tres), (running, begun, seconds) in rows:
+        one = found.setdefault(size, Sum())
+        one.running += running
+        one.begun += begun
+        one.seconds += seconds
+        add(one.used, pairs_of(tres), seconds)
+    return found

@@ -1,0 +1,234 @@
+"""`sacct --completion` and `--file`: jobs of the job completion log, read line by line.
+
+A line has the form of `JobCompType=jobcomp/filetxt`, Slurm's or ours. A value ends where the next key of its line
+begins, so names and directories may hold blanks. Fields that the log has nothing of are empty.
+
+Source: sacct(1) --completion, --file; columns as 22.05 has them. Differs: that release heeds --jobs and --partition and
+passes over every other condition; here they hold, or are refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+
+from spritz.cli.acct import ask
+from spritz.cli.acct.row import Row
+from spritz.cli.options import Fatal
+from spritz.cli.queue.ask import words
+from spritz.model.accounting import JobRecord
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spritz.cli.acct.listing import Listing
+    from spritz.cli.context import Context
+
+DEFAULT = "jobid,uid,jobname,partition,nnodes,nodelist,state,end"
+LONG = "jobid,uid,jobname,partition,nnodes,nodelist,state,start,end,timelimit"
+BRIEF = "jobid,uid,state"
+
+#: slurm.conf(5) JobCompLoc
+_DEFAULT_PATH = "/var/log/slurm_jobcomp.log"
+
+#: Keys of a line, in their order; some releases leave some out.
+_KEYS = (
+    *("JobId", "UserId", "GroupId", "Name", "JobState", "Partition", "TimeLimit", "StartTime", "EndTime", "NodeList"),
+    *("NodeCnt", "ProcCnt", "WorkDir", "ReservationName", "Gres", "Tres", "Account", "QOS", "WcKey", "Cluster"),
+    *("SubmitTime", "EligibleTime", "ArrayJobId", "ArrayTaskId", "HetJobId", "HetJobOffset"),
+    *("DerivedExitCode", "ExitCode"),
+)
+_KEY = re.compile(rf"(?:^| )({'|'.join(_KEYS)})=")
+_PLACES = {key: place for place, key in enumerate(_KEYS)}
+
+#: What the log cannot answer.
+_REFUSED = (
+    *("associations", "batch-script", "constraints", "env-vars", "flags", "json", "ncpus", "nnodes", "reason"),
+    *("timelimit-max", "timelimit-min", "truncate", "yaml"),
+)
+
+
+def show(given: Mapping[str, str], listing: Listing, now: float, context: Context) -> int:
+    """Print what the log holds of the jobs that are asked for. Raises SpritzError, or Silent where all is said."""
+    for option in _REFUSED:
+        if option in given:
+            raise Fatal(f"--{option} is not supported with job completion records")
+    chosen = _Chosen(given, now, context)
+    path = _path(given, context)
+    try:
+        stream = open(path, encoding="utf-8", errors="surrogateescape", newline="\n")  # noqa: SIM115 - closed below
+    except OSError as error:
+        context.err(f"{path} is not a valid file: {error.strerror}\n")
+        return 1
+    code = 0
+    with stream:
+        if "noheader" not in given:
+            listing.header()
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            job = record(line, now)
+            if job is None:
+                context.error(f"{path}: line {number} is no job completion record")
+                code = 1
+            elif chosen.holds(job):
+                listing.row(Row(job, None, [], now, (0.0, 0.0)))
+    return code
+
+
+def _path(given: Mapping[str, str], context: Context) -> str:
+    import os
+
+    if "file" in given:
+        return os.path.join(context.cwd, given["file"])
+    from spritz.client.locate import read_keys
+    from spritz.model.errors import SpritzError
+
+    found = read_keys(frozenset(("jobcomptype", "jobcomploc")))
+    kind = found.get("jobcomptype", "").lower().removeprefix("jobcomp/") or "none"
+    if kind == "none":
+        raise SpritzError("Slurm job completion is disabled")
+    if kind != "filetxt":
+        raise SpritzError(f"JobCompType=jobcomp/{kind} keeps no file of records: name one with --file")
+    return found.get("jobcomploc") or _DEFAULT_PATH
+
+
+def record(line: str, now: float) -> JobRecord | None:
+    """The job of a line; None if it is not one, or is cut off."""
+    found = dict(_pairs(line.rstrip("\n").rstrip(" ")))
+    number = found.get("JobId", "")
+    if not (number.isascii() and number.isdigit() and {"UserId", "JobState", "EndTime"} <= found.keys()):
+        return None
+    user, uid = _named(found["UserId"])
+    group, gid = _named(found.get("GroupId", ""))
+    nodes = found.get("NodeList", "")
+    task = found.get("ArrayTaskId", "")
+    return JobRecord(
+        number=0,
+        job_id=int(number),
+        cluster=found.get("Cluster", ""),
+        array_job_id=_count(found.get("ArrayJobId", "")),
+        array_task_id=int(task) if task.isascii() and task.isdigit() else None,
+        het_job_id=_count(found.get("HetJobId", "")),
+        uid=uid,
+        gid=gid,
+        user=user,
+        group=group,
+        account=found.get("Account", ""),
+        qos=found.get("QOS", ""),
+        wckey=found.get("WcKey", ""),
+        partition=found.get("Partition", ""),
+        reservation=found.get("ReservationName", ""),
+        name=found.get("Name", ""),
+        state=found["JobState"],
+        submitted_at=_time(found.get("SubmitTime", ""), now),
+        eligible_at=_time(found.get("EligibleTime", ""), now),
+        started_at=_time(found.get("StartTime", ""), now),
+        ended_at=_time(found["EndTime"], now),
+        time_limit_minutes=_minutes(found.get("TimeLimit", "")),
+        exit_status=_status(found.get("ExitCode", "")),
+        derived_exit_status=_status(found.get("DerivedExitCode", "")),
+        tres_allocated=found.get("Tres", ""),
+        nodes="" if nodes == "(null)" else nodes,
+        node_count=_count(found.get("NodeCnt", "")),
+        cpus=_count(found.get("ProcCnt", "")),
+        work_dir=found.get("WorkDir", ""),
+    )
+
+
+def _pairs(line: str) -> Iterator[tuple[str, str]]:
+    """Keys in the order that lines have; one that comes too early or again belongs to a value."""
+    last, key, start = -1, "", 0
+    for found in _KEY.finditer(line):
+        place = _PLACES[found[1]]
+        if place <= last:
+            continue
+        if key:
+            yield key, line[start : found.start()]
+        last, key, start = place, found[1], found.end()
+    if key:
+        yield key, line[start:]
+
+
+def _named(text: str) -> tuple[str, int]:
+    """`ann(1001)`."""
+    name, _, number = text.removesuffix(")").rpartition("(")
+    return (name, int(number)) if number.isascii() and number.isdigit() else (text, -1)
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _time(text: str, now: float) -> float:
+    from spritz.notation.times import TimeError, parse_time
+
+    if text.lower() in ("", "unknown", "none"):
+        return 0.0
+    try:
+        return parse_time(text, now, future=False)
+    except TimeError:
+        return 0.0
+
+
+def _minutes(text: str) -> int | None:
+    from spritz.model.ids import INFINITE
+    from spritz.notation.duration import DurationError, parse_minutes
+
+    if text == "UNLIMITED":
+        return INFINITE
+    try:
+        return parse_minutes(text)
+    except DurationError:
+        return None
+
+
+def _status(text: str) -> int:
+    code, _, signal = text.partition(":")
+    return _count(code) << 8 | _count(signal)
+
+
+class _Chosen:
+    """Conditions on jobs. Raises as `ask` does."""
+
+    def __init__(self, given: Mapping[str, str], now: float, context: Context) -> None:
+        self._picks: dict[int, list[int]] = {}
+        for pick in ask.picks_of(given.get("jobs", "")):
+            self._picks.setdefault(pick.job_id, []).append(int(pick.tasks or "0", 16))
+        users = words(given.get("uid", "")) if "allusers" not in given else ()
+        self._among = (
+            ("uid", frozenset(ask.users_named(users, context))),
+            ("gid", frozenset(ask.groups_named(words(given.get("gid", "")), context))),
+            ("account", frozenset(word.lower() for word in words(given.get("accounts", "")))),
+            ("partition", frozenset(words(given.get("partition", "")))),
+            ("qos", frozenset(words(given.get("qos", "")))),
+            ("wckey", frozenset(words(given.get("wckeys", "")))),
+            ("name", frozenset(words(given.get("name", "")))),
+            ("state", frozenset(ask.states_named(given.get("state", "")))),
+            ("cluster", frozenset(word.lower() for word in words(given.get("clusters", "")) if word != "all")),
+        )
+        self._nodes = frozenset(ask.nodes_named(given.get("nodelist", "")))
+        asked = {key: given[key] for key in ("starttime", "endtime") if key in given}
+        # Without them the whole log is meant, not today.
+        start, end = ask.window({"jobs": "", **asked}, now, context)
+        self._start = start if "starttime" in asked else None
+        self._end = end if "endtime" in asked else None
+
+    def holds(self, job: JobRecord) -> bool:
+        """Do they hold?"""
+        if not all(not wanted or getattr(job, field) in wanted for field, wanted in self._among):
+            return False
+        if self._start is not None and job.ended_at < self._start:
+            return False
+        if self._end is not None and (job.started_at or job.ended_at) > self._end:
+            return False
+        if self._picks and not self._picked(job):
+            return False
+        return not self._nodes or bool(self._nodes.intersection(ask.nodes_named(job.nodes)))
+
+    def _picked(self, job: JobRecord) -> bool:
+        return any(
+            not tasks or (job.array_task_id is not None and tasks >> job.array_task_id & 1)
+            for number in {job.job_id, job.array_job_id, job.het_job_id}
+            for tasks in self._picks.get(number, ())
+        )

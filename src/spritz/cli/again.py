@@ -1,0 +1,15 @@
+"""Commands that show the same again and again (`-i SECONDS`), until somebody ends them."""
+
+from __future__ import annotations
+
+import signal
+
+
+def begin() -> None:
+    """Ctrl-C ends the process itself from now on, as it does a C program.
+
+    An exception can get lost: where Python calls back by itself, at the end of an import for one, it is only printed.
+    Whoever ignores SIGINT goes on ignoring it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,18 @@
+"""A point in time as Slurm's commands show it: local time, as SLURM_TIME_FORMAT asks."""
+
+from __future__ import annotations
+
+from time import localtime
+
+#: the year 10000: what lies beyond is refused by `datetime`, and not shown as if it were a date
+_END = 253_402_200_000
+
+
+def local_time(at: float, style: str = "", now: float = 0.0) -> str:
+    """As `notation.times.format_time` in this process's zone. The usual form costs no import of `datetime`."""
+    if (style and style != "standard") or not 0 <= at < _END:
+        from spritz.notation.times import format_time
+
+        return format_time(at, style, now)
+    year, month, day, hour, minute, second, *_ = localtime(int(at))
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"

@@ -1,0 +1,65 @@
+"""The middle of a step's PMIx servers: collectives of nodes, and what one node's server asks another's.
+
+Source: srun(1) --mpi=pmix; `stepd.pmix.messages`.
+"""
+
+from __future__ import annotations
+
+from spritz.stepd.pmix.messages import Answer, Assembler, Gather, Gathered, Message, Question, frames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spritz.cli.launch.listener import Link
+
+#: PMIX_ERR_NOT_FOUND: what a node that has ended is taken to have said
+_NOT_FOUND = -46
+
+
+class PmixHub:
+    """Carries messages between nodes, by their rank in the step. `links` gives the connected supervisors."""
+
+    def __init__(self, links: Callable[[], Iterable[Link]]) -> None:
+        self._links = links
+        self._assemblers: dict[int, Assembler] = {}
+        #: parts of collectives, by key: data of each node that has come
+        self._parts: dict[bytes, dict[int, bytes]] = {}
+        #: questions without an answer: (node that is asked, asker, number)
+        self._asked: set[tuple[int, int, int]] = set()
+
+    def take(self, link: Link, payload: bytes, *, last: bool) -> None:
+        """A frame of one node. Raises ProtocolError."""
+        message = self._assemblers.setdefault(link.rank, Assembler()).feed(payload, last=last)
+        if isinstance(message, Gather):
+            parts = self._parts.setdefault(message.key, {})
+            parts[link.rank] = message.data
+            if parts.keys() >= set(message.nodes):
+                del self._parts[message.key]
+                together = b"".join([data for _rank, data in sorted(parts.items())])
+                self._send(set(message.nodes), Gathered(message.key, together))
+        elif isinstance(message, Question):
+            if self._send({message.to}, message):
+                self._asked.add((message.to, link.rank, message.number))
+            else:
+                self._answer_for(message.to, link.rank, message.number)
+        elif isinstance(message, Answer):
+            self._asked.discard((link.rank, message.to, message.number))
+            self._send({message.to}, message)
+
+    def ended(self, rank: int) -> None:
+        """No task of this node is left: what it was asked it will not answer."""
+        for node, asker, number in [one for one in self._asked if one[0] == rank]:
+            self._asked.discard((node, asker, number))
+            self._answer_for(node, asker, number)
+
+    def _answer_for(self, node: int, asker: int, number: int) -> None:
+        self._send({asker}, Answer(asker, node, number, _NOT_FOUND))
+
+    def _send(self, nodes: set[int], message: Message) -> bool:
+        """Whether somebody was there."""
+        data = frames(message)
+        found = [link for link in self._links() if link.hello is not None and not link.closed and link.rank in nodes]
+        for link in found:
+            link.send(data)
+        return bool(found)

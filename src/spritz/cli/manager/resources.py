@@ -1,0 +1,228 @@
+"""`sacctmgr` and resources: licenses that a server hands out, and clusters' parts of them.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR RESOURCE; what 22.05 prints.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spritz.cli.manager.add import clusters_of
+from spritz.cli.manager.words import match
+from spritz.cli.silent import Silent
+from spritz.model.limits.records import Resource, ResourceShare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.cli.context import Context
+    from spritz.cli.manager.columns import Row
+    from spritz.cli.manager.commit import Edit
+    from spritz.cli.manager.words import Word
+    from spritz.model.limits.records import Book, Record
+
+#: The server of resources of which no other is told.
+SERVER = "slurmdb"
+
+_WORDS = ("names", "clusters", "count", "descriptions", "flags", "percentallowed", "server", "servertype", "type")
+
+
+class Asked(Struct):
+    """What a command says of resources."""
+
+    names: list[str] = []
+    servers: list[str] = []
+    clusters: list[str] = []
+    count: int | None = None
+    percent: int | None = None
+    description: str | None = None
+    server_type: str | None = None
+    type: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        words: list[Word],
+        context: Context,
+        unknown: str = " Unknown option: {}\n Use keyword 'where' to modify condition\n",
+    ) -> Asked:
+        """Raises Silent after sacctmgr's lines for a word that is none."""
+        asked = cls()
+        for word in words:
+            known = "names" if word.key in ("", "name") else match(word.key, (*_WORDS, "allowed"), 2)
+            if known is None or word.op != "=":
+                context.err(unknown.format(word.text))
+                raise Silent
+            asked._take(known, word, context)
+        return asked
+
+    def _take(self, known: str, word: Word, context: Context) -> None:
+        if known == "names":
+            self.names += [name.lower() for name in word.values]
+        elif known == "clusters":
+            self.clusters += word.values
+        elif known == "server":
+            self.servers += word.values
+        elif known == "count":
+            self.count = _number("count", word.value, context)
+        elif known in ("percentallowed", "allowed"):
+            self.percent = _number("PercentAllowed", word.value.rstrip("%"), context)
+        elif known == "descriptions":
+            self.description = word.value
+        elif known == "servertype":
+            self.server_type = word.value
+        elif known == "type":
+            if word.value.lower() != "license":
+                context.err(f" Unknown resource type: '{word.value}'  Valid resources is License.\n")
+                raise Silent
+            self.type = "License"
+
+    @property
+    def server(self) -> str:
+        """The one that is named, or the default one."""
+        return self.servers[0] if self.servers else SERVER
+
+    def means(self, one: Resource | ResourceShare) -> bool:
+        """Is it among what the conditions name?"""
+        if (self.names and one.name not in self.names) or (self.servers and one.server not in self.servers):
+            return False
+        return not (isinstance(one, ResourceShare) and self.clusters and one.cluster not in self.clusters)
+
+
+def _number(what: str, text: str, context: Context) -> int | None:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    context.error(f"Invalid value for {what} ({text})")
+    return None
+
+
+def add(book: Book, words: list[Word], context: Context) -> Edit:
+    """`add resource`: a resource, or a cluster's part of one that there is."""
+    asked = Asked.of(words, context)
+    if not asked.names:
+        context.err(" Need name of resource to add.\n")
+        raise Silent
+    if asked.clusters:
+        try:
+            clusters_of(book, asked.clusters, context)
+        except Silent:
+            context.err(" Need a valid cluster name to add a cluster resource.\n")
+            raise
+    known = {(one.name, one.server) for one in book.resources}
+    given = {(one.name, one.server, one.cluster) for one in book.resource_shares}
+    puts: list[Record] = []
+    lines: list[str] = []
+    for name in dict.fromkeys(asked.names):
+        new = (name, asked.server) not in known
+        if new and not asked.type:
+            context.err(f" Need to designate a resource type to initially add '{name}'.\n")
+            raise Silent
+        shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in given]
+        left = 100 - sum(one.percent for one in book.resource_shares if (one.name, one.server) == (name, asked.server))
+        if len(shares) * (asked.percent or 0) > left:
+            shares = []
+        if not new and not shares:
+            continue
+        lines.append(f"  {name}@{asked.server}")
+        if new:
+            puts.append(
+                Resource(
+                    name=name,
+                    server=asked.server,
+                    count=asked.count or 0,
+                    description=asked.description or name,
+                    server_type=asked.server_type or "",
+                )
+            )
+        for cluster in shares:
+            percent = asked.percent or 0
+            lines.append(f"   Cluster - {cluster}\t{percent}%")
+            puts.append(ResourceShare(name=name, server=asked.server, cluster=cluster, percent=percent))
+    if not puts:
+        return " Nothing new added.\n", [], []
+    settings = [("Server", asked.server)]
+    if any(isinstance(one, Resource) for one in puts):
+        last = asked.names[-1]
+        settings = [("Name", last), *settings, ("Description", asked.description or last)]
+        settings += [("ServerType", asked.server_type)] if asked.server_type else []
+        settings += [("Count", str(asked.count))] if asked.count is not None else []
+    settings.append(("Type", "License"))
+    told = [" Adding Resource(s)", *lines, " Settings", *(f"  {title:<14} = {value}" for title, value in settings)]
+    return "\n".join(told) + "\n", puts, []
+
+
+def modify(book: Book, where: list[Word], setting: list[Word], context: Context) -> Edit:
+    """`modify resource where … set …`."""
+    asked, wanted = Asked.of(where, context), Asked.of(setting, context)
+    if wanted.percent is not None and not asked.clusters:
+        context.err('Can\'t change "percentallowed" without specifying a cluster.\n')
+        raise Silent
+    if not (asked.names or asked.servers or asked.clusters):
+        return " Nothing modified\n", [], []
+    puts: list[Record] = []
+    lines: list[str] = []
+    shares = [one for one in book.resource_shares if asked.means(one)]
+    for one in book.resources:
+        if not asked.means(one):
+            continue
+        new = one
+        if not asked.clusters:
+            new = replace(
+                one,
+                count=one.count if wanted.count is None else wanted.count,
+                description=one.description if wanted.description is None else wanted.description,
+                server_type=one.server_type if wanted.server_type is None else wanted.server_type,
+            )
+            if new != one:
+                puts.append(new)
+                lines.append(f"  {one.name}@{one.server}")
+        for share in shares:
+            if (share.name, share.server) != (one.name, one.server):
+                continue
+            changed = share if wanted.percent is None else replace(share, percent=wanted.percent)
+            if changed != share:
+                puts.append(changed)
+            if changed != share or new != one:
+                lines.append(f"  Cluster - {share.cluster}\t- {share.name}@{share.server}")
+    if not puts:
+        return " Nothing modified\n", [], []
+    return "\n".join([" Modified server resource ...", *lines]) + "\n", puts, []
+
+
+def delete(book: Book, where: list[Word], context: Context) -> Edit:
+    """`delete resource`: clusters' parts where clusters are named, else the whole."""
+    asked = Asked.of(where, context)
+    if not (asked.names or asked.servers or asked.clusters):
+        context.err(" No conditions given to remove, not executing.\n")
+        raise Silent
+    shares = [one for one in book.resource_shares if asked.means(one)]
+    whole = [] if asked.clusters else [one for one in book.resources if asked.means(one)]
+    if not (shares if asked.clusters else whole):
+        return " Nothing deleted\n", [], []
+    lines = []
+    one: Resource | ResourceShare
+    for one in whole or shares:
+        if isinstance(one, Resource):
+            lines.append(f"  {one.name}@{one.server}")
+        lines += [
+            f"  Cluster - {part.cluster}\t- {part.name}@{part.server}"
+            for part in (shares if isinstance(one, Resource) else [one])
+            if (part.name, part.server) == (one.name, one.server)
+        ]
+    return "\n".join([" Deleting resource(s)...", *lines]) + "\n", [], [*shares, *whole]
+
+
+def rows(book: Book, where: list[Word], context: Context, *, with_clusters: bool) -> Iterator[Row]:
+    """`show resource`: one line each, or one for each cluster's part."""
+    asked = Asked.of(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
+    for one in book.resources:
+        if not asked.means(one):
+            continue
+        shares = [part for part in book.resource_shares if (part.name, part.server) == (one.name, one.server)]
+        row: Row = {"resource": one, "allocated": sum(part.percent for part in shares)}
+        if not with_clusters and not asked.clusters:
+            yield row
+            continue
+        yield from ({**row, "share": part} for part in shares if not asked.clusters or part.cluster in asked.clusters)

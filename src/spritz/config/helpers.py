@@ -1,0 +1,139 @@
+"""helpers.conf: features that nodes can change, and the programs that do it. Pure.
+
+Source: helpers.conf(5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.config.grammar import Malformed, tokens
+from spritz.config.schema import helpers_keys
+from spritz.config.typed import Fields, malformed
+from spritz.model.cluster import FeaturePolicy
+from spritz.notation import duration
+from spritz.notation.errors import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.config.diagnostics import Diagnostics
+    from spritz.config.grammar import Line, Place
+    from spritz.config.kinds import Value
+    from spritz.config.settings import Settings
+
+FILE = "helpers.conf"
+PLUGIN = "node_features/helpers"
+#: keys that stand once in the file, and count for all of it
+_SINGLE = frozenset({"AllowUserBoot", "BootTime", "ExecTime"})
+
+
+class Helper(Struct, frozen=True, gc=False):
+    """The program of one feature."""
+
+    program: str
+    rebootless: bool = False
+
+
+class HelpersFile(Struct, frozen=True, kw_only=True):
+    """All of helpers.conf; empty where NodeFeaturesPlugins does not ask for it."""
+
+    helpers: dict[str, Helper] = {}
+    exclusive: tuple[tuple[str, ...], ...] = ()
+    users: tuple[str, ...] = ()
+    exec_seconds: int = 10
+    boot_seconds: int = 300
+
+    def policy(self, settings: Settings) -> FeaturePolicy:
+        """What decisions need of it."""
+        if not self.helpers:
+            return FeaturePolicy()
+        return FeaturePolicy(
+            names=tuple(sorted(self.helpers)),
+            rebootless=tuple(sorted(name for name, helper in self.helpers.items() if helper.rebootless)),
+            exclusive=self.exclusive,
+            users=self.users,
+            boot_seconds=self.boot_seconds,
+            delay_seconds=_delay(settings) or 0,
+        )
+
+
+def _delay(settings: Settings) -> int | None:
+    """SchedulerParameters=delay_boot, minutes there; None if it is no time."""
+    try:
+        return duration.parse_seconds(settings.option("SchedulerParameters", "delay_boot") or "0")
+    except duration.DurationError:
+        return None
+
+
+def check_delay(settings: Settings, diagnostics: Diagnostics) -> None:
+    """Add what is wrong with delay_boot."""
+    if _delay(settings) is None:
+        text = settings.option("SchedulerParameters", "delay_boot") or ""
+        place = settings.places.get("SchedulerParameters")
+        message = f"delay_boot={shown(text)}: expected minutes"
+        diagnostics.error(place, message, key="SchedulerParameters")
+
+
+def is_wanted(settings: Settings) -> bool:
+    """NodeFeaturesPlugins names the helpers."""
+    return PLUGIN in settings.words("NodeFeaturesPlugins")
+
+
+def read(lines: Iterable[Line], diagnostics: Diagnostics) -> HelpersFile:
+    """The file. Never raises for what it holds."""
+    found: dict[str, Helper] = {}
+    exclusive: list[tuple[tuple[str, ...], Place]] = []
+    single: dict[str, Value] = {}
+    for line in lines:
+        fields = Fields(FILE, helpers_keys(), diagnostics)
+        for token in tokens(line):
+            if isinstance(token, Malformed):
+                malformed(token, diagnostics)
+            else:
+                fields.add(token)
+        values = fields.values
+        single |= {key: value for key, value in values.items() if key in _SINGLE}
+        if "MutuallyExclusive" in values:
+            exclusive.append((_words(values, "MutuallyExclusive"), line.place))
+        if "Feature" in values or "Helper" in values:
+            _add(found, values, line.place, diagnostics)
+        elif "Flags" in values:
+            diagnostics.error(line.place, "Flags stands on a line with Feature and Helper", key="Flags")
+    for group, place in exclusive:
+        for name in group:
+            if name not in found:
+                message = f"MutuallyExclusive={shown(','.join(group))}: no Feature= line has {shown(name)}"
+                diagnostics.error(place, message, key="MutuallyExclusive")
+    return HelpersFile(
+        helpers=found,
+        exclusive=tuple(group for group, _place in exclusive),
+        users=_words(single, "AllowUserBoot"),
+        exec_seconds=_number(single, "ExecTime", 10),
+        boot_seconds=_number(single, "BootTime", 300),
+    )
+
+
+def _add(found: dict[str, Helper], values: dict[str, Value], place: Place, diagnostics: Diagnostics) -> None:
+    names = _words(values, "Feature")
+    if not names or "Helper" not in values:
+        missing = "Feature" if not names else "Helper"
+        diagnostics.error(place, f"{missing} is missing: expected Feature=NAME Helper=PROGRAM", key=missing)
+        return
+    helper = Helper(str(values["Helper"]), "rebootless" in _words(values, "Flags"))
+    for name in names:
+        if name in found and found[name] != helper:
+            diagnostics.error(place, f"Feature={shown(name)} has two helpers", key="Feature")
+        found[name] = helper
+
+
+def _words(values: dict[str, Value], key: str) -> tuple[str, ...]:
+    value = values.get(key, ())
+    return tuple(dict.fromkeys(str(word) for word in value)) if isinstance(value, tuple) else ()
+
+
+def _number(values: dict[str, Value], key: str, default: int) -> int:
+    value = values.get(key)
+    return value if isinstance(value, int) else default

@@ -1,0 +1,22 @@
+"""Whose job a request is: by the kernel's word; administrators may name another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.model.cluster import Caller
+    from spritz.model.job import JobSpec
+
+
+def owned(context: Context, spec: JobSpec, caller: Caller) -> JobSpec:
+    """The spec with user and groups looked up."""
+    uid = spec.uid if spec.uid >= 0 else caller.uid
+    person = context.identity.person(uid)
+    gid, group = person.gid, person.group
+    if spec.gid >= 0 and spec.gid != gid and (caller.admin or spec.gid in person.groups):
+        gid, group = spec.gid, context.identity.group_name(spec.gid)
+    return structs.replace(spec, uid=uid, gid=gid, user=person.user, group=group, groups=person.groups)

@@ -1,0 +1,251 @@
+"""The process that runs the site's scripts, from the controller's side: asked in order, bounded in time, replaced.
+
+Requests are answered in the order in which they came. A script that takes longer than `seconds`, or whose process ends,
+fails that request alone; a fresh process has the next ones. The loop never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.controller.plugins.messages import Ask, Done, Need, Ready, Setup, encode, from_child
+from spritz.plugins.answer import Answer, PluginError
+from spritz.wire.frames import PREFIX_BYTES, FrameDecoder, frame
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+
+#: Requests that may wait for scripts; more are told to come again.
+WAITING_MAX = 10_000
+
+#: Requests that the process has before it has answered the first of them: it never waits for the loop.
+AHEAD = 8
+
+#: Seconds in which a fresh process must have read its scripts, at least.
+START_SECONDS_MIN = 60.0
+
+#: What is done with an answer.
+Then = Callable[[Done], None]
+#: Has whoever asked gone away?
+Gone = Callable[[], bool]
+
+
+class ScriptHost(asyncio.Protocol):
+    """`scripts`: (plugin, path) of those that it runs. `start` before anything else."""
+
+    def __init__(self, context: Context, scripts: Sequence[tuple[str, str]], seconds: float) -> None:
+        self.scripts = tuple(scripts)
+        self._context = context
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[Ask, Then, Gone]] = deque()
+        self._sent: deque[tuple[Ask, Then, Gone]] = deque()
+        self._closing = False
+        self._starting = False
+        self._process: asyncio.subprocess.Process | None = None
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameDecoder()
+        self._ready: asyncio.Future[Ready] | None = None
+        #: when the request that is being answered began, by the loop's clock, and the timer that looks after it
+        self._began_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        #: the partitions that the process knows
+        self._partitions: tuple[object, ...] = ()
+
+    async def start(self) -> None:
+        """Raises PluginError if a script cannot be used."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-m",
+                "spritz.controller.plugins.child",
+                str(theirs.fileno()),
+                str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                cwd="/",
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self._partitions, self._frames = (), FrameDecoder()
+        self._ready = self._loop.create_future()
+        await self._loop.create_connection(lambda: self, sock=ours)
+        setup = Setup(scripts=self.scripts, cluster=self._context.configuration.settings.cluster_name)
+        self._write(encode(setup))
+        try:
+            ready = await asyncio.wait_for(self._ready, max(START_SECONDS_MIN, self._seconds))
+            problem = ready.problem
+        except (TimeoutError, EOFError):
+            problem = f"{', '.join(f'job_submit/{name}' for name, _path in self.scripts)}: its process did not start"
+        except asyncio.CancelledError:
+            self._kill()
+            raise
+        if problem:
+            self._kill()
+            await process.wait()
+            raise PluginError(problem)
+
+    def ask(self, request: Ask, then: Then, gone: Gone) -> None:
+        """`then(done)` is called from the loop, in the order of the requests; those whose callers have `gone` meanwhile
+        are not looked at.
+        """
+        if len(self._waiting) >= WAITING_MAX or self._closing:
+            then(Done(answer=Answer(number=11)))  # EAGAIN: "Resource temporarily unavailable"
+            return
+        self._waiting.append((request, then, gone))
+        self._go_on()
+
+    def close(self) -> None:
+        """End when all that waits is answered."""
+        self._closing = True
+        self._go_on()
+
+    # -- the process
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by class
+
+    def data_received(self, data: bytes) -> None:
+        """Answers, and what scripts look at."""
+        for payload in self._frames.feed(data):
+            message = from_child.decode(payload)
+            if isinstance(message, Done):
+                self._answered(message)
+            elif isinstance(message, Need):
+                state = self._context.machine.state
+                records = state.jobs if message.what == "jobs" else state.reservations
+                # A frame of our own: jobs may be more than one of the protocol's holds.
+                payload = encode(list(records.values()))
+                self._send(len(payload).to_bytes(PREFIX_BYTES, "big") + payload)
+            elif self._ready is not None and not self._ready.done():
+                self._ready.set_result(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process has ended, or was killed by us (then there is no transport any more)."""
+        if self._transport is None:
+            return
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(EOFError())
+        else:
+            self._fail("its process ended")
+
+    def _write(self, payload: bytes) -> None:
+        self._send(frame(payload))
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _answered(self, done: Done) -> None:
+        _request, then, _gone = self._sent.popleft()
+        self._began_at = self._loop.time()
+        self._tell(then, done)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Hand over what waits, start a process if there is none, end if that was asked for and all is done."""
+        if self._transport is None or self._starting:
+            if (self._waiting or self._sent) and not self._starting:
+                self._starting = True
+                self._context.tasks.spawn(self._restart(), name="plugins.restart")
+            return
+        while self._waiting and len(self._sent) < AHEAD:
+            if not self._sent:
+                self._began_at = self._loop.time()
+            request, then, gone = self._waiting.popleft()
+            if gone():
+                self._tell(then, _failed(f"job_submit/{request.plugin}: nobody waits for the answer any more"))
+                continue
+            self._sent.append((request, then, gone))
+            self._write(encode(self._with_partitions(request)))
+        if self._sent and self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._look)
+        if self._closing and not self._sent:
+            self._kill()
+
+    def _look(self) -> None:
+        """Has the request that is being answered taken too long?"""
+        self._timer = None
+        if not self._sent:
+            return
+        left = self._began_at + self._seconds - self._loop.time()
+        if left <= 0:
+            self._fail(f"not done in {self._seconds:g} seconds")
+        else:
+            self._timer = self._loop.call_later(left, self._look)
+
+    def _fail(self, why: str) -> None:
+        """The request that was being answered is refused; those behind it go to a fresh process."""
+        self._kill()
+        if self._sent:
+            request, then, _gone = self._sent.popleft()
+            self._waiting.extendleft(reversed(self._sent))
+            self._sent.clear()
+            path = dict(self.scripts)[request.plugin]
+            self._tell(then, _failed(f"job_submit/{request.plugin}: {path}: {why}"))
+        self._go_on()
+
+    async def _restart(self) -> None:
+        try:
+            await self.start()
+        except PluginError as error:
+            # The next request tries again.
+            refused, self._waiting = self._waiting, deque()
+            for _request, then, _gone in refused:
+                self._tell(then, _failed(str(error)))
+        finally:
+            self._starting = False
+        self._go_on()
+
+    def _tell(self, then: Then, done: Done) -> None:
+        try:
+            then(done)
+        except Exception as error:
+            self._context.log.error("plugin.answer_failed", exception=error, error=repr(error))
+
+    def _kill(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def _with_partitions(self, request: Ask) -> Ask:
+        """Partitions go along when they have changed."""
+        state = self._context.machine.state
+        partitions = tuple(state.partitions.values())
+        if len(partitions) == len(self._partitions) and all(map(_same, partitions, self._partitions)):
+            return request
+        self._partitions = partitions
+        nodes = state.nodes
+        cpus = (sum(nodes[name].config.capacity.cpus for name in one.nodes if name in nodes) for one in partitions)
+        return replace(request, partitions=partitions, cpus=tuple(cpus))
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _failed(problem: str) -> Done:
+    return Done(answer=Answer(number=-1, lines=(problem,), log=(("error", problem),)))

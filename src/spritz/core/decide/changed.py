@@ -1,0 +1,47 @@
+"""A node that was rebooted or powered up for a job has come back: has it the features that the job needs?
+
+Source: helpers.conf(5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.changing import missing
+from spritz.core.decide.node_failure import fail_job_on_node
+from spritz.core.decide.rebooting import order_reboots
+from spritz.core.flags import POWER_UP_NODE
+from spritz.core.power import is_away
+from spritz.model.events.cluster import NodeStateChanged
+from spritz.model.states import NodeFlag
+
+if TYPE_CHECKING:
+    from spritz.core.turn import Turn
+    from spritz.model.node import Node
+
+
+def came_back(turn: Turn, old: Node) -> None:
+    """The node (`old`: as it was) has registered: is it what the jobs that wait for it need?"""
+    node = turn.state.nodes[old.name]
+    if not turn.state.settings.features.names or is_away(node):
+        return
+    for job_id in list(turn.state.uses[node.name].jobs):
+        job = turn.state.jobs[job_id]
+        needed = missing(turn.state, job, node) if job.flags & POWER_UP_NODE else ()
+        if needed == ():
+            continue
+        if needed is not None and not set(needed) <= set(old.features_wanted):
+            order_reboots(turn, [node], needed)
+            return
+        reason = f"features not active after reboot: {','.join(needed or old.features_wanted)}"
+        turn.record(
+            NodeStateChanged(
+                at=turn.now,
+                name=node.name,
+                state=node.state,
+                flags=node.flags | NodeFlag.DRAIN.value,
+                reason=reason,
+                reason_at=turn.now,
+            )
+        )
+        fail_job_on_node(turn, job, node.name)

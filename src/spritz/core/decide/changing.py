@@ -1,0 +1,72 @@
+"""Nodes that are changed for a job: it needs features that they could have, and do not have now.
+
+The node must be empty. Its helpers are told what to activate, then it reboots, and the job begins when it has come back
+with all of it; if it comes back without, it is drained and the job queues again.
+
+Source: helpers.conf(5); sbatch(1) --constraint, --delay-boot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.rebooting import order_reboots
+from spritz.model.node_features import Unclear, boots_from, may_change, to_activate, ways
+from spritz.model.power import WAKING
+
+if TYPE_CHECKING:
+    from spritz.core.holdings import NodeUse
+    from spritz.core.state import State
+    from spritz.core.turn import Turn
+    from spritz.model.job import Job
+    from spritz.model.node import Node
+    from spritz.model.resources import Allocation
+
+
+def missing(state: State, job: Job, node: Node) -> tuple[str, ...] | None:
+    """What the node must change for the job: () if nothing, None if it cannot have what is asked for."""
+    wanted = _ways(state, job)
+    return to_activate(wanted, node.active, node.features_changeable or ()) if wanted else ()
+
+
+def change_refusal(state: State, job: Job, node: Node, use: NodeUse, now: float) -> str:
+    """Why the node does not do for the job as it is, and cannot be changed for it; "" if it does or can."""
+    needed = missing(state, job, node)
+    if needed == ():
+        return ""
+    if needed is None:
+        return f"node {node.name} has not the features"
+    policy, spec = state.settings.features, job.spec
+    if not may_change(policy, spec.user, _ways(state, job), reboots=state.settings.power.reboots):
+        return f"node {node.name} may not be rebooted for its features"
+    if use.jobs:
+        return f"node {node.name} is not free to be rebooted"
+    if now < boots_from(policy, spec.delay_boot_seconds, job.eligible_at):
+        return f"node {node.name} is not rebooted yet (--delay-boot)"
+    return ""
+
+
+def changes(state: State, job: Job, allocation: Allocation) -> bool:
+    """Some node of the allocation must be changed."""
+    return any(missing(state, job, state.nodes[name]) for name in allocation.names) if _ways(state, job) else False
+
+
+def order_changes(turn: Turn, job: Job, allocation: Allocation) -> None:
+    """Reboot its nodes: with --reboot all, else those that lack features. Those that are being powered up are looked
+    at when they have come up.
+    """
+    groups: dict[tuple[str, ...], list[Node]] = {}
+    for name in allocation.names:
+        node = turn.state.nodes[name]
+        needed = missing(turn.state, job, node)
+        if not node.flags & WAKING and (needed or job.spec.reboot):
+            groups.setdefault(needed or (), []).append(node)
+    for features, nodes in groups.items():
+        order_reboots(turn, nodes, features)
+
+
+def _ways(state: State, job: Job) -> tuple[tuple[str, ...], ...]:
+    try:
+        return ways(state.settings.features, job.spec.features)
+    except Unclear:
+        return ()  # helpers.conf has changed since it was submitted

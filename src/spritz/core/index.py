@@ -1,0 +1,25 @@
+"""Indexes: sets and counts by key, which have no empty entries."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+K = TypeVar("K")
+
+
+def discard(index: dict[K, dict[int, None]], key: K, job_id: int) -> None:
+    """Take the job out of the key's set, which goes when it is empty."""
+    members = index.get(key)
+    if members is not None:
+        members.pop(job_id, None)
+        if not members:
+            del index[key]
+
+
+def count_down(counts: dict[K, int], key: K, count: int = 1) -> None:
+    """So many fewer of the key, which goes at nought."""
+    left = counts.get(key, 0) - count
+    if left > 0:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

@@ -1,0 +1,108 @@
+"""Accounting's policy in the state: what follows from a new one, from an edit, and from settings that it depends on.
+
+An edit costs what it touches; only what moves accounts or changes how jobs count is as dear as a new policy.
+
+Source: https://slurm.schedmd.com/resource_limits.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.charges import fit_usage
+from spritz.core.timers import NEVER, Deadlines, job_deadline
+from spritz.model.limits.change import amended
+from spritz.model.limits.ledger import Key, Ledger
+from spritz.model.limits.minutes import reached_at
+from spritz.model.limits.rules import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.core.state import State
+    from spritz.model.limits.records import Policy, PolicyChange
+
+
+def put_policy(state: State, policy: Policy) -> None:
+    """Accounting's policy is this from now on."""
+    priority = state.settings.priority_policy
+    old, state.rules = state.rules, Rules.of(policy, state.partitions, priority, state.nodes)
+    state.usage.idle(state.at)
+    state.usage.configure(state.rules.decay(priority), state.at)
+    if old.policy is not policy:
+        fit_usage(state.usage, old, state.rules, state.at)
+    state.ledger = Ledger()
+    state.minutes.committed.sums.clear()
+    state.charges.clear()
+    state.accrual_waits.clear()
+    state.accrual_freed = True
+    state.enforced = state.settings.enforce
+    state.minute_places = state.rules.minute_places() if "limits" in state.enforced else {}
+    state.minute_deadlines = Deadlines()
+    for job_id, job in state.jobs.items():
+        state.charge(job_id, job)
+    refresh_minutes(state)
+    if old.times_jobs or state.rules.times_jobs:
+        state.refresh_deadlines()
+
+
+def amend_policy(state: State, change: PolicyChange) -> None:
+    """Accounting's policy has changed in this; only what that touches is looked at again, if that will do."""
+    rules = state.rules
+    if not rules.can_amend(change) or state.enforced != state.settings.enforce:
+        put_policy(state, amended(rules.policy, change))
+        return
+    timed = rules.times_jobs
+    touched = rules.amend(change)
+    state.accrual_freed = True
+    if touched.counted or touched.counted_qos:
+        for job_id in list(state.charges):
+            job = state.jobs[job_id]
+            spec = job.spec
+            home = rules.partition_qos.get(job.partition, "")
+            if touched.recounts(spec.account, spec.user, spec.qos) or home in touched.counted_qos:
+                state.charge(job_id, job)
+    for number in change.gone_associations:
+        state.usage.entries.pop(("a", number), None)
+    keys: list[Key] = [("a", number) for number in touched.ids]
+    _place_minutes(state, keys + [("q", name) for name in touched.qos])
+    if timed or rules.times_jobs:
+        for job_id in state.running:
+            state.deadlines.set(job_id, job_deadline(state, state.jobs[job_id]))
+
+
+def _place_minutes(state: State, keys: list[Key]) -> None:
+    """Limits on what these have used may be others."""
+    if "limits" not in state.enforced:
+        return
+    for key in keys:
+        place = state.rules.minute_place(key)
+        if place is not None:
+            state.minute_places[key] = place
+        elif state.minute_places.pop(key, None) is not None:
+            state.minute_deadlines.set(key_text(key), NEVER)
+    refresh_minutes(state, keys)
+
+
+def refresh_minutes(state: State, keys: Iterable[Key] | None = None) -> None:
+    """When will these keys (all) have used up their minutes? With `safe` nothing is ended for that."""
+    if "safe" in state.settings.enforce:
+        return
+    for key in state.minute_places if keys is None else keys:
+        place = state.minute_places.get(key)
+        if place is not None:
+            state.minute_deadlines.set(key_text(key), reached_at(state.usage, place, state.at))
+
+
+def account_anew(state: State) -> None:
+    """Settings or partitions have changed: what is billed, whose limits hold, how usage fades."""
+    state.accrual_freed = True  # PriorityFlags may say that no limit does
+    priority = state.settings.priority_policy
+    same = state.rules.fits(state.partitions, priority, state.nodes)
+    if not same or state.rules.decay(priority) != state.usage.decay or state.enforced != state.settings.enforce:
+        put_policy(state, state.rules.policy)
+
+
+def key_text(key: Key) -> str:
+    """A key as one word."""
+    return f"{key[0]}:{key[1]}"

@@ -1,0 +1,69 @@
+"""Where this installation is, and how a process of it is started.
+
+An installation is a virtual environment, a prefix of its own (`pip install --prefix`), or a checkout in one of them.
+Python looks into a prefix only where it is told to: `PREFIX/bin/spritz-command` does, and these functions pass it on.
+Imports nothing of ours.
+
+Source: docs/decisions/0100.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+#: Everything else is a module of `spritz.cli`. Daemons import none of that, nor have what it does to imports (`lean`).
+_DAEMONS = {
+    "slurmctld": "spritz.controller.main",
+    "slurmd": "spritz.node.main",
+    "slurmdbd": "spritz.accounting.main",
+}
+_COMMAND = "spritz-command"
+_RUN = "import sys; sys.path[:0] = sys.argv[1].split(':'); from spritz.installed import run; run()"
+
+#: directories that this process was told to look into for packages
+_places: list[str] = []
+
+
+def entry(places: list[str]) -> None:
+    """What `spritz-command` does, and any command that is a copy of it. `places` were added to `sys.path`."""
+    _places[:] = places
+    name = os.path.basename(sys.argv[0])
+    if name == _COMMAND and sys.argv[1:] and not sys.argv[1].startswith("--"):
+        name = os.path.basename(sys.argv[1])
+        if name in _DAEMONS:
+            del sys.argv[0]
+    from importlib import import_module
+
+    import_module(_DAEMONS.get(name, "spritz.cli.server.direct")).entry()
+
+
+def run() -> None:
+    """What `python` makes another interpreter do: run a module as `python -m` does, and pass the places on."""
+    import runpy
+
+    _places[:] = sys.argv.pop(1).split(":")
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+
+
+def python(module: str, *words: str) -> list[str]:
+    """The command line that runs a module of ours in another interpreter: `python -m MODULE …`."""
+    if _places:
+        return [sys.executable, "-P", "-c", _RUN, ":".join(_places), module, *words]
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def prefix() -> str:
+    """What has `bin`, `sbin` and `etc`: PREFIX of PREFIX/lib/python3.11/site-packages; for a checkout, Python's own."""
+    packages, _ = os.path.split(os.path.dirname(__file__))
+    library, kind = os.path.split(packages)
+    if kind in ("site-packages", "dist-packages"):
+        found, lib = os.path.split(os.path.dirname(library))
+        if lib in ("lib", "lib64"):
+            return found
+    return sys.prefix
+
+
+def command(name: str) -> str:
+    """Path of an installed command."""
+    return os.path.join(prefix(), "bin", name)

@@ -1,0 +1,133 @@
+"""An association and a QOS with their texts read: what the questions of `limits.rules` are answered from.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR ASSOCIATIONS, QOS.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spritz.model.limits.records import Association, Qos
+from spritz.notation.tres import parse
+
+Tres = tuple[tuple[str, int], ...]
+
+
+class QosBounds(Struct, frozen=True, kw_only=True):
+    """A QOS with its texts read."""
+
+    name: str
+    record: Qos
+    flags: frozenset[str]
+    grp: Tres
+    per_job: Tres
+    per_node: Tres
+    per_user: Tres
+    per_account: Tres
+    least: Tres
+    #: in minutes: used by all, of running jobs, by one job, of running jobs of a user and of an account
+    grp_mins: Tres
+    grp_run_mins: Tres
+    mins_per_job: Tres
+    run_mins_per_user: Tres
+    run_mins_per_account: Tres
+
+
+class AssocBounds(Struct, frozen=True, kw_only=True):
+    """An association with its texts read, its Max* bounds and QOS those that it inherits."""
+
+    record: Association
+    grp: Tres
+    per_job: Tres
+    per_node: Tres
+    max_jobs: int | None
+    max_submit: int | None
+    max_wall: int | None
+    qos: frozenset[str]
+    default_qos: str
+    priority: int
+    #: in minutes: used by all, of running jobs, by one job
+    grp_mins: Tres
+    grp_run_mins: Tres
+    mins_per_job: Tres
+    min_prio_threshold: int | None
+    max_accrue: int | None
+
+
+def assoc_bounds(record: Association, above: AssocBounds | None) -> AssocBounds:
+    """An association below another (None: root)."""
+    return AssocBounds(
+        record=record,
+        grp=parse(record.grp_tres),
+        per_job=_merged(parse(record.max_tres), above.per_job if above else ()),
+        per_node=_merged(parse(record.max_tres_per_node), above.per_node if above else ()),
+        max_jobs=_first(record.max_jobs, above.max_jobs if above else None),
+        max_submit=_first(record.max_submit, above.max_submit if above else None),
+        max_wall=_first(record.max_wall, above.max_wall if above else None),
+        qos=names_of(record.qos) if record.qos is not None else above.qos if above else frozenset(),
+        default_qos=record.default_qos or (above.default_qos if above else ""),
+        priority=_first(record.priority, above.priority if above else None) or 0,
+        grp_mins=parse(record.grp_tres_mins),
+        grp_run_mins=parse(record.grp_tres_run_mins),
+        mins_per_job=_merged(parse(record.max_tres_mins), above.mins_per_job if above else ()),
+        min_prio_threshold=_first(record.min_prio_threshold, above.min_prio_threshold if above else None),
+        max_accrue=_first(record.max_jobs_accrue, above.max_accrue if above else None),
+    )
+
+
+def qos_bounds(one: Qos) -> QosBounds:
+    """A QOS."""
+    return QosBounds(
+        name=one.name,
+        record=one,
+        flags=names_of(one.flags),
+        grp=parse(one.grp_tres),
+        per_job=parse(one.max_tres_pj),
+        per_node=parse(one.max_tres_pn),
+        per_user=parse(one.max_tres_pu),
+        per_account=parse(one.max_tres_pa),
+        least=parse(one.min_tres_pj),
+        grp_mins=parse(one.grp_tres_mins),
+        grp_run_mins=parse(one.grp_tres_run_mins),
+        mins_per_job=parse(one.max_tres_mins_pj),
+        run_mins_per_user=parse(one.max_tres_run_mins_pu),
+        run_mins_per_account=parse(one.max_tres_run_mins_pa),
+    )
+
+
+def _first(own: int | None, other: int | None) -> int | None:
+    return own if own is not None else other
+
+
+def _merged(own: Tres, above: Tres) -> Tres:
+    return tuple({**dict(above), **dict(own)}.items())
+
+
+def names_of(text: str) -> frozenset[str]:
+    """A list with commas."""
+    return frozenset(text.split(",")) - {""}
+
+
+def scaled_bounds(one: AssocBounds, factor: float) -> AssocBounds:
+    """LimitFactor: limits of associations on TRES hold so many times."""
+
+    def scaled(limits: Tres) -> Tres:
+        return tuple((name, int(count * factor)) for name, count in limits)
+
+    return replace(one, grp=scaled(one.grp), per_job=scaled(one.per_job), per_node=scaled(one.per_node))
+
+
+def bounds_qos(one: QosBounds) -> bool:
+    """Does it keep any job from starting?"""
+    own = one.record
+    counts = (own.grp_jobs, own.max_jobs_pu, own.max_jobs_pa, own.max_wall)
+    return any(value is not None for value in counts) or any(
+        (one.grp, one.per_job, one.per_node, one.per_user, one.per_account, one.least)
+    )
+
+
+def bounds_assoc(one: AssocBounds) -> bool:
+    """Does it keep any job from starting?"""
+    counts = (one.record.grp_jobs, one.max_jobs, one.max_wall)
+    return any(value is not None for value in counts) or any((one.grp, one.per_job, one.per_node))

@@ -1,0 +1,249 @@
+"""The records of one policy, found by name, and how an edit changes them.
+
+What is answered out of them is `limits.rules`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.limits.bounds import qos_bounds
+from spritz.model.limits.minutes import Place
+from spritz.model.limits.records import Association, Policy, PolicyChange, Qos
+from spritz.notation.tres import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spritz.model.limits.ledger import Key
+
+
+class Touched:
+    """What an edit has touched: associations of these users (by account), all in these accounts, these QOS. Jobs of
+    `counted` and `counted_qos` may count elsewhere than they did.
+    """
+
+    __slots__ = ("accounts", "counted", "counted_qos", "ids", "qos", "users")
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+        self.users: set[tuple[str, str]] = set()
+        self.accounts: set[str] = set()
+        self.qos: set[str] = set()
+        self.counted: set[tuple[str, str]] = set()
+        self.counted_qos: set[str] = set()
+
+    def has(self, account: str, user: str) -> bool:
+        """Are there other bounds for this user of the account?"""
+        return (account, user) in self.users or account in self.accounts
+
+    def recounts(self, account: str, user: str, qos: str) -> bool:
+        """May a job of these count elsewhere than it did?"""
+        return (account, user) in self.counted or qos in self.counted_qos
+
+
+class Catalogue:
+    """Records by what they are asked for by; `timing`, `foreseeing` and `accruing` name those with such limits."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.version = policy.version
+        self._policy: Policy | None = policy
+        self._records = {one.id: one for one in policy.associations}
+        self.qos = {one.name: qos_bounds(one) for one in policy.qos}
+        self.wckeys = {(one.user, one.name): one for one in policy.wckeys}
+        self.default_wckeys = dict(policy.default_wckeys)
+        self.licenses = policy.licenses
+        self.admins = policy.admins
+        self.accounts = {one.account: one for one in policy.associations if not one.user}
+        self.users = {(one.account, one.user, one.partition): one for one in policy.associations if one.user}
+        #: user -> default account
+        self.defaults = {one.user: one.account for one in policy.associations if one.user and one.is_default}
+        self._below: dict[str, set[str]] = {}
+        for one in self.accounts.values():
+            self._below.setdefault(one.parent, set()).add(one.account)
+        self.timing: set[int | str] = set()
+        self.foreseeing: set[int | str] = set()
+        self.accruing: set[int | str] = set()
+        for one in policy.associations:
+            self._sort(one)
+        for qos in policy.qos:
+            self._sort(qos)
+
+    @property
+    def policy(self) -> Policy:
+        """All of it, in slurmdbd's order."""
+        if self._policy is None:
+            self._policy = Policy(
+                version=self.version,
+                associations=tuple(self._records[number] for number in sorted(self._records)),
+                qos=tuple(sorted((one.record for one in self.qos.values()), key=lambda one: one.id)),
+                wckeys=tuple(sorted(self.wckeys.values(), key=lambda one: (one.name, one.user))),
+                default_wckeys=tuple(sorted(self.default_wckeys.items())),
+                licenses=self.licenses,
+                admins=self.admins,
+            )
+        return self._policy
+
+    def parents(self) -> dict[int, int]:
+        """Association -> the one above it, by their numbers; root is above nobody's."""
+        found: dict[int, int] = {}
+        for one in self._records.values():
+            above = self.accounts.get(one.account if one.user else one.parent)
+            if above is not None and above.id != one.id:
+                found[one.id] = above.id
+        return found
+
+    def users_among(self, numbers: Iterable[int]) -> list[Association]:
+        """Associations of users with these numbers."""
+        found = (self._records.get(number) for number in numbers)
+        return [one for one in found if one is not None and one.user]
+
+    def every_key(self) -> Iterator[Key]:
+        """Of all QOS and associations."""
+        yield from (("q", name) for name in self.qos)
+        yield from (("a", number) for number in self._records)
+
+    def minute_place(self, key: Key) -> Place | None:
+        """A QOS or an association that may use up minutes."""
+        if key[0] == "q":
+            one = self.qos.get(str(key[1]))
+            if one is None or not (one.grp_mins or one.record.grp_wall is not None):
+                return None
+            return Place(key=key, qos=True, used=one.grp_mins, wall=one.record.grp_wall)
+        record = self._records.get(int(key[1]))
+        if record is None or not (record.grp_tres_mins or record.grp_wall is not None):
+            return None
+        if not record.user and not record.parent:
+            return None
+        return Place(key=key, qos=False, used=parse(record.grp_tres_mins), wall=record.grp_wall)
+
+    def can_amend(self, change: PolicyChange) -> bool:
+        """Is this an edit that touches some associations and QOS alone? What moves accounts, takes them or QOS away, or
+        makes jobs count otherwise than they did, is not.
+        """
+        for number in change.gone_associations:
+            old = self._records.get(number)
+            if old is not None and not old.user:
+                return False
+        for one in change.associations:
+            old = self._records.get(one.id)
+            if old is not None and _home(old) != _home(one):
+                return False
+            if not self.foreseeing and _foresees(one):
+                return False
+        for qos in change.qos:
+            known = self.qos.get(qos.name)
+            before = known.record if known is not None else Qos(name=qos.name)
+            if (before.flags, before.usage_factor) != (qos.flags, qos.usage_factor):
+                return False
+            if not self.foreseeing and _foresees(qos):
+                return False
+            if "Relative" in qos.flags:
+                return False
+        return not change.gone_qos and self.version == change.base
+
+    def amend(self, change: PolicyChange) -> Touched:
+        """Take over an edit that `can_amend`."""
+        touched = Touched()
+        self.version, self._policy = change.version, None
+        for number in change.gone_associations:
+            old = self._records.pop(number, None)
+            if old is not None:
+                touched.ids.add(number)
+                touched.counted.add((old.account, old.user))
+                self._forget(old)
+                if old.is_default and old.user not in self.defaults:
+                    others = (one for one in self.users.values() if one.user == old.user and one.is_default)
+                    self.defaults.update((one.user, one.account) for one in others)
+        for one in change.associations:
+            old = self._records.get(one.id)
+            if old is None:
+                touched.counted.add((one.account, one.user))
+            else:
+                self._forget(old)
+        for one in change.associations:
+            touched.ids.add(one.id)
+            self._learn(one)
+            if not one.user:
+                touched.accounts |= self._with_those_below(one.account)
+            touched.users.add((one.account, one.user))
+        touched.users |= touched.counted
+        for qos in change.qos:
+            if qos.name not in self.qos:
+                touched.counted_qos.add(qos.name)
+            self.qos[qos.name] = qos_bounds(qos)
+            self._sort(qos)
+            touched.qos.add(qos.name)
+        for name, user in map(tuple, change.gone_wckeys):
+            self.wckeys.pop((user, name), None)
+        self.wckeys.update(((one.user, one.name), one) for one in change.wckeys)
+        if change.licenses is not None:
+            self.licenses = change.licenses
+        if change.admins is not None:
+            self.admins = change.admins
+        for user, name in change.default_wckeys:
+            self.default_wckeys[user] = name
+            if not name:
+                del self.default_wckeys[user]
+        return touched
+
+    def _sort(self, record: Association | Qos) -> None:
+        """Which kinds of limits does it have?"""
+        name = record.name if isinstance(record, Qos) else record.id
+        kinds = ((self.timing, _times), (self.foreseeing, _foresees), (self.accruing, _accrues))
+        for members, has in kinds:
+            if has(record):
+                members.add(name)
+            else:
+                members.discard(name)
+
+    def _forget(self, old: Association) -> None:
+        for members in (self.timing, self.foreseeing, self.accruing):
+            members.discard(old.id)
+        if old.user:
+            self.users.pop((old.account, old.user, old.partition), None)
+            if old.is_default and self.defaults.get(old.user) == old.account:
+                del self.defaults[old.user]
+
+    def _learn(self, one: Association) -> None:
+        self._records[one.id] = one
+        self._sort(one)
+        if one.user:
+            self.users[one.account, one.user, one.partition] = one
+            if one.is_default:
+                self.defaults[one.user] = one.account
+        else:
+            self.accounts[one.account] = one
+            self._below.setdefault(one.parent, set()).add(one.account)
+
+    def _with_those_below(self, account: str) -> set[str]:
+        found: set[str] = set()
+        left = [account]
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left += self._below.get(name, ())
+        return found
+
+
+def _home(one: Association) -> tuple[str, str, str, str]:
+    return one.account, one.user, one.partition, one.parent
+
+
+def _times(one: Association | Qos) -> bool:
+    """It bounds the minutes of a single job."""
+    return bool(one.max_tres_mins_pj if isinstance(one, Qos) else one.max_tres_mins)
+
+
+def _foresees(one: Association | Qos) -> bool:
+    """It bounds what is used up, and what running jobs may still use."""
+    if one.grp_tres_mins or one.grp_tres_run_mins:
+        return True
+    return isinstance(one, Qos) and bool(one.max_tres_run_mins_pu or one.max_tres_run_mins_pa)
+
+
+def _accrues(one: Association | Qos) -> bool:
+    """It bounds how many jobs grow older."""
+    most = (one.max_jobs_accrue_pu, one.max_jobs_accrue_pa) if isinstance(one, Qos) else (one.max_jobs_accrue,)
+    return one.grp_jobs_accrue is not None or any(limit is not None for limit in most)

@@ -1,0 +1,58 @@
+"""Labels that keep jobs apart (MCS): which label a job gets, and where it counts.
+
+Nodes on which a labelled job keeps others out are shared only by jobs of the same label. `McsPolicy` is in
+`model.cluster`.
+
+Source: Slurm's guide to Multi-Category Security; slurm.conf(5) MCSPlugin, MCSParameters; sbatch(1) --mcs-label.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.job import Sharing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from spritz.model.cluster import McsPolicy
+    from spritz.model.job import JobSpec
+
+
+class BadLabel(ValueError):
+    """The job may not have the label that it asks for, or none that it must have; and why."""
+
+
+def label_of(policy: McsPolicy, spec: JobSpec, groups: Collection[str]) -> str:
+    """The label that the job gets; "": none. `groups`: names of its user's groups. Raises BadLabel."""
+    asked, wanted = spec.mcs_label, policy.enforced or spec.sharing is Sharing.MCS
+    if policy.plugin == "none":
+        if asked or spec.sharing is Sharing.MCS:
+            raise BadLabel("there are no labels: MCSPlugin is mcs/none")
+        return ""
+    if not asked and not wanted:
+        return ""
+    if policy.plugin == "label":
+        if not asked:
+            raise BadLabel("jobs need a label here: --mcs-label")
+        return asked
+    if policy.plugin == "group":
+        mine = [name for name in policy.groups if name in groups]
+        if asked and asked not in mine:
+            raise BadLabel(f"{asked} is not one of your groups that give a label")
+        if not mine and policy.enforced:
+            raise BadLabel("none of your groups gives a label")
+        return asked or next(iter(mine), "")
+    own = spec.user if policy.plugin == "user" else spec.account
+    if asked and asked != own:
+        raise BadLabel(f"the label is {own or 'that of an account'}, and no other")
+    if not own:
+        raise BadLabel(f"the job has no {policy.plugin}")
+    return own
+
+
+def kept_by(policy: McsPolicy, spec: JobSpec) -> str:
+    """The label by which the job keeps others off its nodes; "": it keeps nobody off, and goes to no node so kept."""
+    if not spec.mcs_label or policy.select == "noselect":
+        return ""
+    return spec.mcs_label if policy.select == "select" or spec.sharing is Sharing.MCS else ""

@@ -1,0 +1,78 @@
+"""Requests that only read, and their replies. The controller answers them from state, after the last event they could
+have seen is durable.
+
+`fields` are attribute paths of the record (`"id"`, `"spec.name"`, `"allocation"`); the rows of the reply hold just
+those values, in that order.
+Empty `fields` asks for whole records. `unless_version`: the caller has the answer of that version already; an
+unchanged one comes back as `unchanged`.
+
+A file for each subject. Names are imported from here, and their files when they are asked for: a command needs two of
+forty records, and making a record's class is a good part of a millisecond for ten of them.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.queries.allocations import AllocationGranted as AllocationGranted
+    from spritz.model.queries.allocations import AwaitAllocation as AwaitAllocation
+    from spritz.model.queries.daemons import ConfigText as ConfigText
+    from spritz.model.queries.daemons import PauseScheduling as PauseScheduling
+    from spritz.model.queries.daemons import Ping as Ping
+    from spritz.model.queries.daemons import Pong as Pong
+    from spritz.model.queries.daemons import Reconfigure as Reconfigure
+    from spritz.model.queries.daemons import SetDebug as SetDebug
+    from spritz.model.queries.daemons import ShowConfig as ShowConfig
+    from spritz.model.queries.daemons import Shutdown as Shutdown
+    from spritz.model.queries.events import Counters as Counters
+    from spritz.model.queries.events import EventBatch as EventBatch
+    from spritz.model.queries.events import Statistics as Statistics
+    from spritz.model.queries.events import WatchEvents as WatchEvents
+    from spritz.model.queries.explanations import ExplainJob as ExplainJob
+    from spritz.model.queries.explanations import Explanations as Explanations
+    from spritz.model.queries.jobs import AwaitEnd as AwaitEnd
+    from spritz.model.queries.jobs import GetScript as GetScript
+    from spritz.model.queries.jobs import JobEndedReply as JobEndedReply
+    from spritz.model.queries.jobs import JobRows as JobRows
+    from spritz.model.queries.jobs import Jobs as Jobs
+    from spritz.model.queries.jobs import ListJobs as ListJobs
+    from spritz.model.queries.jobs import Script as Script
+    from spritz.model.queries.nodes import ListNodes as ListNodes
+    from spritz.model.queries.nodes import Nodes as Nodes
+    from spritz.model.queries.nodes import NodeView as NodeView
+    from spritz.model.queries.partitions import ListPartitions as ListPartitions
+    from spritz.model.queries.partitions import Partitions as Partitions
+    from spritz.model.queries.priorities import ListPriorities as ListPriorities
+    from spritz.model.queries.priorities import Priorities as Priorities
+    from spritz.model.queries.steps import ListSteps as ListSteps
+    from spritz.model.queries.steps import MeasureSteps as MeasureSteps
+    from spritz.model.queries.steps import NodeUsage as NodeUsage
+    from spritz.model.queries.steps import Steps as Steps
+    from spritz.model.queries.steps import StepUsage as StepUsage
+    from spritz.model.queries.steps import StepView as StepView
+
+_FILES = {
+    "allocations": "AllocationGranted AwaitAllocation",
+    "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDebug ShowConfig Shutdown",
+    "events": "Counters EventBatch Statistics WatchEvents",
+    "explanations": "ExplainJob Explanations",
+    "jobs": "AwaitEnd GetScript JobEndedReply JobRows Jobs ListJobs Script",
+    "nodes": "ListNodes NodeView Nodes",
+    "partitions": "ListPartitions Partitions",
+    "priorities": "ListPriorities Priorities",
+    "steps": "ListSteps MeasureSteps NodeUsage StepUsage StepView Steps",
+}
+_FILE_OF = {name: file for file, names in _FILES.items() for name in names.split()}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """A record, the first time that it is asked for."""
+        file = _FILE_OF.get(name)
+        if file is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found = getattr(import_module(f"{__name__}.{file}"), name)
+        globals()[name] = found
+        return found

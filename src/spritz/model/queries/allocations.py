@@ -1,0 +1,30 @@
+"""An allocation that somebody waits for."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.cluster import ClusterSettings
+from spritz.model.job import Component, Job
+
+
+class AwaitAllocation(Struct, frozen=True, kw_only=True):
+    """Held back until the job runs or has ended (srun, salloc, `wait_job`). Reply: `AllocationGranted`.
+
+    A closed connection while an *interactive* job waits cancels it.
+    """
+
+    job_id: int
+    #: give up after so many seconds (None: never); the reply then has a pending job
+    timeout_seconds: float | None = None
+
+
+class AllocationGranted(Struct, frozen=True, kw_only=True):
+    """The job as it is now; running unless it ended or the wait timed out."""
+
+    job: Job
+    settings: ClusterSettings
+    node_addresses: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    #: of a heterogeneous job, the leader first
+    components: tuple[Component, ...] = ()

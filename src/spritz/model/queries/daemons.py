@@ -1,0 +1,69 @@
+"""The controller itself: its configuration, whether it answers, what it is told to do."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.cluster import ClusterSettings
+
+
+class ShowConfig(Struct, frozen=True, kw_only=True):
+    """`scontrol show config`. Reply: `ConfigText`."""
+
+
+class ConfigText(Struct, frozen=True, kw_only=True):
+    """Keys and values in Slurm's spelling and order, and the typed settings that clients use."""
+
+    now: float
+    pairs: list[tuple[str, str]]
+    settings: ClusterSettings
+    controllers: tuple[str, ...] = ()
+    #: the controller's start; BOOT_TIME among the pairs is empty
+    started_at: float = 0.0
+    #: fingerprint of the files that it read; HASH_VAL among the pairs is empty
+    digest: str = ""
+    #: (name@server, count) of licenses that accounting gives this cluster
+    remote_licenses: tuple[tuple[str, int], ...] = ()
+
+
+class Ping(Struct, frozen=True, kw_only=True):
+    """Is the controller there? Reply: `Pong`."""
+
+
+class Pong(Struct, frozen=True, kw_only=True):
+    """Reply to Ping. `version` is Slurm's level, `software` ours; `pid` of the daemon."""
+
+    host: str
+    pid: int
+    version: str
+    software: str
+    started_at: float
+    now: float
+    mode: str = "primary"
+
+
+class Reconfigure(Struct, frozen=True, kw_only=True):
+    """`scontrol reconfigure`: re-read the files. Administrators. Reply: `Done`; a broken file is a Failure with all
+    errors and changes nothing."""
+
+
+class Shutdown(Struct, frozen=True, kw_only=True):
+    """`scontrol shutdown`: stop controller (and node daemons unless `controller_only`). Reply `Done` when it stops
+    accepting; the connection closes when it has stopped."""
+
+    controller_only: bool = False
+
+
+class PauseScheduling(Struct, frozen=True, kw_only=True):
+    """Start no job until the controller is started again or `paused` is taken back (`spritz down` while jobs end).
+
+    Administrators. Not journaled. Reply: `Done`.
+    """
+
+    paused: bool = True
+
+
+class SetDebug(Struct, frozen=True, kw_only=True):
+    """`scontrol setdebug LEVEL`. Reply: `Done`."""
+
+    level: str

@@ -1,0 +1,25 @@
+"""Why a job waits."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.commands.job import JobTarget
+from spritz.model.explain import Explanation
+
+
+class ExplainJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`scontrol explain`: why the job waits, and when it starts. Reply: `Explanations`.
+
+    An unknown id gives ESLURM_INVALID_JOB_ID. `others`: try out what other request would start sooner.
+    """
+
+    target: JobTarget
+    others: bool = True
+
+
+class Explanations(Struct, frozen=True, kw_only=True):
+    """One a record: a job, or what is left of an array and its tasks. All by one plan, made at `now`."""
+
+    now: float
+    explanations: list[Explanation]

@@ -1,0 +1,64 @@
+"""Jobs, their scripts and their ends."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.commands.job import JobFilter
+from spritz.model.job import Job
+
+
+class ListJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Jobs that match. Streamed in pieces (`Response.more`). Reply: `JobRows`, or `Jobs` when no fields are named.
+
+    An unknown id in `filter.targets` alone gives ESLURM_INVALID_JOB_ID.
+    """
+
+    filter: JobFilter = JobFilter()
+    fields: tuple[str, ...] = ()
+    #: include what the caller may not normally see (hidden partitions): `-a`
+    all: bool = False
+    unless_version: int = 0
+
+
+class JobRows(Struct, frozen=True, kw_only=True):
+    """Values of the named fields, a row a job. `now` is the controller's clock; `version` names this state."""
+
+    now: float
+    version: int
+    rows: list[tuple[object, ...]]
+
+
+class Jobs(Struct, frozen=True, kw_only=True):
+    """Whole records."""
+
+    now: float
+    version: int
+    jobs: list[Job]
+
+
+class GetScript(Struct, frozen=True, kw_only=True):
+    """`scontrol write batch_script`. Reply: `Script`."""
+
+    job_id: int
+
+
+class Script(Struct, frozen=True, kw_only=True):
+    """Reply to GetScript."""
+
+    job_id: int
+    script: bytes
+
+
+class AwaitEnd(Struct, frozen=True, kw_only=True):
+    """Held back until the job (all tasks of an array) has ended: `sbatch --wait`. Reply: `JobEndedReply`."""
+
+    job_id: int
+
+
+class JobEndedReply(Struct, frozen=True, kw_only=True):
+    """Highest exit status of the job and its array tasks."""
+
+    job_id: int
+    state: str
+    exit_status: int

@@ -1,0 +1,38 @@
+"""Nodes."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.node import Node, NodeSample
+
+
+class ListNodes(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Nodes (all when `names` is empty). Reply: `Nodes`. Unknown names give ESLURM_INVALID_NODE_NAME."""
+
+    names: tuple[str, ...] = ()
+    all: bool = False
+
+
+class NodeView(Struct, frozen=True, kw_only=True):
+    """A node with what runs on it. `state_names` is Slurm's: base first, then flags (`MIXED`, `DRAIN` …)."""
+
+    node: Node
+    state_names: tuple[str, ...]
+    cpus_allocated: int = 0
+    memory_allocated_mib: int = 0
+    #: (name, type, count, mask in hexadecimal) in use
+    gres_used: tuple[tuple[str, str, int, str], ...] = ()
+    partitions: tuple[str, ...] = ()
+    jobs: tuple[int, ...] = ()
+    sample: NodeSample | None = None
+    #: the user, and the label, whose jobs have the node for themselves
+    owner: str = ""
+    mcs_label: str = ""
+
+
+class Nodes(Struct, frozen=True, kw_only=True):
+    """Reply to ListNodes."""
+
+    now: float
+    nodes: list[NodeView]

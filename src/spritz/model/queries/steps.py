@@ -1,0 +1,60 @@
+"""Steps, and what their processes use."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.commands.job import JobFilter
+from spritz.model.reports import Usage
+from spritz.model.step import Step
+
+
+class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Running steps. Reply: `Steps`."""
+
+    filter: JobFilter = JobFilter()
+    step_id: int | None = None
+
+
+class StepView(Struct, frozen=True, kw_only=True):
+    """A step with what listings need of its job."""
+
+    step: Step
+    job_name: str
+    user: str
+    partition: str
+    array_job_id: int = 0
+    array_task_id: int | None = None
+    het_job_id: int = 0
+
+
+class MeasureSteps(Struct, frozen=True, kw_only=True):
+    """`sstat`: what a running step has used so far. Reply: `StepUsage`; ESLURM_INVALID_JOB_ID where it does not run.
+
+    For its owner and for administrators.
+    """
+
+    job_id: int
+    step_id: int
+
+
+class NodeUsage(Struct, frozen=True, kw_only=True):
+    """On one node; `pids` are processes there."""
+
+    node: str
+    usage: Usage
+    pids: tuple[int, ...]
+
+
+class StepUsage(Struct, frozen=True, kw_only=True):
+    """Reply to MeasureSteps. `silent`: nodes that did not say."""
+
+    nodes: list[NodeUsage]
+    silent: list[str]
+
+
+class Steps(Struct, frozen=True, kw_only=True):
+    """Reply to ListSteps."""
+
+    now: float
+    steps: list[StepView]

@@ -1,0 +1,83 @@
+"""Helper programs: they print the features that a node has now, and set those that it is to have.
+
+Source: helpers.conf(5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spritz.config.helpers import HelpersFile
+    from spritz.runtime.log import Logger
+
+#: Programs that run at once, where one daemon stands for many nodes.
+TOGETHER = 16
+
+
+class Helpers:
+    """Runs them for the nodes of one daemon, each no longer than ExecTime."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._slots = asyncio.Semaphore(TOGETHER)
+
+    async def active(self, file: HelpersFile, variables: Mapping[str, str]) -> tuple[str, ...]:
+        """Of the features of `file` those that the node has now. One that fails is logged, and its have none."""
+        programs = dict.fromkeys(helper.program for helper in file.helpers.values())
+        outputs = await asyncio.gather(*(self._run([one], file.exec_seconds, variables) for one in programs))
+        printed = {
+            program: {line.strip() for line in (output or "").splitlines()}
+            for program, output in zip(programs, outputs, strict=True)
+        }
+        return tuple(name for name, helper in file.helpers.items() if name in printed[helper.program])
+
+    async def activate(self, file: HelpersFile, features: tuple[str, ...], variables: Mapping[str, str]) -> bool:
+        """Have them set, one after the other; False if one is unknown here or fails: the rest is left."""
+        for name in features:
+            helper = file.helpers.get(name)
+            if helper is None:
+                self._log.error("feature.unknown", feature=name)
+                return False
+            if await self._run([helper.program, name], file.exec_seconds, variables) is None:
+                return False
+        return True
+
+    async def _run(self, words: list[str], seconds: int, variables: Mapping[str, str]) -> str | None:
+        """What it printed; None if it failed."""
+        async with self._slots:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *words,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    env=dict(variables),
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._failed(words, error=error.strerror or "")
+                return None
+            try:
+                output, _ = await asyncio.wait_for(process.communicate(), seconds)
+            except TimeoutError:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+                self._failed(words, error=f"it took longer than ExecTime={seconds}")
+                return None
+            except asyncio.CancelledError:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if process.returncode:
+            self._failed(words, error=f"exit status {process.returncode}")
+            return None
+        return output.decode(errors="replace")
+
+    def _failed(self, words: list[str], *, error: str) -> None:
+        self._log.error("helper.failed", program=" ".join(words), error=error)

@@ -1,0 +1,64 @@
+"""What the servers of MPI programs are told of their step: one world of tasks, over all components that it runs in.
+
+Source: srun(1) --mpi, --het-group.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from spritz.model.job import Component, Job
+from spritz.model.step import Step
+from spritz.stepd.pmi_wire import process_mapping
+from spritz.stepd.spec import Pmi, Pmix
+
+
+class _World(Struct, frozen=True):
+    """Nodes in order of rank, the tasks' ranks on each, and the program (component) of each node."""
+
+    label: str
+    nodes: tuple[str, ...]
+    ranks: tuple[tuple[int, ...], ...]
+    programs: tuple[int, ...]
+    node: int
+
+
+def _world(job: Job, step: Step, node_index: int) -> _World:
+    label = f"{job.het_job_id or job.id}.{step.step_id}"
+    if step.het is None or not step.het.task_ids:
+        ranks = tuple(node.task_ids for node in step.nodes)
+        return _World(label, step.node_names, ranks, (0,) * len(ranks), node_index)
+    parts = step.het.task_ids
+    programs = tuple(program for program, part in enumerate(parts) for _ in part)
+    ranks = tuple(ranks for part in parts for ranks in part)
+    return _World(label, step.het.names, ranks, programs, step.het.node_offset + node_index)
+
+
+def pmi(job: Job, step: Step, node_index: int) -> Pmi | None:
+    """For --mpi=pmi2."""
+    if step.spec.mpi != "pmi2":
+        return None
+    world = _world(job, step, node_index)
+    return Pmi(
+        job_id=world.label,
+        size=sum(map(len, world.ranks)),
+        nodes=len(world.nodes),
+        mapping=process_mapping(world.ranks),
+        program=world.programs[world.node],
+    )
+
+
+def pmix(job: Job, step: Step, node_index: int, components: tuple[Component, ...]) -> Pmix | None:
+    """For --mpi=pmix. `components` are those of a heterogeneous job."""
+    if step.spec.mpi != "pmix":
+        return None
+    world = _world(job, step, node_index)
+    jobs = [components[number].job for number in step.het.groups] if step.het is not None and components else [job]
+    return Pmix(
+        namespace=f"slurm.pmix.{world.label}",
+        nodes=world.nodes,
+        ranks=world.ranks,
+        node=world.node,
+        universe=sum(node.cpu_count for one in jobs if one.allocation is not None for node in one.allocation.nodes),
+        apps=world.programs if len(set(world.programs)) > 1 else (),
+    )

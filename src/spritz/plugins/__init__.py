@@ -1,0 +1,18 @@
+"""Programs of the site that see and change requests: job_submit in the controller, cli_filter in the commands.
+
+Pure: what a plugin is told and what it may change. Which process it runs in, for how long, and what becomes of its
+answer, is settled by `controller.submit_plugins` and `cli.filters` (docs/decisions/0092).
+
+Map
+---
+`numbers`       Slurm's reserved numbers, and error numbers as names
+`description`   a request as plugins see it: names of job_desc_msg_t, values that are not given as NO_VAL
+`fields`        the table behind it: what each name reads and writes of a JobSpec; `notations` the texts in it
+`records`       jobs, partitions and reservations as plugins see them
+`answer`        what a plugin answers: a number, lines for the user, lines for the log
+`builtin`       all_partitions, defaults, logging, partition, pbs, require_timelimit, throttle
+`lua`           a Lua script with its `slurm` table; `lua_submit` job_submit.lua, `lua_filter` cli_filter.lua
+`python`        job_submit.py
+
+Test it with `pytest tests/unit/plugins`.
+"""

@@ -1,0 +1,173 @@
+"""Kinds of fields of a description: texts, numbers, lists, GRES, moments, and what was never given.
+
+Numbers that were not given are NO_VAL of their width, as in job_desc_msg_t; NO_VAL itself takes any number back, as
+scripts write it. Source: slurm/slurm.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from spritz.model.ids import NO_VAL
+from spritz.notation.octets import plain
+from spritz.plugins import notations
+from spritz.plugins.answer import FieldError
+from spritz.plugins.numbers import NO_VAL16, NO_VAL64
+
+if TYPE_CHECKING:
+    from spritz.plugins.description import Description
+
+Read = Callable[["Description"], Any]
+Write = Callable[["Description", str, Any], None]
+
+#: what a value of a list of texts is made of
+Split = Callable[[str, str], list[str]]
+
+
+def text_of(name: str, value: Any) -> str:
+    """Raises FieldError unless it is a text (a number is one, as in Lua)."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        kind = "nil" if value is None else type(value).__name__
+        raise FieldError(f"{name}: string expected, got {kind}")
+    return plain(str(value))
+
+
+def number_of(name: str, value: Any) -> int:
+    """Raises FieldError unless it is a whole number, or text of one."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if "." in value else int(value)
+        except ValueError:
+            pass
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        kind = "nil" if value is None else "string" if isinstance(value, str) else type(value).__name__
+        raise FieldError(f"{name}: number expected, got {kind}")
+    if value != value or abs(value) > 2.0**65:
+        raise FieldError(f"{name}: {value} is out of range")
+    return int(value)
+
+
+def given(name: str, value: Any, unset: int = NO_VAL) -> int | None:
+    """The number, or None for one that stands for "not given". Raises FieldError."""
+    number = number_of(name, value)
+    return None if number in (unset, NO_VAL, NO_VAL64) else number
+
+
+class Field:
+    """`write` is None: it can only be read, for the reason `refused`."""
+
+    __slots__ = ("_read", "_write", "refused")
+
+    def __init__(self, read: Read, write: Write | None = None, refused: str = "plugins cannot change it") -> None:
+        self._read = read
+        self._write = write
+        self.refused = refused
+
+    @property
+    def writable(self) -> bool:
+        """Plugins may write it."""
+        return self._write is not None
+
+    def read(self, description: Description) -> Any:
+        """The value now."""
+        return self._read(description)
+
+    def write(self, description: Description, name: str, value: Any) -> None:
+        """Raises FieldError."""
+        if self._write is not None:
+            self._write(description, name, value)
+        elif value != self._read(description):
+            raise FieldError(f"{name}: {self.refused}")
+
+
+def text_field(field: str) -> Field:
+    def write(d: Description, name: str, value: Any) -> None:
+        text = text_of(name, value)
+        d.put(field, text if text or d.modify else None)
+
+    return Field(lambda d: d.fields.get(field) or None, write)
+
+
+def number_field(field: str, unset: int = NO_VAL, low: int = 0) -> Field:
+    def read(d: Description) -> int:
+        value = d.fields.get(field)
+        return unset if value is None else int(value)
+
+    def write(d: Description, name: str, value: Any) -> None:
+        number = given(name, value, unset)
+        if number is not None and number < low:
+            raise FieldError(f"{name}: {number} is below {low}")
+        d.put(field, number)
+
+    return Field(read, write)
+
+
+def list_field(field: str, split: Callable[[str, str], list[str]], join: Callable[[Any], str | None]) -> Field:
+    def write(d: Description, name: str, value: Any) -> None:
+        d.put(field, split(text_of(name, value), name))
+
+    return Field(lambda d: join(d.fields.get(field) or ()), write)
+
+
+def requests(fields: tuple[str, ...]) -> Field:
+    """GRES of several fields read as one; written to the first, and the others are gone."""
+
+    def read(d: Description) -> str | None:
+        return notations.gres_text([one for field in fields for one in d.fields.get(field) or ()])
+
+    def write(d: Description, name: str, value: Any) -> None:
+        d.put(fields[0], notations.gres_requests(text_of(name, value), name))
+        for other in fields[1:]:
+            if d.fields.get(other):
+                d.put(other, [] if d.modify else None)
+
+    return Field(read, write)
+
+
+def per_gpu(field: str, others: tuple[str, ...] = ()) -> Field:
+    def read(d: Description) -> str | None:
+        value = d.fields.get(field)
+        return None if value is None else f"gres/gpu:{value}"
+
+    def write(d: Description, name: str, value: Any) -> None:
+        number = notations.per_gpu(text_of(name, value), name)
+        d.put(field, number)
+        clear(d, others if number is not None else ())
+
+    return Field(read, write)
+
+
+def clear(d: Description, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        if d.modify or d.fields.get(field) is not None:
+            d.put(field, None)
+
+
+def absent(unset: Any, why: str) -> Field:
+    """A name that Slurm has: nothing was ever given for it."""
+    return Field(lambda d: unset, None, why)
+
+
+def fact(name: str, unset: Any = None) -> Field:
+    return Field(lambda d: d.facts.get(name, unset))
+
+
+def flag(field: str) -> Field:
+    """yes, no or not given."""
+
+    def write(d: Description, name: str, value: Any) -> None:
+        number = given(name, int(value) if isinstance(value, bool) else value, NO_VAL16)
+        d.put(field, None if number is None else bool(number))
+
+    return Field(lambda d: NO_VAL16 if d.fields.get(field) is None else int(d.fields[field]), write)
+
+
+def moment(field: str) -> Field:
+    """Epoch seconds; 0 for none."""
+
+    def write(d: Description, name: str, value: Any) -> None:
+        number = given(name, value) or 0
+        d.put(field, float(number) if number > 0 else (0.0 if d.modify else None))
+
+    return Field(lambda d: int(d.fields.get(field) or 0), write)

@@ -1,0 +1,250 @@
+"""A Lua script of the site, and the `slurm` table that it finds.
+
+Loaded once, and again when the file has changed; one that cannot be loaded then leaves the one before it in force, as
+in Slurm. Texts are bytes to Lua: any bytes go through. Numbers are Lua's integers where they are whole.
+
+Lua itself is lupa's, an optional part of the installation (`pip install spritz[lua]`); version 5.4, with `unpack` and
+`loadstring` of 5.1 beside it.
+
+Source: https://slurm.schedmd.com/job_submit_plugins.html; the table as recorded from Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from spritz.notation.octets import octets, plain
+from spritz.plugins.answer import LogLine, PluginError
+from spritz.plugins.numbers import CONSTANTS, WIDE_CONSTANTS, error_numbers
+
+#: Bytes that a script may hold.
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+
+NOT_INSTALLED = "Lua needs the package lupa: pip install 'spritz[lua]'"
+
+#: Written in Lua, so that a wrong value is told with the line of the script that gave it.
+_PRELUDE = b"""
+local log, tell, minutes, strings, numbers, live = ...
+unpack, loadstring = table.unpack, load
+slurm = setmetatable({}, {__index = function(_, name) return live(name) end})
+for name, value in pairs(numbers) do slurm[name] = value end
+for name, value in pairs(strings) do slurm[name] = value end
+local function formatted(...) return string.format(...) end
+function slurm.log(level, text) log(level, tostring(text)) end
+slurm.error = function(text) log("error", tostring(text)) end
+for _, level in ipairs({"error", "info", "verbose", "debug", "debug2", "debug3", "debug4"}) do
+  slurm["log_" .. level] = function(...) log(level, formatted(...)) end
+end
+function slurm.user_msg(text) tell(tostring(text)) end
+function slurm.log_user(...) tell(formatted(...)) end
+slurm.time_str2mins = minutes
+local made = {}
+function made.object(read, write)
+  return setmetatable({}, {
+    __index = function(_, name) return read(name) end,
+    __newindex = function(_, name, value)
+      local problem = write(name, value)
+      if problem then error(problem, 2) end
+    end,
+  })
+end
+function made.records(names, get)
+  -- A table by name, whose records are made when they are looked at.
+  return setmetatable({}, {
+    __index = function(_, name) return get(name) end,
+    __pairs = function(self)
+      local place = 0
+      return function()
+        place = place + 1
+        local name = names[place]
+        if name ~= nil then return name, get(name) end
+      end, self, nil
+    end,
+  })
+end
+return made
+"""
+
+_LEVELS = ("info", "verbose", "debug", "debug2", "debug3", "debug4")
+
+
+def installed() -> bool:
+    """Whether Lua can be had."""
+    return importlib.util.find_spec("lupa") is not None
+
+
+def text_from(value: Any) -> Any:
+    """A value of Lua's as Python's: texts are plain ones (`notation.octets`)."""
+    return plain(value.decode("utf-8", "surrogateescape")) if isinstance(value, bytes) else value
+
+
+class LuaScript:
+    """One file. `functions` must be in it. What it says is gathered in `lines` (for the user) and `log`."""
+
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        functions: Sequence[str],
+        *,
+        cluster: str = "",
+        live: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`live`: names of the slurm table that are worked out when they are read; value: what makes them."""
+        self.path = path
+        self.kind = kind
+        self.lines: list[str] = []
+        self.log: list[LogLine] = []
+        self._functions = functions
+        self._cluster = cluster
+        self._live: Mapping[str, Callable[[], Any]] = live or {}
+        self._runtime: Any = None
+        self._made: Any = None
+        self._stamp: tuple[int, int] | None = None
+
+    def load(self) -> None:
+        """Read the file if it is new or has changed. Raises PluginError if none can be had."""
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            self._trouble(f"Unable to stat {self.path}: {error.strerror}")
+            return
+        stamp = (status.st_mtime_ns, status.st_size)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            with open(self.path, "rb") as file:
+                source = file.read()
+        except OSError as error:
+            self._trouble(f"{self.path}: {error.strerror}")
+            return
+        before = self._runtime, self._made
+        try:
+            self._begin(source)
+        except PluginError as error:
+            self._runtime, self._made = before
+            self._trouble(str(error))
+
+    def _trouble(self, what: str) -> None:
+        """The file cannot be used: the script before it goes on, if there is one."""
+        if self._runtime is None:
+            raise PluginError(f"{self.kind}: {what}")
+        self.log.append(("error", f"{self.kind}: {what}, using previous script"))
+
+    def _begin(self, source: bytes) -> None:
+        try:
+            lua = importlib.import_module("lupa.lua54")
+        except ImportError as error:
+            raise PluginError(NOT_INSTALLED) from error
+        runtime = lua.LuaRuntime(
+            encoding=None,
+            register_eval=False,
+            register_builtins=False,
+            unpack_returned_tuples=True,
+            max_memory=MEMORY_BYTES_MAX,
+        )
+        numbers = {**CONSTANTS, **error_numbers(), **{name: float(value) for name, value in WIDE_CONSTANTS.items()}}
+        self._runtime = runtime
+        runtime.globals()[b"python"] = None
+        self._made = runtime.execute(
+            _PRELUDE,
+            self._log,
+            lambda text: self.lines.extend(str(text_from(text)).split("\n")),
+            _minutes,
+            runtime.table_from({b"CLUSTER_NAME": octets(self._cluster)}),
+            runtime.table_from({name.encode(): number for name, number in numbers.items()}),
+            self._live_value,
+        )
+        try:
+            runtime.execute(source, name=b"@" + os.fsencode(os.path.basename(self.path)), mode=b"t")
+        except Exception as error:
+            raise PluginError(self._words(error)) from error
+        missing = [name for name in self._functions if runtime.globals()[name.encode()] is None]
+        if missing:
+            raise PluginError(f"{self.path}: missing required function {', '.join(missing)}")
+
+    def _live_value(self, name: Any) -> Any:
+        make = self._live.get(text_from(name))
+        return None if make is None else make()
+
+    def _log(self, level: Any, text: Any) -> None:
+        word = text_from(level)
+        if not isinstance(word, str):
+            word = _LEVELS[min(max(int(word or 0), 0), len(_LEVELS) - 1)]
+        self.log.append((word, str(text_from(text))))
+
+    def call(self, function: str, *arguments: Any) -> int:
+        """What the function returns; 0 if that is no number. Raises PluginError if the script fails."""
+        try:
+            found = self._runtime.globals()[function.encode()](*arguments)
+        except Exception as error:
+            raise PluginError(f"{self.kind}: {self._words(error)}") from error
+        value = found[0] if isinstance(found, tuple) and found else found
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.log.append(("info", f"{self.kind}: {self.path}: non-numeric return code"))
+            return 0
+        return int(value)
+
+    def _words(self, error: Exception) -> str:
+        """The first line of Lua's complaint: file, line, what was wrong."""
+        told = error.args[0] if error.args else type(error).__name__
+        return str(text_from(told)).split("\nstack traceback:")[0].removeprefix("error loading code: ")
+
+    # -- values for Lua
+
+    def object(self, read: Callable[[str], Any], write: Callable[[str, Any], None] | None = None) -> Any:
+        """A table whose fields are read, and written, by these. `write` raises an Exception for what will not do."""
+
+        def written(name: Any, value: Any) -> bytes | None:
+            if write is None:
+                return b"this record cannot be changed"
+            try:
+                write(str(text_from(name)), text_from(value))
+            except Exception as error:
+                return octets(str(error))
+            return None
+
+        return self._made[b"object"](lambda name: self.value(read(str(text_from(name)))), written)
+
+    def records(self, names: Sequence[str], make: Callable[[str], Any]) -> Any:
+        """A table by name; `make(name)` gives one record's `read`, or None. Each is made once."""
+        known: dict[str, Any] = {}
+
+        def get(name: Any) -> Any:
+            word = str(text_from(name))
+            if word not in known:
+                read = make(word)
+                known[word] = None if read is None else self.object(read)
+            return known[word]
+
+        return self._made[b"records"](self._runtime.table_from([octets(name) for name in names]), get)
+
+    def table(self, values: Sequence[str], first: int = 1) -> Any:
+        """A list; `first`: the index of its first value."""
+        return self._runtime.table_from({place: octets(value) for place, value in enumerate(values, first)})
+
+    def value(self, value: Any) -> Any:
+        """What Lua gets for a value of Python's: lists are numbered from 0, as in Slurm."""
+        if isinstance(value, str):
+            return octets(value)
+        if isinstance(value, list):
+            return self.table(value, 0)
+        if isinstance(value, dict):
+            return self._runtime.table_from({place: self.value(one) for place, one in value.items()})
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return float(value)
+        return value
+
+
+def _minutes(text: Any) -> int:
+    from spritz.notation.duration import DurationError, parse_minutes
+
+    try:
+        return parse_minutes(str(text_from(text)))
+    except DurationError:
+        return -2  # NO_VAL, as an integer of C

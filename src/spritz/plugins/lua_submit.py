@@ -1,0 +1,77 @@
+"""job_submit.lua: `slurm_job_submit(job_desc, part_list, submit_uid)`, `slurm_job_modify(job_desc, job_rec, …)`.
+
+Source: https://slurm.schedmd.com/job_submit_plugins.html.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spritz.plugins.answer import Answer, PluginError
+from spritz.plugins.lua import LuaScript
+from spritz.plugins.records import JobView, ReservationView
+
+if TYPE_CHECKING:
+    from spritz.plugins.description import Description
+    from spritz.plugins.script import Known
+
+FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
+
+
+class LuaSubmit:
+    """The script and what it is told. `load` before anything else."""
+
+    def __init__(self, path: str, cluster: str = "") -> None:
+        live = {"jobs": self._jobs, "reservations": self._reservations}
+        self._script = LuaScript(path, "job_submit/lua", FUNCTIONS, cluster=cluster, live=live)
+        self._known: Known | None = None
+
+    def load(self) -> None:
+        """Raises PluginError."""
+        self._script.load()
+
+    def submit(self, job: Description, known: Known) -> Answer:
+        """A new job."""
+        return self._call("slurm_job_submit", job, known, ())
+
+    def modify(self, job: Description, known: Known) -> Answer:
+        """A change of `known.job`."""
+        record = self._script.object(JobView(known.job).read) if known.job is not None else None
+        return self._call("slurm_job_modify", job, known, (record,))
+
+    def _call(self, function: str, job: Description, known: Known, middle: tuple[Any, ...]) -> Answer:
+        script = self._script
+        script.lines, script.log = [], []
+        self._known = known
+        try:
+            script.load()
+            described = self._described(job, script)
+            number = script.call(function, described, *middle, self._partitions(known), known.uid)
+        except PluginError as error:
+            # Differs: Slurm 22.05 lets the job pass. Newer ones fail it, with what Lua says.
+            return Answer(number=-1, lines=(str(error),), log=(*script.log, ("error", str(error))))
+        finally:
+            self._known = None
+        return Answer(number=number, lines=tuple(script.lines), log=tuple(script.log))
+
+    def _described(self, job: Description, script: LuaScript) -> Any:
+        environment = script.object(job.variable, lambda name, value: job.set_variable(name, str(value)))
+
+        def read(name: str) -> Any:
+            return environment if name == "environment" else job.read(name)
+
+        return script.object(read, job.write)
+
+    def _partitions(self, known: Known) -> Any:
+        views = {one.partition.name: one for one in known.usable()}
+        return self._script.records(list(views), lambda name: views[name].read if name in views else None)
+
+    def _jobs(self) -> Any:
+        jobs = {} if self._known is None else {str(job.id): job for job in self._known.jobs()}
+        return self._script.records(list(jobs), lambda name: JobView(jobs[name]).read if name in jobs else None)
+
+    def _reservations(self) -> Any:
+        found = {} if self._known is None else {one.name: one for one in self._known.reservations()}
+        return self._script.records(
+            list(found), lambda name: ReservationView(found[name]).read if name in found else None
+        )

@@ -1,0 +1,81 @@
+"""Texts of a description, to and from the plain values of a JobSpec: hostlists, GRES, dependencies.
+
+Writers raise FieldError with what is wrong. Source: slurm/slurm.h job_desc_msg_t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spritz.notation import dependency, gres, hostlist
+from spritz.notation.errors import NotationError
+from spritz.plugins.answer import FieldError
+
+Plain = dict[str, Any]
+
+
+def gres_text(requests: Iterable[Mapping[str, Any]]) -> str | None:
+    """`gres/gpu:a100:2,gres/shard:1`; None for none."""
+    words = []
+    for one in requests:
+        kind = f":{one['type']}" if one.get("type") else ""
+        words.append(f"gres/{one['name']}{kind}:{one.get('count', 1)}")
+    return ",".join(words) or None
+
+
+def gres_requests(text: str, name: str) -> list[Plain]:
+    """`gres/gpu:2`, `gres:gpu:2` or `gpu:2`, separated by commas."""
+    try:
+        parsed = gres.parse(text) if text else ()
+    except NotationError as error:
+        raise FieldError(f"{name}: {error}") from error
+    return [{"name": one.name, "type": one.type or "", "count": one.count} for one in parsed]
+
+
+def hosts_text(names: Iterable[str]) -> str | None:
+    """`n[1-4]`; None for none."""
+    return hostlist.compress(tuple(names)) or None
+
+
+def hosts(text: str, name: str) -> list[str]:
+    """Names of a hostlist."""
+    try:
+        return list(hostlist.expand(text)) if text else []
+    except NotationError as error:
+        raise FieldError(f"{name}: {error}") from error
+
+
+def dependency_text(conditions: Iterable[Mapping[str, Any]], mode: str) -> str | None:
+    """`afterok:12,singleton`; None for none."""
+    made = (
+        dependency.Dependency(
+            kind=one["kind"],
+            job_id=one.get("job_id", 0),
+            task_id=one.get("task_id"),
+            minutes=one.get("minutes", 0),
+        )
+        for one in conditions
+    )
+    return dependency.format(made, mode) or None
+
+
+def dependencies(text: str) -> tuple[list[Plain], str]:
+    """Conditions, and whether `all` or `any` of them."""
+    try:
+        parsed, mode = dependency.parse(text)
+    except NotationError as error:
+        raise FieldError(f"dependency: {error}") from error
+    plain = [{"kind": one.kind, "job_id": one.job_id, "task_id": one.task_id, "minutes": one.minutes} for one in parsed]
+    return plain, mode
+
+
+def per_gpu(text: str, name: str) -> int | None:
+    """The number of `gres/gpu:4`; None for no text. Other GRES have no such number here."""
+    if not text:
+        return None
+    word = text.removeprefix("gres/").removeprefix("gres:")
+    kind, colon, count = word.partition(":")
+    if kind != "gpu" or not colon or not count.isdecimal():
+        raise FieldError(f"{name}: {text} is not gres/gpu:COUNT")
+    return int(count)

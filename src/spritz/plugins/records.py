@@ -1,0 +1,209 @@
+"""Jobs, partitions and reservations as plugins see them: field by field, made when it is read.
+
+Names and values as in Slurm's job_record_t, part_record_t and slurmctld_resv_t; a name that there is not reads as None.
+
+Source: https://slurm.schedmd.com/job_submit_plugins.html; values as recorded from Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+
+from spritz.model.ids import NO_VAL
+from spritz.model.job import Job
+from spritz.model.job_tres import allocated, cpu_count, requested, text
+from spritz.model.partition import Partition
+from spritz.model.reservation import Reservation
+from spritz.model.states import JobFlag, JobState, PartitionState
+from spritz.notation import hostlist
+from spritz.plugins.description import Description
+from spritz.plugins.fields import FIELDS
+
+#: numbers of job_states; the bits above it are flags
+_STATES = {state: number for number, state in enumerate(JobState)}
+_COMPLETING = 0x8000
+
+#: of a job: those that are not of its description
+_JOB: dict[str, Callable[[Job], Any]] = {
+    "array_job_id": lambda job: job.array_job_id,
+    "array_task_cnt": lambda job: 0 if job.array is None else job.array.task_count,
+    "array_task_id": lambda job: NO_VAL if job.array_task_id is None else job.array_task_id,
+    "batch_host": lambda job: None if job.allocation is None else job.allocation.names[0],
+    "end_time": lambda job: int(job.ended_at or job.ends_at),
+    "exit_code": lambda job: job.exit_status,
+    "het_job_id": lambda job: job.het_job_id,
+    "het_job_offset": lambda job: job.het_offset if job.het_job_id else NO_VAL,
+    "job_id": lambda job: job.id,
+    "job_state": lambda job: _STATES[job.state] | (_COMPLETING if job.flags & JobFlag.COMPLETING else 0),
+    "nodes": lambda job: None if job.allocation is None else hostlist.compress(job.allocation.names),
+    "pack_job_id": lambda job: job.het_job_id,
+    "pack_job_offset": lambda job: job.het_offset if job.het_job_id else NO_VAL,
+    "partition": lambda job: ",".join(job.spec.partitions) or job.partition,
+    "priority": lambda job: job.priority,
+    "resizing": lambda job: 0,
+    "restart_cnt": lambda job: job.restart_count,
+    "resv_name": lambda job: job.spec.reservation or None,
+    "start_time": lambda job: int(job.started_at),
+    "submit_time": lambda job: int(job.submitted_at),
+    "time_limit": lambda job: NO_VAL if job.time_limit_minutes is None else job.time_limit_minutes,
+    "total_cpus": cpu_count,
+    "total_nodes": lambda job: job.spec.nodes_min if job.allocation is None else len(job.allocation.nodes),
+    "tres_alloc_str": lambda job: None if job.allocation is None else text(allocated(job)),
+    "tres_fmt_alloc_str": lambda job: None if job.allocation is None else text(allocated(job)),
+    "tres_fmt_req_str": lambda job: text(requested(job)),
+    "tres_req_str": lambda job: text(requested(job)),
+}
+
+
+class JobView:
+    """A job of the controller's."""
+
+    __slots__ = ("_description", "job")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._description: Description | None = None
+
+    def read(self, name: str) -> Any:
+        """The value, or None."""
+        own = _JOB.get(name)
+        if own is not None:
+            return own(self.job)
+        if name not in FIELDS or name in ("script", "environment"):
+            return None
+        if self._description is None:
+            self._description = Description(msgspec.to_builtins(self.job.spec))
+        return FIELDS[name].read(self._description)
+
+
+_STATE_UP = {
+    PartitionState.UP: 3,
+    PartitionState.DOWN: 1,
+    PartitionState.DRAIN: 2,
+    PartitionState.INACTIVE: 0,
+}
+
+
+def _part_flags(one: Partition) -> int:
+    return (
+        0x1 * one.default
+        | 0x2 * one.hidden
+        | 0x4 * one.disable_root_jobs
+        | 0x8 * one.root_only
+        | 0x10 * one.require_reservation
+        | 0x20 * one.lln
+        | 0x40 * one.exclusive_user
+    )
+
+
+def _share(one: Partition) -> int:
+    word, _, count = one.oversubscribe.upper().partition(":")
+    if word == "EXCLUSIVE":
+        return 0
+    number = int(count) if count.isdecimal() else 4
+    return {"NO": 1, "YES": number}.get(word, number | 0x8000)
+
+
+def _names(words: Collection[str]) -> str | None:
+    return ",".join(words) or None
+
+
+_PARTITION: dict[str, Callable[[Partition], Any]] = {
+    "allow_accounts": lambda one: _names(one.allow_accounts),
+    "allow_alloc_nodes": lambda one: _names(one.allow_alloc_nodes),
+    "allow_groups": lambda one: _names(one.allow_groups),
+    "allow_qos": lambda one: _names(one.allow_qos),
+    "alternate": lambda one: one.alternate or None,
+    "billing_weights_str": lambda one: one.billing_weights_text or None,
+    "default_time": lambda one: NO_VAL if one.default_time_minutes is None else one.default_time_minutes,
+    "def_mem_per_cpu": lambda one: one.default_memory_mib_per_cpu or None,
+    "def_mem_per_node": lambda one: one.default_memory_mib_per_node or None,
+    "deny_accounts": lambda one: _names(one.deny_accounts),
+    "deny_qos": lambda one: _names(one.deny_qos),
+    "flag_default": lambda one: int(one.default),
+    "flags": _part_flags,
+    "max_cpus_per_node": lambda one: one.max_cpus_per_node,
+    "max_cpus_per_socket": lambda one: one.max_cpus_per_socket,
+    "max_mem_per_cpu": lambda one: one.max_memory_mib_per_cpu or None,
+    "max_mem_per_node": lambda one: one.max_memory_mib_per_node or None,
+    "max_nodes": lambda one: one.max_nodes,
+    "max_nodes_orig": lambda one: one.max_nodes,
+    "max_oversubscribe": _share,
+    "max_share": _share,
+    "max_time": lambda one: one.max_time_minutes,
+    "min_nodes": lambda one: one.min_nodes,
+    "min_nodes_orig": lambda one: one.min_nodes,
+    "name": lambda one: one.name,
+    "nodes": lambda one: hostlist.compress(one.nodes),
+    "priority_job_factor": lambda one: one.priority_job_factor,
+    "priority_tier": lambda one: one.priority_tier,
+    "qos": lambda one: one.qos or None,
+    "state_up": lambda one: _STATE_UP[one.state],
+    "total_nodes": lambda one: len(one.nodes),
+}
+
+
+class PartitionView:
+    """A partition. `cpus`: all that its nodes have."""
+
+    __slots__ = ("_cpus", "partition")
+
+    def __init__(self, partition: Partition, cpus: int = 0) -> None:
+        self.partition = partition
+        self._cpus = cpus
+
+    def read(self, name: str) -> Any:
+        """The value, or None."""
+        if name == "total_cpus":
+            return self._cpus
+        own = _PARTITION.get(name)
+        return None if own is None else own(self.partition)
+
+
+def submits(partition: Partition) -> bool:
+    """Jobs may be queued there."""
+    return partition.state in (PartitionState.UP, PartitionState.DOWN)
+
+
+def usable(partition: Partition, uid: int, submit_uid: int, groups: Collection[str]) -> bool:
+    """May the user's jobs go there, as far as users and groups say? Source: the rule of job_submit/partition."""
+    if uid == 0:
+        return not partition.disable_root_jobs
+    if partition.root_only and submit_uid != 0:
+        return False
+    return not partition.allow_groups or not set(partition.allow_groups).isdisjoint(groups)
+
+
+_RESERVATION: dict[str, Callable[[Reservation], Any]] = {
+    "accounts": lambda one: _names(one.accounts),
+    "assoc_list": lambda one: None,
+    "duration": lambda one: int(one.duration // 60),
+    "end_time": lambda one: int(one.end_at),
+    "features": lambda one: one.features or None,
+    "full_nodes": lambda one: not one.cpus,
+    "licenses": lambda one: _names([f"{name}:{count}" for name, count in one.licenses]),
+    "node_cnt": lambda one: len(one.nodes),
+    "node_list": lambda one: hostlist.compress(one.nodes) or None,
+    "partition": lambda one: one.partition or None,
+    "start_time": lambda one: int(one.start_at),
+    "users": lambda one: _names(one.users),
+}
+
+
+class ReservationView:
+    """A reservation."""
+
+    __slots__ = ("reservation",)
+
+    def __init__(self, reservation: Reservation) -> None:
+        self.reservation = reservation
+
+    def read(self, name: str) -> Any:
+        """The value, or None. `flags` are words here: Slurm's bits are many."""
+        if name == "flags":
+            return ",".join(self.reservation.flags)
+        own = _RESERVATION.get(name)
+        return None if own is None else own(self.reservation)

@@ -1,0 +1,37 @@
+"""What priorities take from accounting's policy: Priority of associations and QOS. Source: sacctmgr(1) Priority."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from spritz.model.limits.catalogue import Touched
+    from spritz.model.limits.rules import Rules
+    from spritz.model.priority import PriorityInputs
+
+
+def policy_inputs(inputs: PriorityInputs, rules: Rules, touched: Touched | None = None) -> PriorityInputs:
+    """The same with the priorities of this policy, of which only `touched` is other than before (None: any of it).
+
+    The very same object, where an edit leaves them as they were.
+    """
+    qos = inputs.qos
+    if touched is None or touched.qos:
+        qos = {name: one.record.priority for name, one in rules.qos.items() if one.record.priority}
+    associations = {} if touched is None else dict(inputs.associations)
+    if touched is None or touched.users:
+        for one in rules.users_of(touched):
+            found = rules.association(one.account, one.user, one.partition)
+            if found is not None and found.priority:
+                associations[one.account, one.user] = found.priority
+            else:
+                associations.pop((one.account, one.user), None)
+        # Of associations that are gone.
+        for key in touched.counted if touched is not None else ():
+            if rules.association(*key, "") is None:
+                associations.pop(key, None)
+    if touched is not None and qos == inputs.qos and associations == inputs.associations:
+        return inputs
+    return replace(inputs, qos=qos, associations=associations)

@@ -1,0 +1,157 @@
+"""What a request is in numbers alone, for the compiled choice of nodes: what `columns` and `runs` say, as sums.
+
+`scheme_of` says it where counts decide everything and the order of the nodes is the usual one; elsewhere arrays and
+rows do the same the long way. A test compares the two.
+
+Source: as `columns` and `runs`; docs/decisions/0096-choice-compiled.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.scheduling.placement.capacity import PLENTY
+from spritz.scheduling.placement.columns import counts_suffice, least_counts
+from spritz.scheduling.placement.runs import plain
+from spritz.scheduling.placement.select import Candidate, Portion, Target, portions_of, target_of
+from spritz.scheduling.request import Grain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.scheduling.profile import Floats
+    from spritz.scheduling.request import Request
+    from spritz.scheduling.table import Bools, Ints, NodeTable
+
+#: Is the compiled part there? It is optional.
+compiled: bool
+try:
+    from spritz.scheduling import _openings
+
+    compiled = True
+except ImportError:
+    compiled = False
+
+#: of the compiled part
+TERMS_MAX = 16
+
+
+class Scheme(Struct, frozen=True):
+    """`columns` are places in `NodeRow.counts`, of each of which a node must have `least`. `tasks` and `gpus` are terms
+    of five numbers: place in `columns`, less, part, times, each: ((have - less) // part * times) // each; the least of
+    them, and of `most` for tasks, is what a node can take.
+    """
+
+    columns: tuple[int, ...]
+    least: tuple[int, ...]
+    tasks: tuple[int, ...]
+    gpus: tuple[int, ...]
+    target: Target
+    most: int
+    #: nodes with fewer free CPUs than this are of no use to it now
+    floor: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """As the compiled part wants the target."""
+        target = self.target
+        tasks = -1 if target.tasks is None else target.tasks
+        return (target.nodes_min, target.nodes_max, target.nodes_wanted, tasks, target.gpus, self.most)
+
+    def portions(self, chosen: Sequence[int]) -> list[Portion] | None:
+        """What each of the chosen nodes carries: numbers of node, tasks and GPUs, one after the other."""
+        picked = [Candidate(*chosen[place : place + 3]) for place in range(0, len(chosen), 3)]
+        return portions_of(picked, self.target)
+
+
+def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
+    """The scheme; None where more than counts decides, or another order. The same for tables of the same nodes
+    on which nobody is choosy."""
+    target = target_of(request)
+    least = least_counts(table, request, target.each if target.tasks is None else 1)
+    if least is None or request.tmp_mib or request.at_end:
+        return None
+    if not counts_suffice(request) or not plain(request):
+        return None
+    columns = tuple(least)
+    places = {column: place for place, column in enumerate(columns)}
+    threads = 1 if request.grain is Grain.CPU or not len(table.threads) else int(table.threads[0])
+    used = min(threads, request.threads_used) if request.threads_used else threads
+    cpus = places[0 if request.grain is Grain.CPU else 1]
+    # CPUs in whole grains, and those for which there is memory.
+    sources = [(cpus, 0, threads)]
+    if request.memory_per_cpu and request.memory_per_node is None:
+        sources.append((places[2], 0, request.memory_per_cpu * threads))
+    tasks = [(*source, used, request.cpus_per_task) for source in sources]
+    kinds = {kind: place for place, kind in enumerate(table.gres, 4)}
+    fixed = request.node_needs
+    devices = sum(count for (name, _kind), count in fixed.items() if name == "gpu")
+    most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
+    if request.tasks_per_gpu and devices:
+        most = min(most, devices * request.tasks_per_gpu)
+    each = 0
+    for need in request.gres_task:
+        kind = need.name, need.type
+        tasks.append((places[kinds[kind]], fixed.get(kind, 0), need.count, 1, 1))
+        each += need.count if need.name == "gpu" else 0
+    if request.memory_per_gpu and each:
+        tasks.append((places[2], devices * request.memory_per_gpu, each * request.memory_per_gpu, 1, 1))
+    gpus: list[tuple[int, ...]] = []
+    if request.gres_total is not None:
+        gpus.append((places[kinds[request.gres_total.name, request.gres_total.type]], 0, 1, 1, 1))
+        if request.cpus_per_gpu:
+            gpus += [(*source, threads, request.cpus_per_gpu) for source in sources]
+        if request.memory_per_gpu:
+            gpus.append((places[2], 0, request.memory_per_gpu, 1, 1))
+    if len(tasks) > TERMS_MAX or len(gpus) > TERMS_MAX or len(columns) > TERMS_MAX:
+        return None
+    return Scheme(
+        columns,
+        tuple(least.values()),
+        tuple(number for term in tasks for number in term),
+        tuple(number for term in gpus for number in term),
+        target,
+        most,
+        max(1, request.cpus_floor),
+    )
+
+
+def choose(
+    scheme: Scheme,
+    times: Floats,
+    counts: Sequence[Ints],
+    nodes: Ints,
+    up: Bools,
+    weights: Ints,
+    busy: Ints | None,
+    since: float,
+    seconds: float,
+    until: float,
+    tries: int,
+) -> tuple[float, int, list[int] | None] | None:
+    """The first moment from `since` to `until` at which the job fits for so long, by counts, how many moments were
+    tried, and what `Scheme.portions` reads (None: runs of neighbours do not suffice, and a better search must say).
+    None if it never does.
+
+    `times` float64[node, moment] and `counts` int64[node, moment] as in `Profile`, in the order of `NodeRow.counts`.
+    `busy`: free CPUs as they are now; nodes with fewer than the request could use come first.
+    """
+    return _openings.choose(
+        times,
+        nodes,
+        tuple([counts[column] for column in scheme.columns]),
+        scheme.least,
+        since,
+        seconds,
+        until,
+        up,
+        scheme.tasks,
+        scheme.gpus,
+        scheme.numbers,
+        weights,
+        busy,
+        scheme.floor,
+        tries,
+    )

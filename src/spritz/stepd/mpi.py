@@ -1,0 +1,111 @@
+"""What serves MPI programs among a step's tasks: PMI, PMIx, or nothing. Imports what is served, and only that.
+
+Source: srun(1) --mpi.
+"""
+
+from __future__ import annotations
+
+from spritz.stepd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.stepd.audience import Audience
+    from spritz.stepd.pmi import PmiServer
+    from spritz.stepd.pmix.beside import PmixServer
+    from spritz.stepd.reactor import Reactor
+    from spritz.stepd.spec import SupervisorSpec
+
+
+class Mpi:
+    """The servers of the step. `terminate(seconds)` ends it; `say(text)` tells the user why.
+
+    `ending()`: it is being ended already, so that tasks which vanish are no news.
+    """
+
+    def __init__(
+        self,
+        spec: SupervisorSpec,
+        spool: str,
+        reactor: Reactor,
+        audience: Audience,
+        *,
+        terminate: Callable[[float], None],
+        say: Callable[[str], None],
+        ending: Callable[[], bool],
+    ) -> None:
+        self._spec = spec
+        self._spool = spool
+        self._reactor = reactor
+        self._audience = audience
+        self._terminate = terminate
+        self._say = say
+        self._ending = ending
+        self._pmix: PmixServer | None = None
+
+    def start(self) -> PmiServer | PmixServer | None:
+        """What tasks are to be told of. Raises OSError if they cannot be served."""
+        spec, audience = self._spec, self._audience
+        if spec.pmi is not None:
+            from spritz.stepd.pmi import PmiServer
+
+            pmi = PmiServer(spec.pmi, len(spec.tasks), self._reactor, audience.tell_primary, self._abort)
+            audience.on_pmi = lambda payload, last: pmi.take(payload, last=last)
+            return pmi
+        if spec.pmix is not None:
+            from spritz.stepd.pmix.beside import PmixServer
+
+            try:
+                pmix = PmixServer(
+                    spec,
+                    spec.pmix,
+                    self._spool,
+                    self._reactor,
+                    emit=audience.tell_primary,
+                    abort=self._abort_pmix,
+                    failed=self._failed,
+                )
+            except OSError:
+                # Tasks of other nodes would wait for those of this one.
+                audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
+                raise
+            audience.on_pmi = lambda payload, last: pmix.take(payload, last=last)
+            self._pmix = pmix
+            return pmix
+        return None
+
+    @property
+    def pid(self) -> int:
+        """A process of ours beside the tasks; 0 if there is none."""
+        return self._pmix.pid if self._pmix is not None else 0
+
+    def end(self) -> None:
+        """No task is left. It may be said again."""
+        if self._pmix is not None:
+            self._pmix.end()
+
+    def reaped(self) -> None:
+        """Our process has ended."""
+        if self._pmix is not None:
+            self._pmix.reaped()
+            self._pmix = None
+
+    def _abort(self) -> None:
+        """A task wants the whole step ended; the client has the other nodes' tasks ended."""
+        self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
+        self._terminate(self._spec.kill_wait_seconds)
+
+    def _abort_pmix(self, rank: int, status: int | None) -> None:
+        """A task wants that, or is lost. The client ends all, at once: who has called for the end has time to exit."""
+        if self._ending():
+            return
+        if status is None:
+            self._say(f"error: mpi/pmix: task {rank} is gone, and has not called PMIx_Finalize: the step is ended")
+        self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT, rank, protocol.pack_status(status or 0)))
+
+    def _failed(self, text: str) -> None:
+        if not self._ending():
+            self._say(f"error: {text}")
+            self._audience.tell_primary(protocol.frame(protocol.PMI_ABORT))
+            self._terminate(self._spec.kill_wait_seconds)

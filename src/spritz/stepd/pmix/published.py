@@ -1,0 +1,53 @@
+"""What tasks publish for others to look up (MPI_Publish_name and its kin): kept by the step's first node.
+
+Source: the PMIx standard 4.1, "Publish/Lookup Operations".
+"""
+
+from __future__ import annotations
+
+from spritz.stepd.pmix import messages
+from spritz.stepd.pmix.binding import ERR_DUPLICATE_KEY, ERR_NOT_FOUND, ERR_PARTIAL_SUCCESS, SUCCESS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.stepd.pmix.messages import Published
+    from spritz.stepd.pmix.server import Reply
+
+
+class Board:
+    """Entries by key, and those who wait for some."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, tuple[int, bytes]] = {}
+        self._waiting: list[tuple[tuple[bytes, ...], int, Reply]] = []
+
+    def publish(self, rank: int, entries: tuple[tuple[bytes, bytes], ...], reply: Reply) -> None:
+        """All of them, or none if a key is taken."""
+        if any(key in self._entries for key, _ in entries):
+            reply(ERR_DUPLICATE_KEY, b"")
+            return
+        self._entries.update({key: (rank, value) for key, value in entries})
+        reply(SUCCESS, b"")
+        waiting, self._waiting = self._waiting, []
+        for keys, wanted, one in waiting:
+            self.look_up(keys, wanted, one)
+
+    def look_up(self, keys: tuple[bytes, ...], wait: int, reply: Reply) -> None:
+        """Answer with those that are there: at once, or when there are `wait` of them."""
+        found: Published = []
+        for key in keys:
+            if key in self._entries:
+                rank, value = self._entries[key]
+                found.append((rank, key, value))
+        if len(found) < min(wait, len(keys)):
+            self._waiting.append((keys, wait, reply))
+            return
+        status = ERR_NOT_FOUND if not found else SUCCESS if len(found) == len(keys) else ERR_PARTIAL_SUCCESS
+        reply(status, messages.encode_published(found))
+
+    def unpublish(self, rank: int, keys: tuple[bytes, ...], reply: Reply) -> None:
+        """Forget these of a task's own, or all of its own."""
+        for key, (owner, _) in list(self._entries.items()):
+            if owner == rank and (not keys or key in keys):
+                del self._entries[key]
+        reply(SUCCESS, b"")

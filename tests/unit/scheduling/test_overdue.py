@@ -1,0 +1,79 @@
+"""A job runs past its limit: those that wait behind it keep their order.
+
+Source: slurm.conf(5) KillWait, OverTimeLimit.
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
+
+POLICIES = [(), (("bf_policy", "easy"),), (("bf_predict", ""),), (("bf_predict", "slowdown"),)]
+
+
+def site_of(parameters: tuple[tuple[str, str], ...], *names: str) -> Site:
+    """Nodes of four CPUs; `q` has the lower PriorityTier, `r` the lowest."""
+    homes = [partition(name, names, default=name == "p", priority_tier=tier) for name, tier in (("p", 9), ("q", 5))]
+    homes.append(partition("r", names, priority_tier=1))
+    return Site(
+        [node(name, 4) for name in names], partitions=homes, settings=replace(SETTINGS, scheduler_parameters=parameters)
+    )
+
+
+@pytest.mark.parametrize("parameters", POLICIES)
+@pytest.mark.parametrize("between", [None, 100, "none"])
+def test_a_few_seconds_do_not_cost_a_job_its_place(parameters: tuple[tuple[str, str], ...], between: object) -> None:
+    site = site_of(parameters, "n1")
+    late = site.submit(spec(4, time_limit_minutes=10))
+    site.cycle()
+    first = site.submit(spec(4, time_limit_minutes=60))
+    site.submit(spec(4, time_limit_minutes=30, partitions=("q",)))
+    site.cycle()
+    site.now += 605
+    if between != "none":
+        assert site.cycle(between) == {}  # type: ignore[arg-type]  # "none" is out
+    site.now += 30
+    site.end(late)
+    assert list(site.cycle(100)) == [first]
+
+
+def test_those_planned_behind_it_keep_their_order_too() -> None:
+    site = site_of((), "n1")
+    late = site.submit(spec(4, time_limit_minutes=10))
+    site.cycle()
+    first = site.submit(spec(4, time_limit_minutes=60))
+    second = site.submit(spec(4, time_limit_minutes=30, partitions=("q",)))
+    third = site.submit(spec(4, time_limit_minutes=20, partitions=("r",)))
+    site.cycle()
+    site.now += 630
+    site.end(late)
+    assert list(site.cycle(100)) == [first]
+    begun = site.now
+    site.cycle()
+    promised = {item.holder: item.start_at for items in site.projection.ledger.promises.values() for item in items}
+    assert promised == {second: begun + 3600, third: begun + 5400}
+    site.now += 3640
+    site.end(first)
+    assert list(site.cycle(100)) == [second]
+    site.cycle()
+    site.now += 1800
+    site.end(second)
+    assert list(site.cycle(100)) == [third]
+
+
+def test_a_job_on_other_nodes_is_not_made_late() -> None:
+    """The one whose start is overdue does not take a node that was promised to somebody else."""
+    site = site_of((), "n1", "n2")
+    late = site.submit(spec(4, time_limit_minutes=10, node_list=("n1",)))
+    other = site.submit(spec(4, time_limit_minutes=11, node_list=("n2",)))
+    site.cycle()
+    first = site.submit(spec(4, time_limit_minutes=60))
+    named = site.submit(spec(4, time_limit_minutes=30, node_list=("n2",), partitions=("q",)))
+    site.cycle()
+    site.now += 660
+    site.end(other)
+    assert list(site.cycle(100)) == [named]
+    site.end(late)
+    assert list(site.cycle(100)) == [first]
