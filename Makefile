@@ -7,12 +7,14 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Two workers suit a laptop and CI alike; PYTEST_WORKERS=0 runs in one process.
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+# `make fuzz` goes through what is tested by random examples so many times, with other ones each time.
+ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench clients databases kills traces docs clean
+.PHONY: help venv test unit test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs clean
 
 help:
-	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands clients databases kills traces docs clean (see README.md)'
+	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c)
@@ -46,6 +48,12 @@ databases: $(VENV)/.stamp
 # slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
 kills: $(VENV)/.stamp
 	$(BIN)/pytest -m 'slow or not slow' tests/simulation/test_accounting_kills.py $(PYTEST_ARGS)
+
+# What is tested by random examples and sequences of commands, with other ones than CI's (tests/conftest.py).
+fuzz: $(VENV)/.stamp
+	@for round in $$(seq $(ROUNDS)); do \
+		$(BIN)/pytest -q -n $(PYTEST_WORKERS) --hypothesis-profile any tests/property $(PYTEST_ARGS) || exit; \
+	done
 
 # Programs that drive Slurm, unmodified (some hundred packages beside Spritz's own).
 clients: $(VENV)/.stamp

@@ -14,13 +14,15 @@ _runtime: list[str] = []
 
 
 #: How long an example takes says how busy the machine is, and nothing about what is tested.
-settings.register_profile("counts", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+#: The same examples each time, so that a change is judged and not its luck; `make fuzz` looks for others.
+settings.register_profile("same", settings.get_profile("any"), derandomize=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Commands run by themselves, unless SPRITZ_TEST_SERVER asks for the command server (`make test-server`)."""
     if not config.getoption("--hypothesis-profile", None):
-        settings.load_profile("counts")
+        settings.load_profile("same")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a script: what tests start would ignore Ctrl-C too.
         signal.signal(signal.SIGINT, signal.default_int_handler)

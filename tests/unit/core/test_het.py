@@ -272,6 +272,26 @@ def test_a_lost_node_queues_the_whole_again_or_ends_it(world: World) -> None:
     assert states(world, other, 2) == [JobState.NODE_FAIL] * 2
 
 
+def test_a_lost_node_that_two_components_hold_fails_the_whole_once(world: World) -> None:
+    first = queued(world, 2)
+    world.start_het(first, "n2", "n2")
+    assert states(world, first, 2) == [RUNNING] * 2
+    world.lose("n2")
+    assert states(world, first, 2) == [PENDING] * 2
+    assert [world.job(first + offset).restart_count for offset in range(2)] == [1, 1]
+    world.check()
+
+
+def test_a_node_that_comes_back_empty_has_lost_the_whole_once(world: World) -> None:
+    first = queued(world, 2)
+    world.start_het(first, "n2", "n2")
+    world.now += 100
+    world.register("n2", daemon_started_at=world.now, booted_at=world.now)
+    assert states(world, first, 2) == [PENDING] * 2
+    assert [world.job(first + offset).restart_count for offset in range(2)] == [1, 1]
+    world.check()
+
+
 def test_suspending_is_of_the_whole(world: World) -> None:
     first = running(world)
     assert world.refused(SuspendJob(target=JobTarget(first + 1))) == "ESLURM_NOT_WHOLE_HET_JOB"

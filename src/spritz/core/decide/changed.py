@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.changing import missing
-from spritz.core.decide.node_failure import fail_job_on_node
+from spritz.core.decide.node_failure import fail_job_on_node, holders
 from spritz.core.decide.rebooting import order_reboots
 from spritz.core.flags import POWER_UP_NODE
 from spritz.core.power import is_away
@@ -25,8 +25,7 @@ def came_back(turn: Turn, old: Node) -> None:
     node = turn.state.nodes[old.name]
     if not turn.state.settings.features.names or is_away(node):
         return
-    for job_id in list(turn.state.uses[node.name].jobs):
-        job = turn.state.jobs[job_id]
+    for job in holders(turn.state, node.name):
         needed = missing(turn.state, job, node) if job.flags & POWER_UP_NODE else ()
         if needed == ():
             continue

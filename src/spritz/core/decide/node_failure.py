@@ -18,6 +18,9 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.core.state import State
     from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.step import Step
@@ -25,13 +28,21 @@ if TYPE_CHECKING:
 
 def fail_jobs_on_node(turn: Turn, name: str) -> None:
     """Everything that holds the node loses it."""
-    use = turn.state.uses.get(name)
-    for job_id in list(use.jobs) if use is not None else ():
-        job = turn.state.jobs[job_id]
+    for job in holders(turn.state, name):
         if job.flags & COMPLETING:
             node_gone(turn, job, name, lost=True)
         else:
             fail_job_on_node(turn, job, name)
+
+
+def holders(state: State, name: str) -> Iterator[Job]:
+    """The jobs that hold the node, each as it is when its turn comes: one that has left it by then, as a component
+    does whose heterogeneous job was queued again for another of them, is passed over.
+    """
+    use = state.uses.get(name)
+    for job_id in list(use.jobs) if use is not None else ():
+        if use is not None and job_id in use.jobs:
+            yield state.jobs[job_id]
 
 
 def fail_job_on_node(turn: Turn, job: Job, name: str, *, gone: bool = True) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core.decide.changed import came_back
 from spritz.core.decide.ending import node_gone
-from spritz.core.decide.node_failure import fail_job_on_node, lose_step_on
+from spritz.core.decide.node_failure import fail_job_on_node, holders, lose_step_on
 from spritz.core.decide.rebooting import REBOOTS, after_reboot
 from spritz.core.decide.wake import nodes_came_up
 from spritz.core.effects import RebootOn, TerminateStepOn
@@ -155,8 +155,7 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
     name = report.name
     alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
     nodes_came_up(turn, name)
-    for job_id in list(turn.state.uses[name].jobs):
-        job = turn.state.jobs[job_id]
+    for job in holders(turn.state, name):
         if job.flags & POWER_UP_NODE and not lost:
             continue  # nothing was sent yet, here or anywhere
         if job.flags & COMPLETING:
