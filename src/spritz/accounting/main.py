@@ -9,9 +9,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from spritz import SLURM_VERSION
 from spritz.accounting.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
+from spritz.runtime.command import run_daemon
 
 if TYPE_CHECKING:
     from spritz.config.loaded import DbdSettings
@@ -26,21 +26,7 @@ def entry() -> None:
 
 def main(argv: list[str]) -> int:
     """Run the daemon, or (without -D) start it and return when it serves."""
-    try:
-        options = parse(argv)
-        if options.help:
-            sys.stdout.write(USAGE)
-            return 0
-        if options.version:
-            sys.stdout.write(f"slurm {SLURM_VERSION}\n")
-            return 0
-        return _start(options)
-    except SpritzError as error:
-        for line in error.message.splitlines() or [""]:
-            sys.stderr.write(f"slurmdbd: fatal: {line}\n")
-        if error.hint:
-            sys.stderr.write(f"slurmdbd: {error.hint}\n")
-        return error.exit_code
+    return run_daemon("slurmdbd", argv, parse, USAGE, _start)
 
 
 def _start(options: Options) -> int:

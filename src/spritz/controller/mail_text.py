@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from spritz.model.job_variables import SEARCH_PATH
 from spritz.model.states import JobState
 from spritz.notation.duration import format_duration
 
@@ -94,7 +95,7 @@ def _ending(members: Sequence[Job], *, summary: bool) -> str:
 def environment(kind: str, job: Job, members: Sequence[Job], now: float, cluster: str) -> dict[str, str]:
     """Variables of the mail program; nothing of the job's own environment."""
     found = {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": SEARCH_PATH,
         "SLURM_CLUSTER_NAME": cluster,
         "SLURM_JOB_ID": str(job.id),
         "SLURM_JOBID": str(job.id),

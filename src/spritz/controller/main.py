@@ -11,9 +11,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from spritz import SLURM_VERSION
 from spritz.controller.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
+from spritz.runtime.command import run_daemon
 
 if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
@@ -34,23 +34,7 @@ def entry() -> None:
 
 def main(argv: list[str]) -> int:
     """Run the daemon, or (without -D) start it and return when it serves."""
-    try:
-        options = parse(argv)
-        if options.help:
-            sys.stdout.write(USAGE)
-            return 0
-        if options.version:
-            sys.stdout.write(f"slurm {SLURM_VERSION}\n")
-            return 0
-        return _start(options)
-    except SpritzError as error:
-        for line in error.message.splitlines() or [""]:
-            sys.stderr.write(f"slurmctld: fatal: {line}\n")
-        if error.hint:
-            sys.stderr.write(f"slurmctld: {error.hint}\n")
-        return error.exit_code
-    except KeyboardInterrupt:  # before it serves; from then on the signal is handled
-        return 130
+    return run_daemon("slurmctld", argv, parse, USAGE, _start)
 
 
 def _start(options: Options) -> int:

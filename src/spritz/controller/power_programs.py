@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.events import cluster as cluster_events
 from spritz.model.job import Sharing
+from spritz.model.job_variables import SEARCH_PATH
 from spritz.model.reports import PowerProgramStarted
 from spritz.model.states import NodeFlag
 from spritz.notation import hostlist
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.events import Event
     from spritz.model.job import Job
-
-_SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class PowerPrograms:
@@ -107,7 +106,7 @@ class PowerPrograms:
         if not program:
             return None
         variables = {
-            "PATH": _SEARCH_PATH,
+            "PATH": SEARCH_PATH,
             "SLURM_CONF": configuration.path,
             "SLURM_CLUSTER_NAME": configuration.settings.cluster_name,
         }

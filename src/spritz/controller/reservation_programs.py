@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.events import reservation as reservation_events
+from spritz.model.job_variables import SEARCH_PATH
 from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
-
-_SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ReservationPrograms:
@@ -57,7 +56,7 @@ class ReservationPrograms:
     async def _run(self, key: str, program: str, name: str) -> None:
         configuration = self._context.configuration
         variables = {
-            "PATH": _SEARCH_PATH,
+            "PATH": SEARCH_PATH,
             "SLURM_CONF": configuration.path,
             "SLURM_CLUSTER_NAME": configuration.settings.cluster_name,
         }

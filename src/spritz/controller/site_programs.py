@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spritz.model.events import job as job_events
+from spritz.model.job_variables import ending_variables, site_variables
 from spritz.model.reports import PrologEnded
 from spritz.model.states import JobFlag, JobState
 from spritz.notation import hostlist
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Programs that run at once, of each kind.
 AT_ONCE = 64
-
-_SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class SitePrograms:
@@ -119,8 +118,8 @@ class SitePrograms:
 
     async def _run(self, program: str, job: Job, script_context: str) -> str:
         settings = self._context.configuration.loaded.settings
-        variables = variables_of(job, script_context, self._context.configuration.settings.cluster_name)
-        variables["SLURM_CONF"] = self._context.configuration.path
+        configuration = self._context.configuration
+        variables = variables_of(job, script_context, configuration.settings.cluster_name, configuration.path)
         return await run_programs((program,), variables, float(settings.integer("PrologEpilogTimeout")))
 
 
@@ -130,50 +129,16 @@ def _configures(job: Job) -> bool:
     return waits == JobFlag.CONFIGURING and job.prolog_nodes is None
 
 
-def variables_of(job: Job, script_context: str, cluster_name: str) -> dict[str, str]:
+def variables_of(job: Job, script_context: str, cluster_name: str, slurm_conf: str) -> dict[str, str]:
     """What the programs are told of the job. Source: slurm.conf(5) PROLOG AND EPILOG SCRIPTS."""
-    spec, allocation = job.spec, job.allocation
-    names = allocation.names if allocation is not None else ()
-    variables = {
-        "PATH": _SEARCH_PATH,
-        "SLURM_SCRIPT_CONTEXT": script_context,
-        "SLURM_CLUSTER_NAME": cluster_name,
-        "SLURM_JOB_ID": str(job.id),
-        "SLURM_JOBID": str(job.id),
-        "SLURM_JOB_NAME": spec.name,
-        "SLURM_JOB_USER": spec.user or str(spec.uid),
-        "SLURM_JOB_UID": str(spec.uid),
-        "SLURM_JOB_GROUP": spec.group or str(spec.gid),
-        "SLURM_JOB_GID": str(spec.gid),
-        "SLURM_JOB_PARTITION": allocation.partition if allocation is not None else job.partition,
-        "SLURM_JOB_NODELIST": hostlist.compress(names),
-        "SLURM_NNODES": str(len(names)),
-        "SLURM_JOB_WORK_DIR": spec.work_dir,
-        "SLURM_JOB_RESTART_COUNT": str(job.restart_count),
-        "SLURM_JOB_STDIN": spec.stdin,
-        "SLURM_JOB_STDOUT": spec.stdout,
-        "SLURM_JOB_STDERR": spec.stderr,
-    }
-    optional = {
-        "SLURM_JOB_ACCOUNT": spec.account,
-        "SLURM_JOB_COMMENT": spec.comment,
-        "SLURM_JOB_CONSTRAINTS": spec.features,
-        "SLURM_JOB_EXTRA": spec.extra,
-        "SLURM_JOB_LICENSES": spec.licenses,
-        "SLURM_JOB_QOS": spec.qos,
-        "SLURM_JOB_RESERVATION": job.reservation,
-        "SLURM_WCKEY": spec.wckey,
-    }
-    variables |= {name: value for name, value in optional.items() if value}
-    if job.array_task_id is not None:
-        variables["SLURM_ARRAY_JOB_ID"] = str(job.array_job_id)
-        variables["SLURM_ARRAY_TASK_ID"] = str(job.array_task_id)
+    names = job.allocation.names if job.allocation is not None else ()
+    variables = site_variables(job, script_context, cluster_name, slurm_conf)
+    variables |= {"SLURM_JOB_NODELIST": hostlist.compress(names), "SLURM_NNODES": str(len(names))}
+    if job.spec.licenses:
+        variables["SLURM_JOB_LICENSES"] = job.spec.licenses
     if job.het_job_id:
         variables["SLURM_HET_JOB_ID"] = str(job.het_job_id)
         variables["SLURM_HET_JOB_OFFSET"] = str(job.het_offset)
     if job.state is not JobState.RUNNING:
-        status = job.exit_status
-        variables["SLURM_JOB_EXIT_CODE"] = str(status)
-        variables["SLURM_JOB_EXIT_CODE2"] = f"{status >> 8 & 255}:{status & 127}"
-        variables["SLURM_JOB_DERIVED_EC"] = str(job.derived_exit_status)
+        variables |= ending_variables(job)
     return variables

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from spritz import SLURM_VERSION
 from spritz.model.errors import SpritzError
 from spritz.node.options import USAGE, Options, parse
+from spritz.runtime.command import run_daemon
 
 if TYPE_CHECKING:
     from spritz.model.node import NodeConfig
@@ -29,25 +29,7 @@ def entry() -> None:
 
 def main(argv: list[str]) -> int:
     """Run the daemon, or (without -D) start it and return when it serves."""
-    try:
-        options = parse(argv)
-        if options.help:
-            sys.stdout.write(USAGE)
-            return 0
-        if options.version:
-            sys.stdout.write(f"slurm {SLURM_VERSION}\n")
-            return 0
-        if options.print_hardware:
-            return _print_hardware()
-        return _start(options)
-    except SpritzError as error:
-        for line in error.message.splitlines() or [""]:
-            sys.stderr.write(f"slurmd: fatal: {line}\n")
-        if error.hint:
-            sys.stderr.write(f"slurmd: {error.hint}\n")
-        return error.exit_code
-    except KeyboardInterrupt:  # before it serves; from then on the signal is handled
-        return 130
+    return run_daemon("slurmd", argv, parse, USAGE, _start)
 
 
 def _print_hardware() -> int:
@@ -62,6 +44,8 @@ def _print_hardware() -> int:
 
 
 def _start(options: Options) -> int:
+    if options.print_hardware:
+        return _print_hardware()
     from spritz.client.locate import find_slurm_conf
     from spritz.runtime.daemonize import daemonize, foreground
 

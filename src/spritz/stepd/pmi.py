@@ -15,7 +15,7 @@ import msgspec.msgpack
 
 from spritz.stepd import pmi_wire, protocol
 from spritz.stepd.pmi_wire import Fields
-from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
+from spritz.stepd.reactor import READABLE, WRITABLE, Reactor, write_some
 from spritz.stepd.spec import Pmi
 
 TYPE_CHECKING = False
@@ -297,10 +297,7 @@ class _Client:
             return
         descriptor = self._connection.fileno()
         try:
-            while self._queued:
-                del self._queued[: os.write(descriptor, self._queued)]
-        except BlockingIOError:
-            pass
+            write_some(descriptor, self._queued)
         except OSError:
             self.close()
             return

@@ -111,6 +111,15 @@ class Reactor:
         self.on_child()
 
 
+def write_some(descriptor: int, queued: bytearray) -> None:
+    """Write what a non-blocking descriptor takes; the rest stays queued. Raises OSError if nobody reads any more."""
+    try:
+        while queued:
+            del queued[: os.write(descriptor, queued)]
+    except BlockingIOError:
+        return
+
+
 _RESET = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 

@@ -6,6 +6,7 @@ Source: salloc(1) OUTPUT ENVIRONMENT VARIABLES; values checked against 22.05.
 from __future__ import annotations
 
 from spritz.model.ids import INFINITE
+from spritz.model.job_variables import request_variables
 from spritz.notation import hostlist, taskcounts
 
 TYPE_CHECKING = False
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from spritz.model.job import Job
     from spritz.model.queries import AllocationGranted
-    from spritz.model.resources import Allocation, GresRequest
+    from spritz.model.resources import Allocation
 
 Variables = dict[str, str]
 
@@ -52,11 +53,11 @@ def allocation_variables(granted: AllocationGranted, slurm_conf: str) -> Variabl
         "SLURM_JOB_QOS": spec.qos,
         "SLURM_JOB_RESERVATION": allocation.reservation or spec.reservation,
         "SLURM_JOB_LICENSES": spec.licenses,
-        "SLURM_GPU_BIND": spec.gpu_bind,
-        "SLURM_OVERCOMMIT": "1" if spec.overcommit else "",
     }
     variables |= {name: value for name, value in optional.items() if value}
-    return variables | _size_variables(job) | _distribution(spec.distribution)
+    if spec.tasks_given or spec.tasks_per_node:
+        variables |= {"SLURM_NTASKS": str(spec.tasks), "SLURM_NPROCS": str(spec.tasks)}
+    return variables | request_variables(spec)
 
 
 def _task_counts(job: Job, allocation: Allocation) -> Iterable[int]:
@@ -64,42 +65,3 @@ def _task_counts(job: Job, allocation: Allocation) -> Iterable[int]:
         return allocation.tasks
     each = job.spec.cpus_per_task or 1
     return [max(1, node.cpu_count // each) for node in allocation.nodes]
-
-
-def _size_variables(job: Job) -> Variables:
-    """What was asked for; a variable is there only if its option was."""
-    spec = job.spec
-    numbers = {
-        "SLURM_CPUS_PER_TASK": spec.cpus_per_task,
-        "SLURM_NTASKS_PER_NODE": spec.tasks_per_node,
-        "SLURM_NTASKS_PER_SOCKET": spec.tasks_per_socket,
-        "SLURM_NTASKS_PER_CORE": spec.tasks_per_core,
-        "SLURM_NTASKS_PER_GPU": spec.tasks_per_gpu,
-        "SLURM_CPUS_PER_GPU": spec.cpus_per_gpu,
-        "SLURM_THREADS_PER_CORE": spec.threads_per_core,
-        "SLURM_MEM_PER_CPU": spec.memory_mib_per_cpu,
-        "SLURM_MEM_PER_GPU": spec.memory_mib_per_gpu,
-        "SLURM_MEM_PER_NODE": spec.memory_mib_per_node,
-    }
-    variables = {name: str(value) for name, value in numbers.items() if value is not None}
-    if spec.tasks_given or spec.tasks_per_node:
-        variables |= {"SLURM_NTASKS": str(spec.tasks), "SLURM_NPROCS": str(spec.tasks)}
-    requests = {
-        "SLURM_GPUS": spec.gpus,
-        "SLURM_GPUS_PER_NODE": spec.gpus_per_node,
-        "SLURM_GPUS_PER_TASK": spec.gpus_per_task,
-        "SLURM_GPUS_PER_SOCKET": spec.gpus_per_socket,
-    }
-    return variables | {name: _gpus_text(value) for name, value in requests.items() if value}
-
-
-def _gpus_text(requests: tuple[GresRequest, ...]) -> str:
-    return ",".join(f"{one.type}:{one.count}" if one.type else str(one.count) for one in requests)
-
-
-def _distribution(text: str) -> Variables:
-    if not text:
-        return {}
-    if text.startswith("plane="):
-        return {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": text[6:]}
-    return {"SLURM_DISTRIBUTION": text}

@@ -11,7 +11,8 @@ from msgspec import Struct
 from spritz.model import het
 from spritz.model.ids import INFINITE
 from spritz.model.job import Component, Job
-from spritz.model.resources import GresRequest, NodeAllocation
+from spritz.model.job_variables import request_variables
+from spritz.model.resources import NodeAllocation
 from spritz.model.step import Step, StepNode
 from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpus
 from spritz.notation import hostlist, taskcounts
@@ -89,49 +90,18 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
 def _size_variables(job: Job) -> Variables:
     """What was asked for; a variable is there only if its option was."""
     spec = job.spec
-    numbers = {
-        "SLURM_CPUS_PER_TASK": spec.cpus_per_task,
-        "SLURM_NTASKS_PER_NODE": spec.tasks_per_node,
-        "SLURM_NTASKS_PER_SOCKET": spec.tasks_per_socket,
-        "SLURM_NTASKS_PER_CORE": spec.tasks_per_core,
-        "SLURM_NTASKS_PER_GPU": spec.tasks_per_gpu,
-        "SLURM_CPUS_PER_GPU": spec.cpus_per_gpu,
-        "SLURM_THREADS_PER_CORE": spec.threads_per_core,
-        "SLURM_MEM_PER_CPU": spec.memory_mib_per_cpu,
-        "SLURM_MEM_PER_GPU": spec.memory_mib_per_gpu,
-        "SLURM_MEM_PER_NODE": spec.memory_mib_per_node,
-        "SLURM_JOB_SEGMENT_SIZE": spec.segment,
-    }
-    variables = {name: str(value) for name, value in numbers.items() if value is not None}
-    requests = {
-        "SLURM_GPUS": spec.gpus,
-        "SLURM_GPUS_PER_NODE": spec.gpus_per_node,
-        "SLURM_GPUS_PER_TASK": spec.gpus_per_task,
-        "SLURM_GPUS_PER_SOCKET": spec.gpus_per_socket,
-    }
-    variables |= {name: _gpus_text(value) for name, value in requests.items() if value}
+    variables = request_variables(spec)
+    if spec.segment is not None:
+        variables["SLURM_JOB_SEGMENT_SIZE"] = str(spec.segment)
     each = [f"cpu={spec.cpus_per_task}"] if spec.cpus_per_task else []
     for one in (*spec.gpus_per_task, *spec.gres_per_task):
         each.append(f"gres/{one.name}{':' * bool(one.type)}{one.type}={one.count}")
     if each:
         variables["SLURM_TRES_PER_TASK"] = ",".join(each)
-    if spec.gpu_bind:
-        variables["SLURM_GPU_BIND"] = spec.gpu_bind
     if "allow-task-sharing" in spec.gres_flags:
         # The steps of the job read it.
         variables["SLURM_GRES_FLAGS"] = "allow-task-sharing"
-    if spec.distribution:
-        variables["SLURM_DISTRIBUTION"] = spec.distribution
-        if spec.distribution.startswith("plane="):
-            variables["SLURM_DISTRIBUTION"] = "plane"
-            variables["SLURM_DIST_PLANESIZE"] = spec.distribution[6:]
-    if spec.overcommit:
-        variables["SLURM_OVERCOMMIT"] = "1"
     return variables
-
-
-def _gpus_text(requests: tuple[GresRequest, ...]) -> str:
-    return ",".join(f"{one.type}:{one.count}" if one.type else str(one.count) for one in requests)
 
 
 def _dependency_text(job: Job) -> str:

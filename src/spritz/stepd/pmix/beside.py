@@ -9,7 +9,7 @@ import socket
 
 from spritz.stepd import processes, protocol
 from spritz.stepd.pmix import process
-from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
+from spritz.stepd.reactor import READABLE, WRITABLE, Reactor, write_some
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,10 +155,7 @@ class PmixServer:
             return
         descriptor = self._connection.fileno()
         try:
-            while self._queued:
-                del self._queued[: os.write(descriptor, self._queued)]
-        except BlockingIOError:
-            pass
+            write_some(descriptor, self._queued)
         except OSError:
             self._queued.clear()  # reading tells
             return

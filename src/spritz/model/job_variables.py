@@ -1,0 +1,100 @@
+"""Variables that say of a job what more than one daemon or command says: to its tasks, to salloc's shell, to a site's
+programs.
+
+Source: sbatch(1), salloc(1) OUTPUT ENVIRONMENT VARIABLES; slurm.conf(5) PROLOG AND EPILOG SCRIPTS.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.job import Job, JobSpec
+    from spritz.model.resources import GresRequest
+
+#: where a site's programs look for theirs
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def request_variables(spec: JobSpec) -> dict[str, str]:
+    """What was asked for; a variable is there only if its option was."""
+    numbers = {
+        "SLURM_CPUS_PER_TASK": spec.cpus_per_task,
+        "SLURM_NTASKS_PER_NODE": spec.tasks_per_node,
+        "SLURM_NTASKS_PER_SOCKET": spec.tasks_per_socket,
+        "SLURM_NTASKS_PER_CORE": spec.tasks_per_core,
+        "SLURM_NTASKS_PER_GPU": spec.tasks_per_gpu,
+        "SLURM_CPUS_PER_GPU": spec.cpus_per_gpu,
+        "SLURM_THREADS_PER_CORE": spec.threads_per_core,
+        "SLURM_MEM_PER_CPU": spec.memory_mib_per_cpu,
+        "SLURM_MEM_PER_GPU": spec.memory_mib_per_gpu,
+        "SLURM_MEM_PER_NODE": spec.memory_mib_per_node,
+    }
+    variables = {name: str(value) for name, value in numbers.items() if value is not None}
+    requests = {
+        "SLURM_GPUS": spec.gpus,
+        "SLURM_GPUS_PER_NODE": spec.gpus_per_node,
+        "SLURM_GPUS_PER_TASK": spec.gpus_per_task,
+        "SLURM_GPUS_PER_SOCKET": spec.gpus_per_socket,
+    }
+    variables |= {name: _gpus_text(value) for name, value in requests.items() if value}
+    if spec.gpu_bind:
+        variables["SLURM_GPU_BIND"] = spec.gpu_bind
+    if spec.distribution.startswith("plane="):
+        variables |= {"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": spec.distribution[6:]}
+    elif spec.distribution:
+        variables["SLURM_DISTRIBUTION"] = spec.distribution
+    if spec.overcommit:
+        variables["SLURM_OVERCOMMIT"] = "1"
+    return variables
+
+
+def _gpus_text(requests: tuple[GresRequest, ...]) -> str:
+    return ",".join(f"{one.type}:{one.count}" if one.type else str(one.count) for one in requests)
+
+
+def site_variables(job: Job, script_context: str, cluster_name: str, slurm_conf: str) -> dict[str, str]:
+    """For a site's programs, on whatever machine. `script_context`: which one it is, such as `prolog_slurmd`."""
+    spec, allocation = job.spec, job.allocation
+    variables = {
+        "PATH": SEARCH_PATH,
+        "SLURM_SCRIPT_CONTEXT": script_context,
+        "SLURM_CLUSTER_NAME": cluster_name,
+        "SLURM_CONF": slurm_conf,
+        "SLURM_JOB_ID": str(job.id),
+        "SLURM_JOBID": str(job.id),
+        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_USER": spec.user or str(spec.uid),
+        "SLURM_JOB_UID": str(spec.uid),
+        "SLURM_JOB_GROUP": spec.group or str(spec.gid),
+        "SLURM_JOB_GID": str(spec.gid),
+        "SLURM_JOB_PARTITION": allocation.partition if allocation is not None else job.partition,
+        "SLURM_JOB_WORK_DIR": spec.work_dir,
+        "SLURM_JOB_RESTART_COUNT": str(job.restart_count),
+        "SLURM_JOB_STDIN": spec.stdin,
+        "SLURM_JOB_STDOUT": spec.stdout,
+        "SLURM_JOB_STDERR": spec.stderr,
+    }
+    optional = {
+        "SLURM_JOB_ACCOUNT": spec.account,
+        "SLURM_JOB_COMMENT": spec.comment,
+        "SLURM_JOB_CONSTRAINTS": spec.features,
+        "SLURM_JOB_EXTRA": spec.extra,
+        "SLURM_JOB_QOS": spec.qos,
+        "SLURM_JOB_RESERVATION": job.reservation,
+        "SLURM_WCKEY": spec.wckey,
+    }
+    variables |= {name: value for name, value in optional.items() if value}
+    if job.array_task_id is not None:
+        variables["SLURM_ARRAY_JOB_ID"] = str(job.array_job_id)
+        variables["SLURM_ARRAY_TASK_ID"] = str(job.array_task_id)
+    return variables
+
+
+def ending_variables(job: Job) -> dict[str, str]:
+    """How it ended, for the programs that run after it."""
+    status = job.exit_status
+    return {
+        "SLURM_JOB_EXIT_CODE": str(status),
+        "SLURM_JOB_EXIT_CODE2": f"{status >> 8 & 255}:{status & 127}",
+        "SLURM_JOB_DERIVED_EC": str(job.derived_exit_status),
+    }

@@ -1,0 +1,48 @@
+"""What the commands of the three daemons have in common: short answers, refusals in words, exit status.
+
+Source: slurmctld(8), slurmd(8), slurmdbd(8): -h, -V; `fatal:` before what ends a daemon.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from spritz import SLURM_VERSION
+from spritz.model.errors import SpritzError
+
+
+class Asked(Protocol):
+    """What every daemon's options hold."""
+
+    @property
+    def help(self) -> bool: ...
+    @property
+    def version(self) -> bool: ...
+
+
+Options = TypeVar("Options", bound=Asked)
+
+
+def run_daemon(
+    name: str, argv: list[str], parse: Callable[[list[str]], Options], usage: str, start: Callable[[Options], int]
+) -> int:
+    """Its exit status: of `start`, unless only its help or version was asked for, or something is wrong."""
+    try:
+        options = parse(argv)
+        if options.help:
+            sys.stdout.write(usage)
+            return 0
+        if options.version:
+            sys.stdout.write(f"slurm {SLURM_VERSION}\n")
+            return 0
+        return start(options)
+    except SpritzError as error:
+        for line in error.message.splitlines() or [""]:
+            sys.stderr.write(f"{name}: fatal: {line}\n")
+        if error.hint:
+            sys.stderr.write(f"{name}: {error.hint}\n")
+        return error.exit_code
+    except KeyboardInterrupt:  # before it serves; from then on the signal is handled
+        return 130
