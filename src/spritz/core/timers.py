@@ -68,6 +68,10 @@ class Deadlines(Generic[K]):
     def __contains__(self, job_id: K) -> bool:
         return job_id in self._times
 
+    def is_due(self, job_id: K, now: float) -> bool:
+        """Its deadline is at or before `now`."""
+        return self._times.get(job_id, NEVER) <= now
+
     def next(self) -> float | None:
         """The earliest deadline."""
         heap, times = self._heap, self._times

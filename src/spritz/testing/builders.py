@@ -18,6 +18,7 @@ from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
 from spritz.model.commands.job import CancelJobs, JobFilter, JobSubmitted, JobTarget, SubmitHetJob, SubmitJob
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.events import ALL_EVENTS, Event
+from spritz.model.events.job import JobEnded
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Job, JobSpec
 from spritz.model.node import NodeConfig
@@ -315,7 +316,7 @@ class World:
 def replayed(events: Iterable[Event], settings: ClusterSettings) -> Machine:
     """A new machine that went through the same events, each written and read as a journal would.
 
-    Every single change of a job's state must be allowed.
+    Every single change of a job's state must be allowed, and no life of a job ends twice.
     """
     machine = Machine(settings)
     for event in events:
@@ -325,6 +326,8 @@ def replayed(events: Iterable[Event], settings: ClusterSettings) -> Machine:
         machine.apply(msgpack.decode(msgpack.encode(event), type=kind))
         problem = transition_breach(before, machine.state.jobs.get(job_id))
         assert not problem, f"{problem} by {event}"
+        again = isinstance(event, JobEnded) and before is not None and before.state.ended
+        assert not again, f"it had ended already: {event}"
     return machine
 
 

@@ -249,6 +249,24 @@ def test_components_are_forgotten_together(world: World) -> None:
     assert not world.state.jobs
 
 
+def test_components_that_end_with_their_leader_at_a_deadline_are_kept_as_long_as_it(world: World) -> None:
+    first = queued(world, deadline_at=world.now + 100)
+    world.advance(101)
+    assert states(world, first) == [JobState.DEADLINE] * 3
+    world.advance(301)
+    assert not world.state.jobs
+
+
+def test_a_dependency_that_has_failed_may_be_given_to_the_whole(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(kill_invalid_dependency=True))
+    failed = world.submit()
+    world.start(failed, "n1")
+    world.finished(failed, 1 << 8)
+    first = queued(world)
+    world.ok(UpdateJob(target=JobTarget(first), changes={"dependencies": [{"kind": "afterok", "job_id": failed}]}))
+    assert states(world, first) == [CANCELLED] * 3
+
+
 # -- again
 
 
@@ -270,6 +288,13 @@ def test_a_lost_node_queues_the_whole_again_or_ends_it(world: World) -> None:
     world.start_het(other, "n3", "n4")
     world.lose("n4")
     assert states(world, other, 2) == [JobState.NODE_FAIL] * 2
+
+
+def test_a_lost_node_ends_every_component_once(world: World) -> None:
+    first = running(world, requeue=False)
+    world.lose("n2")
+    assert states(world, first) == [JobState.NODE_FAIL] * 3
+    world.check()
 
 
 def test_a_lost_node_that_two_components_hold_fails_the_whole_once(world: World) -> None:

@@ -106,6 +106,30 @@ def test_a_script_that_ends_in_the_grace_time(make_world: MakeWorld, status: int
     assert world.job(job).state is state
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["for a job", "for a heterogeneous job"])
+@pytest.mark.parametrize(
+    ("mode", "state", "lives"), [("REQUEUE", JobState.PENDING, 1), ("CANCEL", JobState.PREEMPTED, 0)]
+)
+def test_components_go_once_when_several_are_in_the_way(
+    make_world: MakeWorld, mode: str, state: JobState, lives: int, whole: bool
+) -> None:
+    world = made(make_world, mode)
+    world.submit_het({}, {})
+    world.start_het(1, "n1", "n1", cpus=4)
+    victims = [PlannedVictim(number, PreemptMode(mode)) for number in (1, 2)]
+    if whole:
+        world.submit_het({"partitions": ("high",)}, {"partitions": ("high",)})
+        allocation = Allocation(partition="high", nodes=(node_share("n1", "f0"),))
+        other = PlannedPreemption(job_id=4, allocation=allocation, victims=(victims[1],))
+        allocation = Allocation(partition="high", nodes=(node_share("n1", "f"),))
+        outcome = preempt(world, 1, mode, by=3, allocation=allocation, victims=(victims[0],), others=(other,))
+    else:
+        outcome = preempt(world, 1, mode, victims=tuple(victims))
+    assert not messages(outcome)
+    assert [(world.job(number).state, world.job(number).restart_count) for number in (1, 2)] == [(state, lives)] * 2
+    world.check()
+
+
 @pytest.mark.parametrize(
     ("changes", "mode", "why"),
     [

@@ -36,9 +36,9 @@ def tick(turn: Turn, command: Tick) -> Done:
     del command
     purge = []
     for job_id in turn.state.deadlines.due(turn.now):
-        job = turn.state.jobs.get(job_id)
-        if job is None:
-            continue
+        if not turn.state.deadlines.is_due(job_id, turn.now):
+            continue  # it has ended with another, and has time of its own again
+        job = turn.state.jobs[job_id]
         if job.state.active:
             _running(turn, job)
         elif job.flags & COMPLETING and 0.0 < job.repeat_kill_at <= turn.now:

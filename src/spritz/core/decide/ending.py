@@ -100,7 +100,8 @@ def end_whole(
 ) -> None:
     """`end_job`, and if it is a component the others as well: without it they are of no use."""
     end_job(turn, job, state, reason, detail=detail, exit_status=exit_status, gone=gone, failed_node=failed_node)
-    for other in het.others(turn.state, job):
+    for one in het.others(turn.state, job):
+        other = turn.state.jobs[one.id]  # as it is by now: the leader takes the others along
         if other.state.active:
             end_job(turn, other, state, reason, detail=detail, exit_status=exit_status, failed_node=failed_node)
 

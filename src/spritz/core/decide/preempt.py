@@ -78,7 +78,7 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
             claimant = split(turn, preemptor.id, planned.task_id)
         for victim in sorted(planned.victims, key=lambda victim: victim.job_id):
             if victim.job_id in ending:
-                preempt(turn, state.jobs[victim.job_id], victim.mode, claimant, lenders[victim.job_id])
+                preempt(turn, victim, claimant, lenders[victim.job_id])
         return ""
     refusal = start_refusal(state, start, turn.now, Room(state, stopped=stopping))
     if refusal:
@@ -112,9 +112,8 @@ def _make_room_for_whole(turn: Turn, planned: PlannedPreemption, reclaim: Reclai
         if refusal:
             return f"component {part.job_id}: {refusal}"
         room.take(state.jobs[part.job_id], part.allocation)
-    for job_id, (account, victim, claimant) in sorted(lenders.items()):
-        if not state.jobs[job_id].preempt_action:  # it may have gone with another component of its own
-            preempt(turn, state.jobs[job_id], victim.mode, claimant, account)
+    for _job_id, (account, victim, claimant) in sorted(lenders.items()):
+        preempt(turn, victim, claimant, account)
     return ""
 
 
@@ -152,9 +151,12 @@ def _party(state: State, job: Job, partition: str) -> Party | None:
     return Party(partition=home, qos=qos.record if qos is not None else None, priority=job.priority)
 
 
-def preempt(turn: Turn, job: Job, mode: PreemptMode, by_job_id: int, reclaimed_for: str) -> None:
-    """Warn the job if it has a grace time, else end it."""
+def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: str) -> None:
+    """Warn the job if it has a grace time, else end it; one that has gone with another component is left alone."""
     state = turn.state
+    job, mode = state.jobs[victim.job_id], victim.mode
+    if job.preempt_action or not job.state.active:
+        return
     whom = _party(state, job, job.partition)
     assert whom is not None, f"job {job.id} runs in no partition"
     if mode is PreemptMode.REQUEUE and not may_requeue(state, job):

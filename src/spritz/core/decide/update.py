@@ -115,11 +115,14 @@ def update_job(turn: Turn, command: UpdateJob) -> Done:
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
     live = [one for one in chosen if not one.job.state.ended] or chosen
-    drafts = [draft(turn, one.job, changes, command.priority_now) for one in live]
-    for one, _ in zip(live, drafts, strict=True):
+    for one in live:
+        draft(turn, one.job, changes, command.priority_now)  # all is refused before anything changes
+    for one in live:
         numbers = single_out(turn, one.job.id, one.tasks) if one.tasks else [one.job.id]
         for number in numbers:
-            _change(turn, turn.state.jobs[number], changes, command.priority_now)
+            job = turn.state.jobs[number]
+            if one.job.state.ended or not job.state.ended:  # else it has ended with another: kill_invalid_depend
+                _change(turn, job, changes, command.priority_now)
     if "priority" in changes and not turn.caller.admin and changes["priority"]:
         # Told to users, though it is done; Slurm reckons the priority anew some day.
         return Done(messages=(ESLURM["ESLURM_PRIO_RESET_FAIL"][1],))
