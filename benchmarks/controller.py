@@ -101,6 +101,7 @@ def restart(controller: ControllerProcess) -> None:
     began = time.perf_counter()
     controller.start()
     say("SIGKILL, then start to the first answer", time.perf_counter() - began, "s")
+    say("  daemon's time", cpu_seconds(controller), "s")
 
 
 def throughput(controller: ControllerProcess, jobs: int) -> None:

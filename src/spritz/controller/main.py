@@ -7,6 +7,7 @@ Source: slurmctld(8); slurm.conf(5) SlurmUser, SlurmctldPidFile, SlurmctldLogFil
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -25,7 +26,10 @@ def entry() -> None:
 
     Leaves without taking the interpreter apart: who saw the last connection close expects the process gone, and freeing
     a large state takes a while.
+
+    What is imported and recovered stays: it is not searched for garbage meanwhile (`recovery` begins that).
     """
+    gc.disable()
     status = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -34,7 +34,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
 def recover(journal: Journal, settings: ClusterSettings) -> Recovered:
     """The state of the journal's last event. Raises JournalCorrupt if that cannot be known for certain."""
-    # Replay makes nothing but long-lived records: collecting them while they come is time lost.
+    # Replay makes nothing but long-lived records: collecting them while they come is time lost (`main` says the same).
     gc.disable()
     try:
         machine, image_sequence = _from_image(journal, settings)
