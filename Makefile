@@ -48,7 +48,7 @@ test-server: compiled
 # Private servers of PostgreSQL and MariaDB (Debian: postgresql, mariadb-server); fails where one is not installed.
 databases: $(VENV)/.stamp
 	SPRITZ_TEST_DATABASES=all $(BIN)/pytest --timeout 300 tests/conformance/test_accounting.py tests/conformance/test_usage.py \
-		tests/conformance/test_archive.py tests/conformance/test_amend.py $(PYTEST_ARGS)
+		tests/conformance/test_archive.py tests/conformance/test_amend.py tests/conformance/test_book.py $(PYTEST_ARGS)
 
 # slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
 kills: $(VENV)/.stamp

@@ -252,7 +252,7 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
 def _show(entity: str | None, where: list[Word], said: Said, context: Context) -> int:
     from spritz.cli.manager.commit import get_book
     from spritz.cli.manager.show import Style, show
-    from spritz.cli.manager.words import Word
+    from spritz.cli.manager.words import Word, modifier_of
     from spritz.cli.options import Fatal
 
     if entity in (None, "coordinator", "job"):
@@ -274,7 +274,8 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
     if "associations" in said:
         where = [*where, Word("", "=", "withassoc", "withassoc")]
     with _connected(context) as connection:
-        book = get_book(connection, transactions=entity == "transaction")
+        deleted = any(modifier_of(word) == "withdeleted" for word in where)
+        book = get_book(connection, transactions=entity == "transaction", deleted=deleted)
     return show(entity, where, book, style, context, said.json)
 
 

@@ -7,10 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.cli import sacctmgr
 from spritz.cli.context import Context
 from spritz.cli.manager.json import ENTITIES
+from spritz.cli.manager.settings import FLAGS
 from spritz.cli.manager.show import Style, show
 from spritz.cli.manager.words import read
 from spritz.model.errors import SpritzError
@@ -89,3 +91,20 @@ def test_what_has_no_form_is_refused_by_name(form: str, words: tuple[str, ...]) 
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match="--json and --yaml are not supported"):
         sacctmgr.main([form, *words], context)
+
+
+def test_what_was_deleted_is_flagged() -> None:
+    gone = Association(id=4, cluster="c1", account="chem", user="bob")
+    book = replace(BOOK, deleted=(gone, User(name="bob")), deleted_clusters=(ClusterRow(name="c0"),))
+    plain = [one["user"] for one in shown("association", "account=chem", book=book)["associations"]]
+    assert plain == ["", "amy"]
+    with_it = shown("association", "account=chem", "withdeleted", book=book)["associations"]
+    assert [(one["user"], one["flags"]) for one in with_it] == [("", []), ("amy", []), ("bob", ["DELETED"])]
+    assert [one["flags"] for one in shown("user", "withdeleted", book=book)["users"]] == [[], ["DELETED"]]
+    assert [one["flags"] for one in shown("cluster", "withdeleted", book=book)["clusters"]] == [["DELETED"], []]
+
+
+def test_every_flag_of_a_qos_has_its_name() -> None:
+    book = replace(BOOK, qos=(Qos(name="q", id=1, flags=",".join(FLAGS.values())),))
+    (found,) = shown("qos", book=book)["qos"]
+    assert len(set(found["flags"])) == len(FLAGS)

@@ -16,7 +16,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Transaction
 
 
-@pytest.mark.parametrize("word", ["WithDeleted", "withdel"])
+@pytest.mark.parametrize("word", ["WithFed", "withf"])
 def test_a_modifier_that_is_not_built_is_refused_by_name(word: str) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match=f"{word} is not supported"):
@@ -138,3 +138,45 @@ def test_a_value_that_is_none_is_told_as_slurm_tells_it(word: str, said: str) ->
     with pytest.raises(Silent):
         add.accounts(Book(clusters=(ClusterRow(name="real"),)), read(["t1", word])[0], context)
     assert errors.getvalue() == f"{said} Unknown option: {word}\n Use keyword 'where' to modify condition\n"
+
+
+def test_what_was_deleted_stands_where_it_stood() -> None:
+    """As 22.05 shows bio, its account deep and their users, all of them deleted."""
+    book = Book(
+        clusters=(ClusterRow(name="real"),),
+        accounts=(Account(name="root"), Account(name="phys")),
+        associations=(
+            Association(id=1, cluster="real", account="root"),
+            Association(id=2, cluster="real", account="root", user="root"),
+            Association(id=3, cluster="real", account="phys", parent="root", max_jobs=5),
+            Association(id=7, cluster="real", account="phys", user="root"),
+        ),
+        deleted=(
+            Account(name="bio"),
+            Association(id=4, cluster="real", account="bio", parent="root"),
+            Association(id=5, cluster="real", account="phys", user="alice"),
+            Association(id=6, cluster="real", account="bio", user="alice"),
+            Association(id=9, cluster="real", account="deep", parent="bio"),
+            Association(id=10, cluster="real", account="deep", user="bob"),
+        ),
+    )
+
+    def shown(*words: str) -> list[str]:
+        context = Context("sacctmgr", {}, "/", io.StringIO(), output := io.StringIO(), io.StringIO())
+        assert show(words[0], read(words[1:])[0], book, Style(header=False, parsable=2), context) == 0
+        return output.getvalue().splitlines()
+
+    assert shown("association", "withdeleted", "tree", "format=cluster,account,user,id,parentname") == [
+        "real|root||1|",
+        "real| root|root|2|",
+        "real| bio||4|root",
+        "real|  bio|alice|6|",
+        "real|  deep||9|bio",
+        "real|   deep|bob|10|",
+        "real| phys||3|root",
+        "real|  phys|alice|5|",
+        "real|  phys|root|7|",
+    ]
+    assert shown("association", "format=account,user") == ["root|", "root|root", "phys|", "phys|root"]
+    assert [line.split("|")[0] for line in shown("account", "withdeleted")] == ["bio", "phys", "root"]
+    assert shown("account", "bio") == []

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
-from sqlalchemy import Connection, Engine, and_, delete, insert, select, update
+from msgspec.structs import replace
+from sqlalchemy import Connection, Engine, insert, select, update
 
 from spritz.accounting import schema
-from spritz.accounting.associations import rules, tables
+from spritz.accounting.associations import deleted, rules, tables
 from spritz.accounting.engine import told
 from spritz.accounting.upsert import upsert
 from spritz.model.limits.records import (
@@ -44,17 +44,19 @@ USUAL_TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pag
 TRANSACTIONS_MAX = 10_000
 
 
-def read_book(engine: Engine, *, transactions: bool = False) -> Book:
+def read_book(engine: Engine, *, transactions: bool = False, with_deleted: bool = False) -> Book:
     """All of it. Raises DatabaseError."""
     with told(engine.url), engine.connect() as connection:
-        return _read(connection, transactions=transactions)
+        return _read(connection, transactions=transactions, with_deleted=with_deleted)
 
 
-def _read(connection: Connection, *, transactions: bool = False) -> Book:
+def _read(connection: Connection, *, transactions: bool = False, with_deleted: bool = False) -> Book:
     def every(kind: type[Any]) -> tuple[Any, ...]:
         table = tables.TABLES[kind]
-        rows = connection.execute(select(table).order_by(*table.primary_key))
-        return tuple(kind(**row._mapping) for row in rows)
+        query = tables.records_of(kind).order_by(*table.primary_key)
+        if "deleted" in table.c:
+            query = query.where(~table.c.deleted)
+        return tuple(kind(**row._mapping) for row in connection.execute(query))
 
     version = connection.execute(select(tables.book.c.version)).scalar() or 0
     clusters = schema.clusters
@@ -63,8 +65,8 @@ def _read(connection: Connection, *, transactions: bool = False) -> Book:
         for row in connection.execute(select(clusters).order_by(clusters.c.name))
     ]
     associations: tuple[Association, ...] = every(Association)
-    names = {one.name for one in known}
-    known += [ClusterRow(name=name) for name in sorted({one.cluster for one in associations} - names)]
+    gone = deleted.read_deleted(connection) if with_deleted else ()
+    live, old = deleted.split_clusters(known, associations, gone)
     done: tuple[Transaction, ...] = ()
     if transactions:
         table = tables.transactions
@@ -72,7 +74,7 @@ def _read(connection: Connection, *, transactions: bool = False) -> Book:
         done = tuple(Transaction(**{k: v for k, v in row._mapping.items() if k != "id"}) for row in rows)[::-1]
     return Book(
         version=version,
-        clusters=tuple(known),
+        clusters=live,
         accounts=every(Account),
         users=every(User),
         coordinators=every(Coordinator),
@@ -83,6 +85,8 @@ def _read(connection: Connection, *, transactions: bool = False) -> Book:
         resource_shares=every(ResourceShare),
         tres=tuple(connection.execute(select(tables.tres.c.name).order_by(tables.tres.c.id)).scalars()),
         transactions=done,
+        deleted=gone,
+        deleted_clusters=old if with_deleted else (),
     )
 
 
@@ -123,7 +127,11 @@ def edit_book(engine: Engine, request: EditBook, actor: str, now: float, *, admi
         if book.version != request.version:
             return Edit(done=BookEdited(version=book.version, stale=True), before=book)
         rules.check_right(book, actor, (*request.puts, *request.drops), admin=admin)
+        deleted.check_idle(connection, request.drops)
         after = _edit(connection, book, request, actor, now)
+        if request.rehearsed:
+            connection.rollback()
+            return Edit(done=BookEdited(version=book.version), before=book)
         return Edit(done=BookEdited(version=after.version), before=book, after=after)
 
 
@@ -162,8 +170,9 @@ def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now
     for record in request.puts:
         rules.check_record(record)
         if (isinstance(record, Association) and record.id <= 0) or (isinstance(record, Qos) and not record.id):
-            last += 1
-            record = replace(record, id=last)
+            number = deleted.number_of(connection, record)
+            last += number is None
+            record = replace(record, id=last if number is None else number)
         puts.append(record)
     after = applied(book, puts, request.drops)
     rules.check_book(after)
@@ -174,11 +183,9 @@ def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now
         verb = "Add" if before is None else "Modify"
         rows.append(_told(verb, record, rules.difference(before, record), actor, now))
     for record in request.drops:
-        table = tables.TABLES[type(record)]
-        names = tables.KEYS[type(record)]
-        connection.execute(delete(table).where(and_(*(table.c[name] == getattr(record, name) for name in names))))
+        deleted.drop(connection, record, now)
     for kind in tables.TABLES:
-        some = [asdict(record) for record in puts if type(record) is kind]
+        some = [deleted.row_of(record, now) for record in puts if type(record) is kind]
         if some:
             upsert(connection, tables.TABLES[kind], some)
     if rows:

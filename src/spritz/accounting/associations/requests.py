@@ -17,6 +17,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.limits.change import change_between, is_empty
 from spritz.model.limits.records import (
     AskPolicy,
+    Association,
     Book,
     BookEdited,
     ChangePolicy,
@@ -59,8 +60,11 @@ class BookRequests:
     async def get_book(self, request: GetBook, call: Call) -> Book:
         """All of it, to whoever asks, but for what PrivateData=accounts,users keeps from him."""
         rights = await self._api.restricted(call, "accounts", "users")
-        found: Book = await self._read(lambda: read_book(self._api.engine, transactions=request.transactions))
+        found: Book = await self._read(lambda: self._book(request))
         return found if rights is None else shown(found, rights, self._api.private)
+
+    def _book(self, request: GetBook) -> Book:
+        return read_book(self._api.engine, transactions=request.transactions, with_deleted=request.deleted)
 
     async def reckon(self, request: ReckonUsage, call: Call) -> Reckoned:
         """What the records say of usage, the newest events included."""
@@ -76,6 +80,8 @@ class BookRequests:
         """Change it, tell every connected controller, and then answer."""
         actor, admin = name_of(self._api.uid(call)), self._api.is_admin(call)
         now = self._api.now()
+        if gone := {one.cluster for one in request.drops if isinstance(one, Association)}:
+            await self._api.links.catch_up(tuple(sorted(gone)))  # jobs that are there now hold them
         edit: Edit = await self._store(lambda: edit_book(self._api.engine, request, actor, now, admin=admin))
         if edit.after is not None:
             await asyncio.gather(*(self.tell(link, edit) for link in list(self._api.links.by_cluster.values())))

@@ -8,7 +8,7 @@ Source: slurmdbd.conf(5) PrivateData; sacctmgr(1) AdminLevel, coordinators.
 from __future__ import annotations
 
 import pwd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,9 @@ from sqlalchemy import select
 from spritz.accounting.associations.rules import under
 from spritz.accounting.associations.tables import TABLES
 from spritz.accounting.engine import told
-from spritz.model.limits.records import Association, Coordinator, User
+from spritz.model.limits.records import Account, Association, Coordinator, Record, User, WcKey
+
+_R = TypeVar("_R", bound=Record)
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -47,10 +49,12 @@ def read_rights(engine: Engine, name: str) -> Rights:
     """As the book has them. Raises DatabaseError."""
     users, coordinators, associations = (TABLES[kind].c for kind in (User, Coordinator, Association))
     with told(engine.url), engine.connect() as connection:
-        level = connection.execute(select(users.admin).where(users.name == name)).scalar()
+        level = connection.execute(select(users.admin).where(users.name == name, ~users.deleted)).scalar()
         mine = set(connection.execute(select(coordinators.account).where(coordinators.user == name)).scalars())
         if mine:
-            statement = select(associations.account, associations.parent).where(associations.user == "")
+            statement = select(associations.account, associations.parent).where(
+                associations.user == "", ~associations.deleted
+            )
             mine = under([(row[0], row[1]) for row in connection.execute(statement)], mine)
     return Rights(name, level in ("Operator", "Administrator"), frozenset(mine))
 
@@ -59,21 +63,31 @@ def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:
     """What is left of the book. `private`: words of PrivateData; accounts and users matter here."""
     if rights.operator:
         return book
-    if "accounts" in private:
-        book = replace(book, accounts=tuple(one for one in book.accounts if one.name in rights.accounts))
-    if "users" in private:
-        book = replace(
-            book,
-            users=tuple(one for one in book.users if one.name == rights.name),
-            coordinators=tuple(
-                one for one in book.coordinators if one.user == rights.name or one.account in rights.accounts
-            ),
-            wckeys=tuple(one for one in book.wckeys if one.user == rights.name),
-            associations=tuple(
-                one
-                for one in book.associations
-                if (one.user and one.user == rights.name) or one.account in rights.accounts
-            ),
-            transactions=(),
-        )
-    return book
+
+    def those(records: tuple[_R, ...]) -> tuple[_R, ...]:
+        return tuple(one for one in records if _open(one, rights, private))
+
+    return replace(
+        book,
+        accounts=those(book.accounts),
+        users=those(book.users),
+        coordinators=those(book.coordinators),
+        wckeys=those(book.wckeys),
+        associations=those(book.associations),
+        deleted=those(book.deleted),
+        transactions=() if "users" in private else book.transactions,
+    )
+
+
+def _open(one: Record, rights: Rights, private: AbstractSet[str]) -> bool:
+    if isinstance(one, Account):
+        return "accounts" not in private or one.name in rights.accounts
+    if "users" not in private:
+        return True
+    if isinstance(one, User):
+        return one.name == rights.name
+    if isinstance(one, WcKey):
+        return one.user == rights.name
+    if isinstance(one, Association | Coordinator):
+        return (bool(one.user) and one.user == rights.name) or one.account in rights.accounts
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, Select, String, Table, false, select
 from sqlalchemy.types import TypeEngine
 
 from spritz.accounting.schema import LONG_TEXT, OPTIONS, metadata
@@ -39,9 +39,14 @@ def _column(name: str, hint: Any, keys: tuple[str, ...]) -> Column[Any]:
     return Column(name, kind, primary_key=name in keys, nullable=type(None) in members, autoincrement=False)
 
 
-def _table(name: str, record: type[Struct], *keys: str) -> Table:
+def _table(name: str, record: type[Struct], *keys: str, kept: bool = True) -> Table:
+    """`kept`: deleted records stay, marked (`associations.deleted`)."""
     hints = get_type_hints(record)
-    return Table(name, metadata, *(_column(one, hints[one], keys) for one in record.__struct_fields__), **OPTIONS)
+    columns = [_column(one, hints[one], keys) for one in record.__struct_fields__]
+    if kept:
+        columns.append(Column("deleted", Boolean, nullable=False, server_default=false()))
+        columns.append(Column("created_at", Double, nullable=False, server_default="0", info={"once": True}))
+    return Table(name, metadata, *columns, **OPTIONS)
 
 
 #: What a record is in the database, and what names it there.
@@ -58,7 +63,7 @@ KEYS: dict[type[records.Record], tuple[str, ...]] = {
 TABLES: dict[type[records.Record], Table] = {
     records.Account: _table("accounts", records.Account, "name"),
     records.User: _table("users", records.User, "name"),
-    records.Coordinator: _table("coordinators", records.Coordinator, "account", "user"),
+    records.Coordinator: _table("coordinators", records.Coordinator, "account", "user", kept=False),
     records.WcKey: _table("wckeys", records.WcKey, "cluster", "name", "user"),
     records.Association: _table("associations", records.Association, "id"),
     records.Qos: _table("qos", records.Qos, "name"),
@@ -89,3 +94,8 @@ transactions = Table(
     *(_column(one, get_type_hints(records.Transaction)[one], ()) for one in records.Transaction.__struct_fields__),
     **OPTIONS,
 )
+
+
+def records_of(kind: type[records.Record]) -> Select[Any]:
+    """The columns that make a record."""
+    return select(*(TABLES[kind].c[name] for name in kind.__struct_fields__))

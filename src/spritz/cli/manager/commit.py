@@ -25,9 +25,9 @@ _ATTEMPTS = 10
 Edit = tuple[str, list[Record], list[Record]]
 
 
-def get_book(connection: Connection, *, transactions: bool = False) -> Book:
+def get_book(connection: Connection, *, transactions: bool = False, deleted: bool = False) -> Book:
     """All of accounting's policy."""
-    return connection.call(GetBook(transactions=transactions), Book, timeout=60.0)
+    return connection.call(GetBook(transactions=transactions, deleted=deleted), Book, timeout=60.0)
 
 
 def commit(
@@ -39,6 +39,10 @@ def commit(
     """
     book = get_book(connection)
     text, puts, drops = make(book)
+    if drops:
+        _rehearse(
+            connection, EditBook(version=book.version, puts=tuple(puts), drops=tuple(drops), rehearsed=True), context
+        )
     context.out(text)
     if not puts and not drops:
         return unchanged
@@ -55,6 +59,18 @@ def commit(
             return 1
     context.error("others keep changing the accounts; try again")
     return 1
+
+
+def _rehearse(connection: Connection, edit: EditBook, context: Context) -> None:
+    """What speaks against a deletion is said before the question. Raises Silent after sacctmgr's lines."""
+    from spritz.cli.silent import Silent
+    from spritz.client.errors import RemoteError
+
+    try:
+        connection.call(edit, BookEdited, timeout=60.0)
+    except RemoteError as error:
+        context.err(f" Error with request: {error.message}\n")
+        raise Silent from error
 
 
 def agreed(

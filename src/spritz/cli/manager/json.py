@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spritz.cli.manager.columns import Row
-    from spritz.model.limits.records import Association, Book, Qos
+    from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
 
     Json = dict[str, Any]
 
@@ -19,8 +19,13 @@ _QOS_FLAGS = {
     "DenyOnLimit": "DENY_LIMIT",
     "EnforceUsageThreshold": "ENFORCE_USAGE_THRESHOLD",
     "NoDecay": "NO_DECAY",
+    "NoReserve": "NO_RESERVE",
     "OverPartQOS": "OVERRIDE_PARTITION_QOS",
+    "PartitionMaxNodes": "PARTITION_MAXIMUM_NODE",
+    "PartitionMinNodes": "PARTITION_MINIMUM_NODE",
+    "PartitionTimeLimit": "PARTITION_TIME_LIMIT",
     "Relative": "RELATIVE",
+    "RequiresReservation": "REQUIRED_RESERVATION",
     "UsageFactorSafe": "USAGE_FACTOR_SAFE",
 }
 
@@ -31,6 +36,8 @@ class View:
     def __init__(self, book: Book, tres: Iterable[tuple[str, str, int]], *, full: bool) -> None:
         self._book = book
         self._full = full
+        self._deleted = frozenset(book.deleted)
+        self._deleted_clusters = frozenset(book.deleted_clusters)
         self._numbers = {f"{kind}/{name}" if name else kind: at for kind, name, at in tres}
 
     def body(self, entity: str, rows: Iterable[Row]) -> Json:
@@ -47,6 +54,9 @@ class View:
             found.append({"type": kind, "name": name, "id": self._numbers.get(key, 0), "count": count})
         return found
 
+    def _flags(self, one: Record | ClusterRow, words: Iterable[str] = ()) -> list[str]:
+        return [*words, *(["DELETED"] if one in self._deleted or one in self._deleted_clusters else [])]
+
     def tres(self, row: Row) -> Json:
         """One TRES; `count` is of uses of it, and none here."""
         return {"type": row["type"], "name": row["name"], "id": row["id"], "count": 0}
@@ -61,7 +71,7 @@ class View:
             "description": one.description,
             "name": one.name,
             "organization": one.organization,
-            "flags": [],
+            "flags": self._flags(one),
         }
 
     def user(self, row: Row) -> Json:
@@ -73,7 +83,7 @@ class View:
             "associations": self._associations(lambda each: each.user == one.name),
             "coordinators": [{"name": name, "direct": True} for name in _words(row["coordinators"])],
             "default": {"account": row["default_account"], "wckey": one.default_wckey},
-            "flags": [],
+            "flags": self._flags(one),
             "name": one.name,
             "wckeys": [self.wckey({"w": each}) for each in self._book.wckeys if each.user == one.name],
         }
@@ -83,7 +93,7 @@ class View:
         one, root = row["k"], row.get("a")
         return {
             "controller": {"host": one.host, "port": one.port},
-            "flags": [],
+            "flags": self._flags(one),
             "name": one.name,
             "nodes": "",
             "select_plugin": "",
@@ -95,7 +105,14 @@ class View:
     def wckey(self, row: Row) -> Json:
         """Keys have no numbers here."""
         one = row["w"]
-        return {"accounting": [], "cluster": one.cluster, "id": 0, "name": one.name, "user": one.user, "flags": []}
+        return {
+            "accounting": [],
+            "cluster": one.cluster,
+            "id": 0,
+            "name": one.name,
+            "user": one.user,
+            "flags": self._flags(one),
+        }
 
     def association(self, row: Row) -> Json:
         """Max* and QOS as they hold, from above too."""
@@ -122,7 +139,7 @@ class View:
             **_short(one),
             "comment": "",
             "default": {"qos": bounds.default_qos},
-            "flags": [],
+            "flags": self._flags(one),
             "max": {"jobs": jobs, "tres": tres, "per": {"account": {"wall_clock": number(one.grp_wall)}}},
             "is_default": one.is_default,
             "min": {"priority_threshold": number(bounds.min_prio_threshold)},
@@ -163,7 +180,7 @@ class View:
         }
         return {
             "description": one.description,
-            "flags": [_QOS_FLAGS[name] for name in _words(one.flags)],
+            "flags": self._flags(one, [_QOS_FLAGS[name] for name in _words(one.flags)]),
             "id": one.id,
             "limits": {
                 "grace_time": one.grace_seconds,

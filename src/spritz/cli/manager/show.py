@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from spritz.cli.manager.change import selected
 from spritz.cli.manager.columns import DEFAULTS, Field
-from spritz.cli.manager.words import MODIFIERS, MODIFIERS_NOT_BUILT, Conditions, Word, conditions, match, time_of
+from spritz.cli.manager.deleted import with_deleted
+from spritz.cli.manager.words import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.silent import Silent
-from spritz.model.errors import SpritzError
 from spritz.model.limits.bounds import AssocBounds
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules
@@ -52,16 +52,15 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
     flags: set[str] = set()
     rest = []
     for word in words:
-        text = word.key or word.value.lower()
-        if not word.key and text not in MODIFIERS and match(text, MODIFIERS_NOT_BUILT, 5) is not None:
-            raise SpritzError(f"{word.text} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
-        known = match(text, MODIFIERS, 4 if text.startswith("wo") else 5) if text not in ("name", "names") else None
+        known = modifier_of(word)
         if known == "format":
             asked_format += ("," if asked_format else "") + word.value
-        elif known is not None and (not word.key or known == "tree"):
+        elif known is not None:
             flags.add(known)
         else:
             rest.append(word)
+    if "withdeleted" in flags:
+        book = with_deleted(book)
     if entity == "transaction":
         book, rest = transactions_of(book, rest, context), []
     if entity == "resource":

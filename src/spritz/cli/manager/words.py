@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.cli.silent import Silent
+from spritz.model.errors import SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,11 +88,20 @@ CONDITIONS = {
 #: what `show` takes besides conditions
 MODIFIERS = (
     *("format", "withassoc", "withcoord", "withclusters", "withrawqoslevel", "withsubaccounts", "tree"),
-    *("onlydefaults", "wolimits", "wopinfo", "woplimits"),
+    *("onlydefaults", "withdeleted", "wolimits", "wopinfo", "woplimits"),
 )
 
-#: Slurm's other ones, refused by name
-MODIFIERS_NOT_BUILT = ("withdeleted", "withfed")
+#: Slurm's other one, refused by name
+MODIFIERS_NOT_BUILT = ("withfed",)
+
+
+def modifier_of(word: Word) -> str | None:
+    """The one of MODIFIERS that a word is, if it is any. Raises SpritzError for one that is not built."""
+    text = word.key or word.value.lower()
+    if not word.key and text not in MODIFIERS and match(text, MODIFIERS_NOT_BUILT, 5) is not None:
+        raise SpritzError(f"{word.text} is not supported by Spritz yet", code="ESLURM_NOT_SUPPORTED")
+    known = match(text, MODIFIERS, 4 if text.startswith("wo") else 5) if text not in ("name", "names") else None
+    return known if known is None or known in ("format", "tree") or not word.key else None
 
 
 class Conditions(Struct, kw_only=True):

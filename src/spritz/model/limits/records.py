@@ -221,6 +221,7 @@ class GetBook(Struct, frozen=True, kw_only=True):
     """All of accounting's policy. Reply: `Book`."""
 
     transactions: bool = False
+    deleted: bool = False
 
 
 class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -239,16 +240,22 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: what controllers have ever counted besides the usual, in the order in which they were heard of: `gres/gpu`
     tres: tuple[str, ...] = ()
     transactions: tuple[Transaction, ...] = ()
+    #: what was there once, without its limits, if that was asked for
+    deleted: tuple[Record, ...] = ()
+    deleted_clusters: tuple[ClusterRow, ...] = ()
 
 
 class EditBook(Struct, frozen=True, kw_only=True):
     """Put and drop records, all in one transaction, if the book is still at `version`. An association that is new has
     a negative id. Reply: `BookEdited`.
+
+    `rehearsed`: say what is wrong with it, and do nothing.
     """
 
     version: int
     puts: tuple[Record, ...] = ()
     drops: tuple[Record, ...] = ()
+    rehearsed: bool = False
 
 
 class BookEdited(Struct, frozen=True, kw_only=True):

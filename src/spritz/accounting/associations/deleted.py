@@ -1,0 +1,143 @@
+"""What is deleted from the book, and whether it may be.
+
+A record of more than a day, or one that a job ran under, stays marked in its table, without its limits: `withdeleted`
+shows it, and it has its number again when it is added again. Others are gone. Coordinators are always gone.
+
+Source: sacctmgr(1) WithDeleted; what 22.05's slurmdbd does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+from sqlalchemy import Connection, and_, delete, or_, select, update
+
+from spritz.accounting import schema
+from spritz.accounting.associations import tables
+from spritz.model.errors import SpritzError
+from spritz.model.limits.records import Account, Association, ClusterRow, Qos, Record, User, WcKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import ColumnElement
+
+#: What is younger, and had no job, leaves nothing behind.
+DAY = 86_400.0
+
+#: Running jobs that a refusal names, at most.
+NAMED_MAX = 100
+
+_JOBS = schema.jobs.c
+
+
+def read_deleted(connection: Connection) -> tuple[Record, ...]:
+    """All that is marked."""
+    found: list[Record] = []
+    for kind, table in tables.TABLES.items():
+        if "deleted" in table.c:
+            rows = connection.execute(tables.records_of(kind).where(table.c.deleted).order_by(*table.primary_key))
+            found += (kind(**row._mapping) for row in rows)
+    return tuple(found)
+
+
+def split_clusters(
+    known: Iterable[ClusterRow], associations: Iterable[Association], deleted: Iterable[Record]
+) -> tuple[tuple[ClusterRow, ...], tuple[ClusterRow, ...]]:
+    """Clusters that have a tree, and those that had one. `known`: those that have ever registered."""
+    rows = {one.name: one for one in known}
+    live = {one.cluster for one in associations}
+    gone = ({one.cluster for one in deleted if isinstance(one, Association)} | rows.keys()) - live
+
+    def of(names: set[str]) -> tuple[ClusterRow, ...]:
+        return tuple(rows.get(name) or ClusterRow(name=name) for name in sorted(names))
+
+    return of(live), of(gone)
+
+
+def number_of(connection: Connection, record: Association | Qos) -> int | None:
+    """The number that it had before it was deleted, if it ever was there."""
+    table = tables.TABLES[type(record)]
+    names = ("cluster", "account", "user", "partition") if isinstance(record, Association) else ("name",)
+    same = and_(table.c.deleted, *(table.c[name] == getattr(record, name) for name in names))
+    found: int | None = connection.execute(select(table.c.id).where(same)).scalar()
+    return found
+
+
+def drop(connection: Connection, record: Record, now: float) -> None:
+    """Mark it or delete it."""
+    table = tables.TABLES[type(record)]
+    mine = and_(*(table.c[name] == getattr(record, name) for name in tables.KEYS[type(record)]))
+    created = None
+    if "deleted" in table.c:
+        created = connection.execute(select(table.c.created_at).where(mine)).scalar()
+    if created is None or (now - created < DAY and not _used(connection, record, created)):
+        connection.execute(delete(table).where(mine))
+        return
+    left = asdict(_bare(record))
+    connection.execute(update(table).where(mine).values(**left, deleted=True))
+
+
+def _bare(record: Record) -> Record:
+    """Limits do not come back with what they limited."""
+    if isinstance(record, Association):
+        names = ("id", "cluster", "account", "user", "partition", "parent")
+        return Association(**{name: getattr(record, name) for name in names})
+    if isinstance(record, Qos):
+        return Qos(name=record.name, id=record.id, description=record.description)
+    return record
+
+
+def _used(connection: Connection, record: Record, since: float) -> bool:
+    """Did a job run under it since then?"""
+    if isinstance(record, Account):
+        mine = _JOBS.account == record.name
+    elif isinstance(record, User):
+        mine = _JOBS.user == record.name
+    elif isinstance(record, Qos):
+        mine = _JOBS.qos == record.name
+    elif isinstance(record, WcKey):
+        mine = and_(_on(record.cluster), _JOBS.wckey == record.name, _JOBS.user == record.user)
+    elif isinstance(record, Association):
+        mine = _under(record)
+    else:
+        return False
+    clusters = select(schema.clusters.c.id)
+    alive = or_(_JOBS.ended_at == 0.0, _JOBS.ended_at >= since)
+    query = select(_JOBS.number).where(_JOBS.cluster_id.in_(clusters), alive, _JOBS.started_at > 0.0, mine).limit(1)
+    return connection.execute(query).scalar() is not None
+
+
+def _on(cluster: str) -> ColumnElement[bool]:
+    known = select(schema.clusters.c.id).where(schema.clusters.c.name == cluster).scalar_subquery()
+    return _JOBS.cluster_id == known
+
+
+def _under(one: Association) -> ColumnElement[bool]:
+    mine = and_(_on(one.cluster), _JOBS.account == one.account)
+    if one.partition:
+        mine = and_(mine, _JOBS.partition == one.partition)
+    return and_(mine, _JOBS.user == one.user) if one.user else mine
+
+
+def check_idle(connection: Connection, drops: Sequence[Record]) -> None:
+    """No job may wait or run under associations that go. Raises SpritzError that names the jobs."""
+    lines: list[str] = []
+    for one in drops:
+        if not isinstance(one, Association):
+            continue
+        query = select(_JOBS.job_id, _JOBS.user).where(_under(one), _JOBS.ended_at == 0.0).order_by(_JOBS.job_id)
+        lines += (
+            f"  JobID = {row.job_id:<10} C = {one.cluster:<10} A = {one.account:<10} U = {row.user:<9}"
+            for row in connection.execute(query.limit(NAMED_MAX))
+        )
+    if lines:
+        text = "\n".join(["Job(s) active, cancel job(s) before remove", *dict.fromkeys(lines)])
+        raise SpritzError(text, code="ESLURM_JOBS_RUNNING_ON_ASSOC")
+
+
+def row_of(record: Record, now: float) -> dict[str, Any]:
+    """A new or changed record as its table has it; `created_at` stays where the row is there."""
+    row = asdict(record)
+    return {**row, "deleted": False, "created_at": now} if "deleted" in tables.TABLES[type(record)].c else row
