@@ -137,6 +137,8 @@ PLACES: list[dict[str, Any]] = [
     {"spread": True},
 ]
 
+LICENSES = ["", "", "a", "a:2", "a:3", "b", "a:2,b", "a:3|b", "b|a"]
+
 settings_of = st.builds(
     ClusterSettings,
     consumable=st.sampled_from(["core", "core", "core", "cpu", "socket"]),
@@ -325,13 +327,14 @@ def test_a_plan_depends_on_the_snapshot_alone_not_on_what_earlier_cycles_remembe
 EASY = (("bf_policy", "easy"),)
 PREDICT = (("bf_predict", ""),)
 SLOWDOWN = (("bf_predict", "slowdown"),)
+LICENSED = (("bf_licenses", ""),)
 
 
 @settings(SPEED, max_examples=30)
 @given(
     sites(),
     st.lists(requests(), min_size=4, max_size=14),
-    st.sampled_from([(), (), EASY, PREDICT, SLOWDOWN, SLOWDOWN, (("bf_max_job_test", "3"),)]),
+    st.sampled_from([(), (), EASY, PREDICT, SLOWDOWN, SLOWDOWN, (("bf_max_job_test", "3"),), LICENSED, LICENSED]),
     st.data(),
 )
 def test_no_promised_start_is_ever_broken(
@@ -344,12 +347,14 @@ def test_no_promised_start_is_ever_broken(
     site.apply(
         ClusterConfigured(
             at=site.now,
-            settings=structs.replace(site.settings, scheduler_parameters=parameters),
+            settings=structs.replace(site.settings, scheduler_parameters=parameters, licenses=(("a", 3), ("b", 1))),
             nodes=site.configs,
             partitions=site.partitions,
         )
     )
     plain = [fields for fields in wanted if "*" not in fields.get("features", "")]
+    if parameters == LICENSED:
+        plain = [fields | {"licenses": data.draw(st.sampled_from(LICENSES))} for fields in plain]
     while plain:
         components = [spec(**plain.pop()) for _ in range(min(len(plain), data.draw(st.sampled_from([1, 1, 1, 2, 3]))))]
         if len(components) == 1:

@@ -18,7 +18,8 @@ from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling import gang_turn
 from spritz.scheduling.gangs import gangs_of
-from spritz.scheduling.licenses import NOTHING
+from spritz.scheduling.kept import Kept
+from spritz.scheduling.licensing import Licensing
 from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import PRIORITY, Notes
 from spritz.scheduling.placement.holding import holders_of
@@ -31,7 +32,7 @@ from spritz.scheduling.shortest import Neediest, Shortest
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
@@ -122,31 +123,31 @@ class Cycle:
         #: partitions in which nobody else starts
         self._closed: set[tuple[str, str]] = set()
         self.table = snapshot.table.fork()
-        self.licenses = snapshot.licenses.copy()
         self.limits = Limits(snapshot)
         self.starts: list[PlannedStart] = []
         self.started: set[int] = set()
         self._guarantees = bool(snapshot.rules.guarantees)
         #: the array that was looked at last has tasks left that are not within its account's guarantee, as others were
         self.beyond = False
-        self.promises = Promises(snapshot, self.table, self.policy, full=full, rank=self.rank)
+        #: what is promised, and what that leaves to others
+        self.kept = Kept(snapshot, self.table, self.policy, self.rank)
+        self.promises = Promises(snapshot, self.table, self.policy, self.kept, full=full)
+        self.licensing = Licensing(snapshot, self.kept)
         #: with bf_predict=slowdown: who is looked at first
         self._needs: Neediest | None = None
         if self.policy.predict_slowdown:
-            self._needs = Neediest(snapshot.run_times, self.promises.ledger, self.promises.overdue, snapshot.now)
+            self._needs = Neediest(snapshot.run_times, self.kept.ledger, self.kept.overdue, snapshot.now)
         #: with bf_predict: those behind the first blocked job of their partition
         self.shortest = Shortest(snapshot.run_times, self._needs)
         #: partitions whose first blocked job has been found
         self.headed: set[tuple[str, str]] = set()
-        self.search = Search(snapshot, self.table, self.policy, self.promises, self.headed, self.roomy)
+        self.search = Search(snapshot, self.table, self.policy, self.kept, self.headed, self.roomy)
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}
         self.notes = Notes(snapshot, self.policy.resolution_seconds)
         self.preemptor = Preemptor(snapshot, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
         self._taken = 0
-        #: licenses in use by jobs of each reservation; made when some are reserved
-        self._in_reservations: dict[str, dict[str, int]] | None = None
         #: array tasks that wait for others to make room, by the array's number
         self._promised_tasks: dict[int, int] = {}
         self._check_memo()
@@ -245,7 +246,8 @@ class Cycle:
                 self.notes.shape(shape, limited)
                 self._limited(request)
                 return False
-            found = self.search.find(record, key, shape) if self._licensed(request) else None
+            licensed = self.licensing.find(record, key, request)
+            found = self.search.find(record, key, shape) if licensed is not None else None
             limited = self.limits.verdict(record, request, found[0]) if found is not None else None
             if limited is not None:
                 self.notes.shape(shape, limited)
@@ -255,44 +257,19 @@ class Cycle:
                     if record.tasks is None:
                         return True
                     continue
-                if not self._licensed(request):
-                    self.notes.shape(shape, Verdict(Reason.LICENSES))
-                    return False
-                return self._blocked(record, shape)
+                return self._blocked(record, shape) if licensed is not None else self._unlicensed(record, shape)
+            self._break_for(record, key, request)
             self.start(record, request, found, task_id)
             if record.tasks is None:
                 return True
-            if not self._licensed(request):
-                self.notes.shape(shape, Verdict(Reason.LICENSES))
-                return False
+            if self.licensing.find(record, key, request) is None:
+                return self._unlicensed(record, shape)
         return False
 
     def _limited(self, request: Request) -> None:
         """With assoc_limit_stop nobody behind a job that a limit holds back starts in its partition."""
         if self.policy.stop_at_limits:
             self._closed.add(request.line)
-
-    def _licensed(self, request: Request) -> bool:
-        return not request.licenses or self.licenses.choose(request.licenses, self.kept(request)) is not None
-
-    def kept(self, request: Request) -> Mapping[str, int]:
-        """Licenses that reservations keep from jobs of the request."""
-        reserved = self.snapshot.reserved
-        if not any(item.licenses for item in reserved.by_name.values()):
-            return NOTHING
-        if self._in_reservations is None:
-            self._in_reservations = {}
-            for _ends_at, job_id in self.snapshot.ends:
-                record = self.snapshot.records[job_id]
-                if record.licenses and record.allocation is not None and record.allocation.reservation:
-                    self._use_in(record.allocation.reservation, record.licenses)
-        return reserved.licenses_kept(request, self.snapshot.now, self._in_reservations)
-
-    def _use_in(self, reservation: str, needs: Mapping[str, int]) -> None:
-        if self._in_reservations is not None:
-            used = self._in_reservations.setdefault(reservation, {})
-            for name, count in needs.items():
-                used[name] = used.get(name, 0) + count
 
     def gate(self, shape: Shape) -> Verdict | None:
         """What keeps every job of the shape back, whatever is free."""
@@ -301,8 +278,9 @@ class Cycle:
             found = partition_verdict(self.snapshot, request)
             self._gates[shape.order] = found or self.snapshot.reserved.verdict(request, self.snapshot.now)
         verdict = self._gates[shape.order]
-        if verdict is None and not self._licensed(request) and not self.preemptor.reclaims:
-            return Verdict(Reason.LICENSES)
+        later = self.preemptor.reclaims or self.licensing.ahead
+        if verdict is None and not later and not self.licensing.free(request):
+            return LICENSES
         return verdict
 
     def _next_task(self, record: JobRecord) -> int | None:
@@ -348,17 +326,18 @@ class Cycle:
             self.table.charge(index, holder)
         self.preemptor.charge(holders)
         self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
-        self.promises.redeem(record)
+        self.kept.redeem(record)
         if request.line in self.headed:
             self.search.backfilled += 1
-        if request.licenses:
-            needs = self.licenses.choose(request.licenses, self.kept(request)) or {}
-            self.licenses.take(needs)
-            if allocation.reservation:
-                self._use_in(allocation.reservation, needs)
+        self.licensing.take(request, allocation, ends_at)
         if record.array_job_id:
             self._array_starts[record.array_job_id] = self._array_starts.get(record.array_job_id, 0) + 1
         return holders
+
+    def _break_for(self, record: JobRecord, key: Rank, request: Request) -> None:
+        """Promises of licenses that the job takes are not kept: those of jobs that rank lower."""
+        licensed = self.licensing.find(record, key, request)
+        self.kept.take_back(licensed[1] if licensed is not None else ())
 
     def hold(self, record: JobRecord, request: Request, allocation: Allocation) -> None:
         """These resources are the job's when others have left them: nobody behind it gets them."""
@@ -367,16 +346,26 @@ class Cycle:
 
     # -- backfill
 
-    def _blocked(self, record: JobRecord, shape: Shape) -> bool:
-        """The job must wait: say why, and promise it a start if it is its turn. True: look at the next of the shape."""
+    def _unlicensed(self, record: JobRecord, shape: Shape) -> bool:
+        """The job waits for licenses; with bf_licenses it is promised a start like others."""
+        if self.licensing.never(shape.request):
+            self.notes.shape(shape, LICENSES)
+            return False
+        return self._blocked(record, shape, LICENSES)
+
+    def _blocked(self, record: JobRecord, shape: Shape, lacking: Verdict | None = None) -> bool:
+        """The job must wait: say why, and promise it a start if it is its turn. True: look at the next of the shape.
+
+        `lacking`: what it waits for, if that is not room.
+        """
         request = shape.request
         stuck = stuck_verdict(self.snapshot, shape)
         if stuck is not None:
             self.notes.shape(shape, stuck)
             return False
-        self.notes.shape(shape, PRIORITY)
+        self.notes.shape(shape, lacking or PRIORITY)
         nowhere = shape.failure is not None and shape.failure.version is None
-        reserved = reserved_verdict(self.snapshot, self.table, request, nowhere=nowhere)
+        reserved = lacking or reserved_verdict(self.snapshot, self.table, request, nowhere=nowhere)
         if reserved is not None:
             self.notes.shape(shape, reserved)
         head = request.line not in self.headed
@@ -398,17 +387,20 @@ class Cycle:
         """Others make room, or are doing so: the job starts, or has its place kept until they have left."""
         if not self.preemptor.enabled:
             return False
-        promises, ends_at = self.promises, self.snapshot.now + request.seconds
+        kept, ends_at = self.kept, self.snapshot.now + request.seconds
         roomy = self.roomy(record, request)
 
         def accept(allocation: Allocation) -> bool:
             """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
-            broken = promises.outranked(record, key, request, allocation, ends_at, any_age=True)
+            if not self.preemptor.reclaims and self.licensing.find(record, key, request) is None:
+                return False
+            broken = kept.outranked(record, key, request, allocation, ends_at, any_age=True)
             if broken is None or self.limits.verdict(record, request, allocation) is not None:
                 return False
             return roomy == () or self.limits.roomy(record, request.partition, allocated_pairs(allocation)) == roomy
 
-        pool = self.licenses.without(self.kept(request)) if request.licenses else self.licenses
+        pool = self.licensing.pool
+        pool = pool.without(self.licensing.reserved(request)) if request.licenses else pool
         room = self.preemptor.find(record, request, task_id, self.table, pool, accept, roomy)
         if room is None and roomy:
             # More than is guaranteed may yet be had in the usual way.
@@ -420,7 +412,8 @@ class Cycle:
             return False
         if room.planned is not None:
             self.preemptions.append(room.planned)
-        promises.take_back(promises.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
+        kept.take_back(kept.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
+        self._break_for(record, key, request)
         self._take(record, request, (room.allocation, None))
         if room.at_once:
             if self.notes.started(record, task_id):
@@ -452,7 +445,7 @@ class Cycle:
             victims_wanted=self.preemptor.put_off,
             look_again_at=self.preemptor.look_again_at,
         )
-        memo.made = plan, self.promises.version
+        memo.made = plan, self.kept.version
         return plan
 
     def _check_memo(self) -> None:
@@ -469,3 +462,4 @@ class Cycle:
 
 
 _NO_TASK = -1
+LICENSES = Verdict(Reason.LICENSES)

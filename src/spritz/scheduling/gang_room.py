@@ -70,8 +70,8 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
     parts = []
     for index, (record, (request, allocation)) in enumerate(zip(gang.records, placed, strict=True)):
         ends_at = cycle.snapshot.now + request.seconds
-        broken = cycle.promises.outranked(record, gang.key, request, allocation, ends_at, any_age=True)
-        cycle.promises.take_back(broken or ())
+        broken = cycle.kept.outranked(record, gang.key, request, allocation, ends_at, any_age=True)
+        cycle.kept.take_back(broken or ())
         cycle.hold(record, request, allocation)
         victims = [victim for victim in attempt.victims if attempt.claimant[victim.record.id] == index]
         parts.append(
@@ -94,7 +94,7 @@ class _Attempt:
         self._choices = choices
         self.preemptor = cycle.preemptor.trial(cycle.table)
         self._table = cycle.table.fork()
-        self._limits, self._licenses = cycle.limits.fork(), cycle.licenses.copy()
+        self._limits, self._licenses = cycle.limits.fork(), cycle.licensing.pool.copy()
         self.claimant: dict[int, int] = {}
         self.victims: list[Victim] = []
 
@@ -134,7 +134,7 @@ class _Attempt:
         roomy: tuple[Guarantee, ...] = ()
         if request.guaranteed:
             roomy = self._limits.roomy(record, request.partition, requested_pairs(record.spec))
-        pool = self._licenses.without(cycle.kept(request)) if request.licenses else self._licenses
+        pool = self._licenses.without(cycle.licensing.reserved(request)) if request.licenses else self._licenses
         for mine in (roomy, ()) if roomy else ((),):
 
             def accept(found: Allocation, mine: tuple[Guarantee, ...] = mine) -> bool:
@@ -152,7 +152,7 @@ class _Attempt:
         """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
         cycle, record = self._cycle, self._gang.records[index]
         ends_at = cycle.snapshot.now + request.seconds
-        if cycle.promises.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:
+        if cycle.kept.outranked(record, self._gang.key, request, found, ends_at, any_age=True) is None:
             return False
         if self._limits.verdict(record, request, found) is not None:
             return False
@@ -167,4 +167,4 @@ class _Attempt:
         self.preemptor.charge(holders)
         self._limits.take(record, allocation, request.time_limit_minutes)
         if request.licenses:
-            self._licenses.take(self._licenses.choose(request.licenses, cycle.kept(request)) or {})
+            self._licenses.take(self._licenses.choose(request.licenses, cycle.licensing.reserved(request)) or {})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spritz.scheduling.cycle import Cycle
     from spritz.scheduling.gangs import Choices, Gang, Placed
-    from spritz.scheduling.licenses import LicensePool
+    from spritz.scheduling.licenses import LicensePool, Needs
     from spritz.scheduling.limits import Limits
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import Shape
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BLOCKED = Verdict(Reason.PRIORITY)
 RESOURCES = Verdict(Reason.RESOURCES)
+LICENSES = Verdict(Reason.LICENSES)
 
 
 def consider(cycle: Cycle, gang: Gang) -> None:
@@ -71,7 +72,8 @@ class Trial:
         self._cycle = cycle
         self._gang = gang
         self._limits: Limits = cycle.limits.fork()
-        self._licenses: LicensePool = cycle.licenses.copy()
+        self._licenses: LicensePool = cycle.licensing.pool.copy()
+        self._needs: Needs = {}
         #: the last limit that was met
         self.verdict: Verdict | None = None
 
@@ -79,14 +81,18 @@ class Trial:
         """May the component have it beside those before it? None: all begins again."""
         cycle = self._cycle
         if placed is None:
-            self._limits, self._licenses = cycle.limits.fork(), cycle.licenses.copy()
+            self._limits, self._licenses, self._needs = cycle.limits.fork(), cycle.licensing.pool.copy(), {}
             return True
         request, allocation = placed
         record = self._gang.records[index]
         verdict = self._limits.verdict(record, request, allocation)
-        chosen = self._licenses.choose(request.licenses, cycle.kept(request)) if request.licenses else {}
+        chosen = self._licenses.choose(request.licenses, cycle.licensing.reserved(request)) if request.licenses else {}
+        if chosen:
+            needs = {name: count + self._needs.get(name, 0) for name, count in chosen.items()}
+            chosen = chosen if cycle.licensing.spared(self._gang.records, request, needs) else None
+            self._needs |= needs
         if verdict is not None or chosen is None:
-            self.verdict = verdict or Verdict(Reason.LICENSES)
+            self.verdict = verdict or LICENSES
             return False
         self._limits.take(record, allocation, request.time_limit_minutes)
         self._licenses.take(chosen)
@@ -98,11 +104,11 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     if _is_late(cycle, shapes):
         return None
     lines = {shape.request.line for some in shapes for shape in some}
-    snapshot, promises = cycle.snapshot, cycle.promises
+    snapshot, promises, kept = cycle.snapshot, cycle.promises, cycle.kept
     # What was freed since, in any of its partitions, may help; so may promises to others that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
     last = shapes[0][0]
-    if last.failure is not None and last.failure == Failure(freed, promises.version):
+    if last.failure is not None and last.failure == Failure(freed, kept.version):
         return None
     choices = [[shape.request for shape in some] for some in shapes]
     found = _place(cycle, cycle.table, choices, trial)
@@ -112,7 +118,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
         trial.accept(0, None)
         if found is not None and not all(trial.accept(index, placed) for index, placed in enumerate(found)):
             found = None
-    last.failure = None if found is not None or trial.verdict is not None else Failure(freed, promises.version)
+    last.failure = None if found is not None or trial.verdict is not None else Failure(freed, kept.version)
     return found
 
 
@@ -124,12 +130,12 @@ def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
 
 def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
     """Places for all components on that table, beside what is promised to others."""
-    snapshot, promises = cycle.snapshot, cycle.promises
-    own = [promise for some in choices for one in some if (promise := promises.of(one)) is not None]
+    snapshot, kept = cycle.snapshot, cycle.kept
+    own = [promise for some in choices for one in some if (promise := kept.of(one)) is not None]
     cycle.search.examined += len(choices)
 
     def profile_of(request: Request, table: NodeTable) -> Profile:
-        return promises.profile_over(table, request)
+        return kept.profile_over(table, request)
 
     return start_now(table, profile_of, choices, snapshot.eligibility, snapshot.now, own, trial.accept)
 
@@ -141,7 +147,8 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
         if None not in stuck:
             _say(cycle, gang, next(one for one in stuck if one is not None))
             return
-    if limit is not None:
+    never = any(all(cycle.licensing.never(shape.request) for shape in some) for some in shapes)
+    if limit is not None and (limit is not LICENSES or never):
         _say(cycle, gang, limit)
         return
     lines = {shape.request.line for some in shapes for shape in some}
@@ -150,7 +157,7 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
     for record, some in zip(gang.records, shapes, strict=True):
         verdict = next(
             (one for shape in some if (one := reserved_verdict(snapshot, cycle.table, shape.request)) is not None),
-            RESOURCES if head else BLOCKED,
+            limit or (RESOURCES if head else BLOCKED),
         )
         for shape in some:
             cycle.notes.shape(shape, verdict)
@@ -160,11 +167,11 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
 
 def _say(cycle: Cycle, gang: Gang, verdict: Verdict) -> None:
     """Of every component that waits for resources. No start can be promised."""
-    cycle.promises.take_back(
+    cycle.kept.take_back(
         promise
         for record in gang.records
         for shape in gang.shapes(record)
-        if (promise := cycle.promises.of(shape.request)) is not None
+        if (promise := cycle.kept.of(shape.request)) is not None
     )
     for record in gang.records:
         cycle.notes.job(record, verdict)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from spritz.scheduling.records import JobRecord, Shape
     from spritz.scheduling.snapshot import Snapshot
 
+#: who waits for these may have been promised a start
+PROMISED = (Reason.RESOURCES, Reason.LICENSES)
 PRIORITY = Verdict(Reason.PRIORITY)
 
 
@@ -96,11 +98,11 @@ class Notes:
     def _note(self, record: JobRecord, verdict: Verdict) -> PendingNote | None:
         start_at = 0.0
         nodes: tuple[str, ...] = ()
-        if verdict.reason is Reason.RESOURCES:
+        if verdict.reason in PROMISED:
             expected = self._expected.get(record.id)
             if expected is not None:
                 start_at, nodes = expected
-            elif record.reason is Reason.RESOURCES:
+            elif record.reason is verdict.reason:
                 start_at, nodes = record.expected_start_at, record.expected_nodes
         shift = abs(start_at - record.expected_start_at)
         moved = shift >= self._resolution_seconds or nodes != record.expected_nodes

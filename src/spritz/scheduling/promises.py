@@ -11,7 +11,6 @@ bf_window.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from math import nextafter
 from typing import TYPE_CHECKING
@@ -21,25 +20,23 @@ from msgspec.structs import replace
 from spritz.model.limits.flags import NO_RESERVE
 from spritz.model.plan import Forecast
 from spritz.scheduling.allowance import Allowance
-from spritz.scheduling.backfill import Beside, Promise, all_free, clash, earliest, is_free, planned
+from spritz.scheduling.backfill import Promise, all_free, earliest, planned
 from spritz.scheduling.forecast import as_arrays, promised, reckoned, together
 from spritz.scheduling.gangs import start_later, where_promised
-from spritz.scheduling.overdue import Overdue
 from spritz.scheduling.profile import NEVER
-from spritz.scheduling.reservations import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation
     from spritz.scheduling.gangs import Choices, Gang, Placed
+    from spritz.scheduling.kept import Kept
     from spritz.scheduling.notes import Notes
     from spritz.scheduling.policy import Policy
-    from spritz.scheduling.profile import Floats, Profile
-    from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey
+    from spritz.scheduling.profile import Profile
+    from spritz.scheduling.records import JobRecord, Shape
     from spritz.scheduling.request import Request
-    from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.snapshot import Snapshot
     from spritz.scheduling.table import NodeTable
 
@@ -52,21 +49,16 @@ class Promises:
         snapshot: Snapshot,
         table: NodeTable,
         policy: Policy,
+        kept: Kept,
         *,
         full: bool,
-        rank: Callable[[Shape, SortKey], Rank],
     ) -> None:
-        self._rank = rank
         self._snapshot = snapshot
         self._table = table
         self._policy = policy
         self._full = full
-        #: what is promised as this cycle changes it
-        self.ledger = snapshot.ledger.fork()
-        self._profile_made: Profile | None = None
-        #: what jobs inside a reservation see
-        self._views: dict[str, Profile] = {}
-        self._changed = False
+        self._kept = kept
+        kept.before_reading = self._make_deferred
         #: by shape: jobs of it that have been seen to wait
         self._seen: Counter[int] = Counter()
         #: those that may be told: (job, promise)
@@ -88,153 +80,10 @@ class Promises:
         self.passed_over = False
         #: jobs whose turn it is, and to whom nothing has been promised yet: job, shape, places, whether it is a head
         self._deferred: list[tuple[JobRecord, Shape, range, bool]] = []
-        self.overdue = Overdue(self.ledger, snapshot.now)
         if full:
             self._drop_void()
         #: promises of earlier cycles whose jobs have not been looked at yet
-        self._old = len(self.ledger)
-
-    @property
-    def version(self) -> int:
-        """Grows with whatever may let a job start that promises kept back."""
-        return self.ledger.version
-
-    # -- what is left to others
-
-    def any_before(self, ends_at: float) -> bool:
-        """Does some promise or reservation begin before that time?"""
-        self._make_deferred()
-        starts = self.ledger.starts
-        return (bool(starts) and starts[0] < ends_at) or self._reserved.first_start() < ends_at
-
-    def held_from(self, request: Request) -> Floats:
-        """When something is first promised or reserved on each node, as jobs of the request see it (inf: never)."""
-        self._make_deferred()
-        return self._view(request).held_from
-
-    def starts_between(self, first: float, last: float) -> list[float]:
-        """Different starts of promises and reservations within these times, ascending."""
-        self._make_deferred()
-        starts = self.ledger.starts
-        if self._reserved.holds:
-            starts = sorted((*starts, *self._reserved.starts()))
-        return sorted(set(starts[bisect_left(starts, first) : bisect_right(starts, last)]))
-
-    def beside(self, request: Request, ends_at: float) -> Beside:
-        """What the first job of the request would find that starts now: its own promise is no hindrance."""
-        return Beside(self._view(request), ends_at, next(iter(self.ledger.of(request)), None))
-
-    def flexible(self, index: int) -> bool:
-        """Is all that is promised on this node a matter of counts?"""
-        return self._profile().is_flexible(index)
-
-    def outranked(
-        self,
-        record: JobRecord,
-        key: Rank,
-        request: Request,
-        allocation: Allocation,
-        ends_at: float,
-        *,
-        any_age: bool,
-    ) -> list[Promise] | None:
-        """Promises that the allocation would break; None if it must not.
-
-        It may break those of jobs that rank lower, if they were made before this job came (or with `any_age`), or on
-        nodes where it should have started by now.
-        """
-        self._make_deferred()
-        late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
-        clashing: list[Promise] = []
-        # What it was promised in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
-        own = [promise for _key, shape in record.entries for promise in self.ledger.of(shape.request)[:1]]
-        holds = self._view(request).holds
-        for part in allocation.nodes:
-            for hold, holder in holds.get(self._table.index_of[part.node], ()):
-                if hold in own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
-                    continue
-                if not isinstance(hold, Promise) or not self._yields(
-                    hold, record, key, any_age=any_age or part.node in late
-                ):
-                    return None
-                clashing.append(hold)
-        return clashing
-
-    def _yields(self, promise: Promise, record: JobRecord, key: Rank, *, any_age: bool) -> bool:
-        shape = self._snapshot.queue.shapes.get(promise.request)
-        if shape is None:
-            return True
-        place = self.ledger.of(promise.request).index(promise)
-        other = self._rank(shape, shape.keys[min(place, len(shape.keys) - 1)])
-        return other > key and (any_age or record.queued > promise.queued)
-
-    def take_back(self, promises: Iterable[Promise]) -> None:
-        """These are not kept: a job that outranks theirs starts."""
-        for promise in promises:
-            self._drop(promise)
-
-    def of(self, request: Request) -> Promise | None:
-        """What the first job of the request has been promised."""
-        return next(iter(self.ledger.of(request)), None)
-
-    def due(self, request: Request) -> Allocation | None:
-        """What the first job of the request was promised for now, if all of that is free: whatever was promised since
-        leaves it alone.
-        """
-        promise, now = self.of(request), self._snapshot.now
-        if promise is None or promise.start_at > now or promise.provisional or request.segment_alone:
-            return None
-        assert len(promise.parts) == len(promise.allocation.nodes)
-        rows, holds = self._table.rows, self._view(request).holds
-        for (index, _holder), part in zip(promise.parts, promise.allocation.nodes, strict=True):
-            if not is_free(rows[index], part, request):
-                return None
-            # A moment late, it would end a moment after others were promised to begin.
-            late = now + request.seconds
-            if any(promise.end_at <= hold.start_at < late for hold, _holder in holds.get(index, ())):
-                return None
-        return promise.allocation
-
-    def profile_over(self, table: NodeTable, request: Request) -> Profile:
-        """What jobs of the request see over a fork of the cycle's table; for the caller alone."""
-        self._make_deferred()
-        return self._view(request).fork(table)
-
-    def redeem(self, record: JobRecord) -> None:
-        """A job starts: the first promises made to its kind have done their duty, in each of its partitions.
-
-        The projection sees to the same when it hears of the start.
-        """
-        for _key, shape in record.entries:
-            self.overdue.served(shape.request)
-            for promise in self.ledger.of(shape.request)[:1]:
-                self.ledger.drop(self._profile(), promise)
-                self._in_views(promise, held=False)
-
-    def _profile(self) -> Profile:
-        if self._profile_made is None:
-            self._profile_made = self._snapshot.profile.fork(self._table)
-        return self._profile_made
-
-    @property
-    def _reserved(self) -> Reserved:
-        return self._snapshot.reserved
-
-    def _view(self, request: Request) -> Profile:
-        """The profile as jobs of this request see it."""
-        if not request.reservation:
-            return self._profile()
-        view = self._views.get(request.reservation)
-        if view is None:
-            view = self._views[request.reservation] = view_of(self._profile(), self._reserved, request.reservation)
-        return view
-
-    def _in_views(self, promise: Promise, *, held: bool) -> None:
-        for view in self._views.values():
-            if held:
-                view.hold(promise)
-            else:
-                view.let_go(promise)
+        self._old = len(self._kept.ledger)
 
     # -- making promises
 
@@ -252,7 +101,7 @@ class Promises:
         self._headless.discard(request.line)
         if self._full:
             return self._promise(record, shape, range(position, position + tasks), head=head)
-        promised = len(self.ledger.of(request))
+        promised = len(self._kept.ledger.of(request))
         if not self.passed_over and promised >= position + tasks:
             self._promise(record, shape, range(position, position + tasks), head=head)
             self.passed_over = promised < len(shape.keys)
@@ -264,7 +113,7 @@ class Promises:
 
     def pass_over(self, count: int) -> None:
         """So many jobs wait and are not looked at."""
-        self.passed_over = self.passed_over or count > len(self.ledger)
+        self.passed_over = self.passed_over or count > len(self._kept.ledger)
 
     def _make_deferred(self) -> None:
         deferred, self._deferred = self._deferred, []
@@ -275,7 +124,7 @@ class Promises:
         """Promises to a job or to several tasks. True: look at the next of the shape as well."""
         request = shape.request
         for place in places:
-            items = self.ledger.of(request)
+            items = self._kept.ledger.of(request)
             promise: Promise | None = items[place] if place < len(items) else None
             if promise is None:
                 promise = self._new(record, request, head=head)
@@ -292,20 +141,20 @@ class Promises:
                 self._told.append((record, promise))
                 self._told_of[shape.order] += 1
             self._allowance.count(record, request)
-        return len(self.ledger) <= self._policy.promises_max
+        return len(self._kept.ledger) <= self._policy.promises_max
 
     def _new(self, record: JobRecord, request: Request, *, head: bool) -> Promise | None:
-        if not self._allowance.may_have(record, request, len(self.ledger), head=head):
+        if not self._allowance.may_have(record, request, len(self._kept.ledger), head=head):
             return None
         self._make_way(record)
         # The first of a partition is not passed over, however far away its start is.
         found = self._search(request, NEVER if head else self._policy.window_seconds)
         if found is None:
             return None
-        promise = self.ledger.make(self._profile(), request, *found, uid=record.spec.uid)
+        promise = self._kept.ledger.make(self._kept.profile(), request, *found, uid=record.spec.uid)
         promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
         promise.freed = self._snapshot.partition_freed.get(request.partition, 0)
-        self._keep(promise)
+        self._kept.keep(promise)
         self._allowance.note(record)
         return promise
 
@@ -314,9 +163,16 @@ class Promises:
         since = max(now, self._since.get(request, now))
         if self._policy.builtin:
             since = max(since, self._order.get(request.partition, now))
-        begins, ends = self._reserved.window(request)
+        begins, ends = self._kept.reserved.window(request)
         since, until = max(since, begins), min(now + window_seconds, ends)
-        return earliest(self._view(request), request, self._snapshot.eligibility, since, until)
+        view, eligibility = self._kept.view(request), self._snapshot.eligibility
+        found = earliest(view, request, eligibility, since, until)
+        while found is not None and request.licenses:
+            at = self._kept.licensed_from([request], found[0])
+            if at == found[0]:
+                break
+            found = None if at is None or at > until else earliest(view, request, eligibility, at, until)
+        return found
 
     def _improved(self, promise: Promise) -> Promise:
         """An earlier one in its stead, if something has been freed that allows it and nobody else's is broken; or one
@@ -325,24 +181,24 @@ class Promises:
         freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
         if promise.freed == freed:
             return promise
-        self._drop(promise)
+        self._kept.drop(promise)
         found = self._search(promise.request, NEVER)
         idle = self._table.idle_cpus
         if found is not None and (found[0], idle(found[1])) < (promise.start_at, idle(promise.allocation)):
             uid = promise.parts[0][1].uid
-            better = self.ledger.make(self._profile(), promise.request, *found, uid=uid)
+            better = self._kept.ledger.make(self._kept.profile(), promise.request, *found, uid=uid)
         else:
             better = promise
         better.freed, better.queued = freed, promise.queued
-        self._keep(better)
+        self._kept.keep(better)
         return better
 
     def _drop_void(self) -> None:
         """Those made in passing, and those whose time has come and that could not be kept."""
-        for items in list(self.ledger.promises.values()):
+        for items in list(self._kept.ledger.promises.values()):
             for promise in list(items):
                 if promise.provisional or promise.start_at < self._snapshot.now:
-                    self._drop(promise)
+                    self._kept.drop(promise)
 
     def _make_way(self, record: JobRecord) -> None:
         """A job without a promise gets one: promises of jobs not yet seen to wait, made before this one came, rank
@@ -357,23 +213,13 @@ class Promises:
             return
         self._renewed = max(self._renewed, record.queued)
         shapes = self._snapshot.queue.shapes
-        for request in list(self.ledger.promises):
+        for request in list(self._kept.ledger.promises):
             shape = shapes.get(request)
             kept = self._seen[shape.order] if shape is not None else 0
-            for promise in self.ledger.of(request)[kept:]:
+            for promise in self._kept.ledger.of(request)[kept:]:
                 if promise.queued < record.queued or any(index in told for index, _holder in promise.parts):
-                    self._drop(promise)
+                    self._kept.drop(promise)
                     self._old -= 1
-
-    def _keep(self, promise: Promise) -> None:
-        self.ledger.keep(self._profile(), promise)
-        self._in_views(promise, held=True)
-        self._changed = True
-
-    def _drop(self, promise: Promise) -> None:
-        self.ledger.drop(self._profile(), promise)
-        self._in_views(promise, held=False)
-        self._changed = True
 
     # -- heterogeneous jobs
 
@@ -382,7 +228,7 @@ class Promises:
     ) -> None:
         """The components must wait: they keep the common start that they were promised, or get one, or an earlier."""
         self._make_deferred()
-        own = [[promise for request in some if (promise := self.of(request)) is not None] for some in choices]
+        own = [[promise for request in some if (promise := self._kept.of(request)) is not None] for some in choices]
         kept = [some[0] for some in own if len(some) == 1]
         self._waiting.update((shape.order, shape) for some in shapes for shape in some)
         self._seen.update(shape.order for some in shapes for shape in some)
@@ -396,7 +242,7 @@ class Promises:
             promise.freed != self._snapshot.partition_freed.get(promise.request.partition, 0) for promise in kept
         )
         if not whole or stale:
-            self.take_back(promise for some in own for promise in some)
+            self._kept.take_back(promise for some in own for promise in some)
             before = kept if whole else None
             kept = self._new_together(gang, choices, before, head=head)
         if not kept:
@@ -415,14 +261,14 @@ class Promises:
         if before is None and (
             (self.passed_over and not self._full)
             or not all(
-                self._allowance.may_have(one, some[0], len(self.ledger), head=head)
+                self._allowance.may_have(one, some[0], len(self._kept.ledger), head=head)
                 for one, some in zip(records, choices, strict=True)
             )
         ):
             return []
         for record in records if before is None else ():
             self._make_way(record)
-        now, ledger = self._snapshot.now, self.ledger
+        now, ledger = self._snapshot.now, self._kept.ledger
         since = now
         if self._policy.builtin:
             since = max([now, *(self._order.get(request.partition, now) for some in choices for request in some)])
@@ -437,14 +283,14 @@ class Promises:
             made = before or []
         else:
             uid = records[0].spec.uid
-            made = [ledger.make(self._profile(), request, found[0], part, uid=uid) for request, part in found[1]]
+            made = [ledger.make(self._kept.profile(), request, found[0], part, uid=uid) for request, part in found[1]]
         for promise in made:
             promise.freed = self._snapshot.partition_freed.get(promise.request.partition, 0)
             if before is None:
                 promise.provisional, promise.queued = not self._full, self._snapshot.queue.count
             elif made is not before:
                 promise.queued = min(one.queued for one in before)
-            self._keep(promise)
+            self._kept.keep(promise)
         if made:
             self._gangs_since[kind] = made[0].start_at
         for record in records:
@@ -452,14 +298,25 @@ class Promises:
         return made
 
     def _start_later(
-        self, choices: Sequence[Choices], since: float, until: float, without: Iterable[Promise]
+        self, choices: Sequence[Choices], since: float, until: float, without: Sequence[Promise]
     ) -> tuple[float, list[Placed]] | None:
-        profile = self._profile().fork(self._table.fork())
+        found = self._room_later(choices, since, until, without)
+        while found is not None:
+            at = self._kept.licensed_from([request for request, _allocation in found[1]], found[0], without)
+            if at == found[0]:
+                break
+            found = None if at is None or at > until else self._room_later(choices, at, until, without)
+        return found
+
+    def _room_later(
+        self, choices: Sequence[Choices], since: float, until: float, without: Sequence[Promise]
+    ) -> tuple[float, list[Placed]] | None:
+        profile = self._kept.profile().fork(self._table.fork())
         for promise in without:
             profile.let_go(promise)
         return start_later(
             profile,
-            self._reserved,
+            self._kept.reserved,
             choices,
             self._snapshot.eligibility,
             since,
@@ -470,8 +327,8 @@ class Promises:
     def due_together(self, choices: Sequence[Choices]) -> list[Placed] | None:
         """What the components were promised for now, if all of that is free, or could be promised for now."""
         self._make_deferred()
-        own = [promise for some in choices for request in some if (promise := self.of(request)) is not None]
-        due = [(one.request, allocation) for one in own if (allocation := self.due(one.request)) is not None]
+        own = [promise for some in choices for request in some if (promise := self._kept.of(request)) is not None]
+        due = [(one.request, allocation) for one in own if (allocation := self._kept.due(one.request)) is not None]
         if len(due) == len(choices):
             return due if all_free(self._table.fork(), due) else None
         now, requests = self._snapshot.now, [request for some in choices for request in some]
@@ -485,15 +342,15 @@ class Promises:
         return found if found is not None and all_free(self._table.fork(), found) else None
 
     def _where_promised(self, own: Sequence[Promise]) -> list[Placed] | None:
-        profile = self._profile().fork(self._table.fork())
+        profile = self._kept.profile().fork(self._table.fork())
         for promise in own:
             profile.let_go(promise)
         now, eligibility = self._snapshot.now, self._snapshot.eligibility
-        return where_promised(profile, self._reserved, own, eligibility, now, self._trial)
+        return where_promised(profile, self._kept.reserved, own, eligibility, now, self._trial)
 
     def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> Promise:
         """One that is made to be tried, and told to nobody."""
-        return self.ledger.make(profile, request, at, allocation, uid=-1)
+        return self._kept.ledger.make(profile, request, at, allocation, uid=-1)
 
     # -- results
 
@@ -510,10 +367,12 @@ class Promises:
         shapes = [
             shape
             for shape in self._waiting.values()
-            if len(shape.keys) > self._told_of[shape.order] and not shape.request.reservation
+            if len(shape.keys) > self._told_of[shape.order]
+            and not shape.request.reservation
+            and not (shape.request.licenses and self._kept.licenses is not None)
         ]
         snapshot = self._snapshot
-        rest = reckoned(shapes, settled, self._profile(), snapshot.eligibility, snapshot.now)
+        rest = reckoned(shapes, settled, self._kept.profile(), snapshot.eligibility, snapshot.now)
         if snapshot.queue.gangs:
             together(rest, {number: whole for whole, waiting in snapshot.queue.gangs.items() for number in waiting})
         return as_arrays([*known.values(), *rest])
@@ -522,6 +381,6 @@ class Promises:
         """All promises that now hold; None if they are as they were."""
         holders = {id(promise): record.id for record, promise in self._told}
         moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self._told)
-        if not self._changed and not moved:
+        if not self._kept.changed and not moved:
             return None
-        return planned(self.ledger, self._snapshot.queue.shapes, holders)
+        return planned(self._kept.ledger, self._snapshot.queue.shapes, holders)

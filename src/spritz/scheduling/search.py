@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
+    from spritz.scheduling.kept import Kept
     from spritz.scheduling.policy import Policy
-    from spritz.scheduling.promises import Promises
     from spritz.scheduling.records import Entry, JobRecord, Rank, Shape
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
@@ -36,7 +36,7 @@ Found = tuple["Allocation", int | None]
 
 
 class Search:
-    """The places of one cycle. `headed`, `table` and `promises` are the cycle's own, and change under way; `roomy` says
+    """The places of one cycle. `headed`, `table` and `kept` are the cycle's own, and change under way; `roomy` says
     which guarantees have room for a job.
     """
 
@@ -45,14 +45,14 @@ class Search:
         snapshot: Snapshot,
         table: NodeTable,
         policy: Policy,
-        promises: Promises,
+        kept: Kept,
         headed: set[tuple[str, str]],
         roomy: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
     ) -> None:
         self._snapshot = snapshot
         self._table = table
         self._policy = policy
-        self._promises = promises
+        self._kept = kept
         self._headed = headed
         self._roomy = roomy
         #: placements tried
@@ -75,7 +75,7 @@ class Search:
             return None
         found = self._look_for(record, key, shape)
         if found is None:
-            due = self._promises.due(shape.request)
+            due = self._kept.due(shape.request)
             found = None if due is None else (due, None)
         return found
 
@@ -101,13 +101,13 @@ class Search:
         found = self._beside_promises(allocation, request, within)
         if found is None:
             ahead = bool(self._roomy(record, request))
-            void = self._promises.outranked(
+            void = self._kept.outranked(
                 record, key, request, allocation, self._snapshot.now + request.seconds, any_age=ahead
             )
             if void is not None:
-                self._promises.take_back(void)
+                self._kept.take_back(void)
                 found = allocation, None
-        shape.failure = Failure(freed, self._promises.version) if found is None else None
+        shape.failure = Failure(freed, self._kept.version) if found is None else None
         return found
 
     def _early_first(self, table: NodeTable, request: Request, ends_at: float) -> NodeTable | None:
@@ -117,14 +117,14 @@ class Search:
         eligibility = self._snapshot.eligibility
         if not plain(request) or eligibility.workload is not None or eligibility.fabrics.get(request.partition):
             return None
-        held_from = self._promises.held_from(request)
+        held_from = self._kept.held_from(request)
         early = (held_from >= ends_at) & (held_from < NEVER)
         return table.weighted(2 * table.weight - early) if early.any() else None
 
     def _within(self, shape: Shape) -> Ints | None:
         """The few nodes freed since a request of one node failed: no other can serve it. None: look at all."""
         failure = shape.failure
-        if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._promises.version):
+        if failure is None or shape.request.nodes_max != 1 or failure.version not in (None, self._kept.version):
             return None
         changed = self._changed.get(failure.freed)
         return np.array(changed) if changed and len(changed) <= FEW_NODES else None
@@ -141,7 +141,7 @@ class Search:
         if found is not None or not request.time_min_minutes:
             return None if found is None else (found, None)
         # End before some promise begins: the latest that will do.
-        starts = self._promises.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
+        starts = self._kept.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
         best: Found | None = None
         low, high = 0, len(starts)
         while low < high:
@@ -157,12 +157,12 @@ class Search:
     def _until(
         self, ends_at: float, allocation: Allocation, request: Request, within: Ints | None
     ) -> Allocation | None:
-        if not self._promises.any_before(ends_at):
+        if not self._kept.any_before(ends_at):
             return allocation
-        beside = self._promises.beside(request, ends_at)
+        beside = self._kept.beside(request, ends_at)
         if spares(beside.rows, self._table.index_of, allocation, request):
             return allocation
-        if within is not None and len(within) == 1 and self._promises.flexible(int(within[0])):
+        if within is not None and len(within) == 1 and self._kept.flexible(int(within[0])):
             # The only node there is has not so much to give.
             return None
         table = beside.table(within)
@@ -175,7 +175,7 @@ class Search:
             if self._helped(shape, failure.freed):
                 return False
             shape.failure = Failure(freed, failure.version)
-        return failure.version is None or failure.version == self._promises.version
+        return failure.version is None or failure.version == self._kept.version
 
     def _helped(self, shape: Shape, since: int) -> bool:
         """Has a node that could serve the request been freed since?"""
