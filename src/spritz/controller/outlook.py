@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from spritz.model.job import Hold
 from spritz.model.states import JobState
+from spritz.scheduling.backfill import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +77,17 @@ class Outlook:
         if not job.eligible_at or not start_at:
             return replace(job, priority=priority)
         return replace(job, priority=priority, expected_start_at=max(start_at, now), expected_nodes=nodes)
+
+    def has_planned(self, node: str) -> bool:
+        """Has some waiting job been promised something on this node, which others may have until then?"""
+        projection = self._projection
+        index = projection.table.index_of.get(node)
+        for hold, _holder in projection.profile.holds.get(index, ()) if index is not None else ():
+            # Promises of jobs that wait no more are cleared away when a cycle next has something to do.
+            shape = projection.queue.shapes.get(hold.request) if isinstance(hold, Promise) else None
+            if shape is not None and any(record.waiting for record in shape.jobs.values()):
+                return True
+        return False
 
     def priority_of(self, job: Job, now: float) -> int:
         """The priority in force: of a waiting job the highest of its partitions."""

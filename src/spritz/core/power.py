@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.reservations import OCCURRENCES
 from spritz.core.timers import NEVER
 from spritz.model.ids import INFINITE
 from spritz.model.power import AWAY, WAKING
@@ -27,6 +28,8 @@ REBOOT_REQUESTED: int = NodeFlag.REBOOT_REQUESTED.value
 REBOOT_ISSUED: int = NodeFlag.REBOOT_ISSUED.value
 _POWERING_UP: int = NodeFlag.POWERING_UP.value
 _POWERING_DOWN: int = NodeFlag.POWERING_DOWN.value
+#: states that a node has by a reservation, which says from when to when
+_BY_RESERVATION = frozenset({"MAINTENANCE", "RESERVED"})
 #: on its way, or away: SuspendTime says nothing of it
 _SETTLED: int = AWAY | (NodeFlag.POWER_DOWN | NodeFlag.POWER_UP).value
 
@@ -87,6 +90,8 @@ def is_kept(state: State, node: Node) -> bool:
     if policy.kept_partitions and set(policy.kept_partitions) & set(state.node_partitions.get(node.name, ())):
         return True
     for name in policy.kept_states:
+        if name in _BY_RESERVATION:
+            continue
         if node.state is NodeState.DOWN if name == "DOWN" else node.flags & NodeFlag[name]:
             return True
     return False
@@ -114,7 +119,26 @@ def power_deadline(state: State, node: Node) -> float:
     if seconds == NEVER or is_kept(state, node):
         return NEVER
     idle_since = max(node.last_busy_at, node.reason_at if node.state is NodeState.DOWN else 0.0)
-    return max(idle_since + seconds, node.kept_until) if idle_since else NEVER
+    if not idle_since:
+        return NEVER
+    return _outside_reservations(state, node.name, max(idle_since + seconds, node.kept_until))
+
+
+def _outside_reservations(state: State, name: str, at: float) -> float:
+    """`at`, or when the reservations are over that keep the node then: SuspendExcStates=RESERVED,MAINTENANCE."""
+    kept = _BY_RESERVATION.intersection(state.settings.power.kept_states)
+    if not kept:
+        return at
+    spans = [
+        span
+        for one in (state.reservations[reserved] for reserved in state.reserved.get(name, ()))
+        if not one.floating and not one.cpus and ("RESERVED" in kept or one.maintenance)
+        for span in one.spans(OCCURRENCES)
+    ]
+    for start_at, end_at in sorted(spans):
+        if start_at <= at < end_at:
+            at = end_at
+    return at
 
 
 def power_due(state: State) -> float | None:

@@ -39,7 +39,7 @@ from spritz.model.states import JobState
 from spritz.model.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from spritz.core.decide.fit import Shape
 
@@ -448,10 +448,20 @@ class State:
         self.reservations[reservation.name] = reservation
         if old is None or old.nodes != reservation.nodes:
             self._index_reserved(old, reservation)
+        self._refresh_reserved((*(old.nodes if old is not None else ()), *reservation.nodes))
 
     def drop_reservation(self, name: str) -> None:
         """Remove a reservation, if there is one of that name."""
-        self._index_reserved(self.reservations.pop(name, None), None)
+        old = self.reservations.pop(name, None)
+        self._index_reserved(old, None)
+        self._refresh_reserved(old.nodes if old is not None else ())
+
+    def _refresh_reserved(self, names: Iterable[str]) -> None:
+        """Deadlines of power saving where reservations keep nodes from it."""
+        if self.settings.power.kept_states:
+            for name in names:
+                if name in self.nodes:
+                    self.node_deadlines.set(name, node_deadline(self, self.nodes[name]))
 
     def _index_reserved(self, old: Reservation | None, new: Reservation | None) -> None:
         for node in old.nodes if old is not None else ():

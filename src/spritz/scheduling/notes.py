@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 #: who waits for these may have been promised a start
 PROMISED = (Reason.RESOURCES, Reason.LICENSES)
 PRIORITY = Verdict(Reason.PRIORITY)
+#: What no end of another job changes.
+_NEVER_HERE = frozenset(
+    {
+        Reason.BAD_CONSTRAINTS,
+        Reason.PARTITION_CONFIG,
+        Reason.PARTITION_DOWN,
+        Reason.PARTITION_INACTIVE,
+        Reason.PARTITION_NODE_LIMIT,
+        Reason.PARTITION_TIME_LIMIT,
+    }
+)
 
 
 class Notes:
@@ -85,14 +96,19 @@ class Notes:
         return tuple(notes)
 
     def _verdict(self, record: JobRecord, complete: bool) -> Verdict | None:
-        """The job's own verdict, else that of the first of its requests that was looked at; None if nothing was."""
+        """The job's own verdict, else that of the first of its requests that was looked at; None if nothing was.
+
+        A partition that would never take the job speaks only where none of its others would.
+        """
         own = self._jobs.get(record.id)
         if own is not None:
             return own[1]
-        for _key, shape in record.entries:
-            found = self._shapes.get(shape.order)
-            if found is not None:
-                return found[1]
+        looked_at = [self._shapes[shape.order][1] for _key, shape in record.entries if shape.order in self._shapes]
+        for verdict in looked_at:
+            if verdict.reason not in _NEVER_HERE:
+                return verdict
+        if looked_at and len(looked_at) == len(record.entries):
+            return looked_at[0]
         return PRIORITY if complete else None
 
     def _note(self, record: JobRecord, verdict: Verdict) -> PendingNote | None:

@@ -201,6 +201,10 @@ def resolve(
     nodes_min, nodes_max, tasks = _node_range(
         spec, 1 if qos_flag.PARTITION_MIN_NODES in qos_flags else partition.min_nodes, tasks
     )
+    capped = partition.max_nodes < INFINITE and qos_flag.PARTITION_MAX_NODES not in qos_flags
+    if capped and not spec.nodes_given:
+        # Numbers of nodes that were asked for are left, and are the reason to wait (`verdicts.partition_verdict`).
+        nodes_max = max(nodes_min, min(partition.max_nodes, nodes_max or INFINITE))
     gres_node = _node_gres(spec)
     needs = (*gres_node, *gres_task, *((gres_total,) if gres_total else ()))
     has_gpus = any(need.name == "gpu" for need in needs)

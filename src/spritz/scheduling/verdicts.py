@@ -40,7 +40,8 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
         return Verdict(Reason.PARTITION_TIME_LIMIT)
     too_few = request.nodes_max is not None and request.nodes_max < partition.min_nodes
     too_few = too_few and not request.lifts(flags.PARTITION_MIN_NODES)
-    if too_few or (request.nodes_min > partition.max_nodes and not request.lifts(flags.PARTITION_MAX_NODES)):
+    too_many = max(request.nodes_min, request.nodes_max or 0) > partition.max_nodes
+    if too_few or (too_many and not request.lifts(flags.PARTITION_MAX_NODES)):
         return Verdict(Reason.PARTITION_NODE_LIMIT)
     return None
 

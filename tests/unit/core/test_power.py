@@ -12,6 +12,7 @@ from spritz.core.effects import LaunchBatchOn, TerminateJobOn
 from spritz.core.machine import Outcome
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
+from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.cluster import NodesNotResumed, NodesPowered
 from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
@@ -192,6 +193,25 @@ def test_exclusions(make_cloud: Make, policy: dict[str, Any], gone: str) -> None
         world.do(UpdateNode(names=("n2",), state="RESUME"))
     world.advance(500)
     assert [names for _up, names in calls(world)] == ([gone] if gone else [])
+
+
+@pytest.mark.parametrize(("kept", "flags"), [("RESERVED", ()), ("MAINTENANCE", ("MAINT",))])
+def test_reserved_nodes_stay_up_until_their_reservation_ends(
+    make_cloud: Make, kept: str, flags: tuple[str, ...]
+) -> None:
+    world = make_cloud(sleep=False, kept_states=(kept,))
+    world.advance(50)
+    fields: dict[str, Any] = {"users": ("alice",), "flags": flags or None, "duration_seconds": 300.0}
+    for name, nodes, start_at in (("now", ("n1",), world.now), ("soon", ("n2",), world.now + 40)):
+        request = ReservationRequest(name=name, nodes=nodes, start_at=start_at, **fields)
+        world.ok(CreateReservation(request=request))
+    world.advance(100)
+    assert calls(world) == [(False, "n3,n4")]
+    world.ok(DeleteReservation(name="now"))
+    world.advance(1)
+    assert calls(world)[1:] == [(False, "n1")]
+    world.advance(300)
+    assert calls(world)[2:] == [(False, "n2")]
 
 
 def test_the_highest_suspend_time_of_its_partitions_counts(make_cloud: Make) -> None:

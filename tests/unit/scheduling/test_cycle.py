@@ -231,6 +231,35 @@ def test_reasons_of_partitions() -> None:
     assert {name: site.reason(job) for name, job in jobs.items()} == expected
 
 
+def test_tasks_are_not_spread_over_more_nodes_than_the_partition_gives_a_job() -> None:
+    nodes = [node("n1", 4), node("n2", 4)]
+    site = Site(nodes, [partition("small", nodes, default=True, max_nodes=1), partition("wide", nodes)])
+    site.submit(spec(1, partitions=("wide",)))
+    site.cycle()
+    one, two = site.submit(spec(4)), site.submit(spec(5))
+    assert [part.node for part in site.cycle()[one].nodes] == ["n2"]
+    assert site.reason(two) == "PartitionConfig"
+
+
+def test_numbers_of_nodes_beyond_the_partitions_wait_for_it_to_change() -> None:
+    nodes = [node("n1"), node("n2")]
+    site = Site(nodes, [partition("small", nodes, default=True, max_nodes=1)])
+    range_of_two, one_task = site.submit(spec(2, nodes=(1, 2))), site.submit(spec(1, nodes=(1, 2)))
+    assert list(site.cycle()) == [one_task]
+    assert site.reason(range_of_two) == "PartitionNodeLimit"
+
+
+def test_a_job_of_two_partitions_waits_for_what_the_one_lacks_that_would_take_it() -> None:
+    nodes = [node("n1"), node("n2")]
+    site = Site(nodes, [partition("small", nodes, max_nodes=1), partition("wide", nodes, default=True)])
+    site.submit(spec(nodes=2, sharing=Sharing.EXCLUSIVE))
+    site.cycle()
+    names = ("small", "wide")
+    first, second = (site.submit(spec(tasks, nodes=2, partitions=names)) for tasks in (4, 2))
+    site.cycle()
+    assert [site.reason(job) for job in (first, second)] == ["Resources", "Priority"]
+
+
 def test_required_nodes_that_are_down_are_named() -> None:
     site = four_nodes()
     for name in ("n2", "n3"):

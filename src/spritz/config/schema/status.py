@@ -159,7 +159,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "CLOUD"}),
     "SuspendExcStates": frozenset(
         {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE"}
-        | {"NOT_RESPONDING", "PLANNED", "RESERVED"}
+        | {"NOT_RESPONDING", "RESERVED"}
     ),
     "PrivateData": frozenset({"all", "cloud", "jobs", "nodes", "partitions", "reservations", "usage", "users"}),
     "slurmdbd.conf.PrivateData": frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"}),

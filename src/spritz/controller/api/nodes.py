@@ -86,9 +86,12 @@ class NodeQueries:
             flags |= NodeFlag.RESERVED
         if any(item.maintenance for item in active):
             flags |= NodeFlag.MAINTENANCE
+        base = base_state(node, use)
+        if base in (NodeState.IDLE, NodeState.MIXED) and self._context.outlook.has_planned(node.name):
+            flags |= NodeFlag.PLANNED
         return NodeView(
             node=node,
-            state_names=(base_state(node, use).value, *(name for flag, name in _FLAG_NAMES if flags & flag)),
+            state_names=(base.value, *(name for flag, name in _FLAG_NAMES if flags & flag)),
             cpus_allocated=min(use.cpu_claims, node.config.capacity.cpus),
             memory_allocated_mib=use.memory_mib,
             gres_used=gres_used(node.config.capacity, use),

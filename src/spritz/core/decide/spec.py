@@ -321,7 +321,8 @@ def limit_reason(
     if bounded and shortest is not None and shortest > partition.max_time_minutes:
         return Reason.PARTITION_TIME_LIMIT
     most = spec.nodes_max or spec.nodes_min
-    too_many = spec.nodes_min > partition.max_nodes and flags.PARTITION_MAX_NODES not in lifted
+    wanted = min(most, max(spec.tasks, spec.nodes_min)) if spec.tasks_given else most
+    too_many = wanted > partition.max_nodes and flags.PARTITION_MAX_NODES not in lifted
     too_few = spec.nodes_given and most < partition.min_nodes and flags.PARTITION_MIN_NODES not in lifted
     if too_many or too_few:
         return Reason.PARTITION_NODE_LIMIT

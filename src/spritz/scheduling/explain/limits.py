@@ -137,16 +137,16 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
         if asked > most and not request.lifts(flags.PARTITION_TIME_LIMIT):
             text = f"{limit_text(asked)} asked for, partition {name} allows {limit_text(most)}"
             yield Limit(kind="MaxTime", subject=name, text=text, holds=True, asked=asked, limit=most)
-        bounded = partition.max_nodes < INFINITE or request.nodes_min > partition.max_nodes
-        if bounded and not request.lifts(flags.PARTITION_MAX_NODES):
-            holds = request.nodes_min > partition.max_nodes
-            text = f"{count(request.nodes_min, 'node')} asked for, partition {name} allows {partition.max_nodes} a job"
+        nodes = max(request.nodes_min, request.nodes_max or 0)
+        if partition.max_nodes < INFINITE and not request.lifts(flags.PARTITION_MAX_NODES):
+            holds = nodes > partition.max_nodes
+            text = f"{count(nodes, 'node')} asked for, partition {name} allows {partition.max_nodes} a job"
             yield Limit(
                 kind="MaxNodes",
                 subject=name,
                 text=text,
                 holds=holds,
-                asked=request.nodes_min,
+                asked=nodes,
                 limit=partition.max_nodes,
             )
         least = 0 if request.lifts(flags.PARTITION_MIN_NODES) else partition.min_nodes
