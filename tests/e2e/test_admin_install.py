@@ -77,10 +77,11 @@ def _private(path: Path) -> Path:
 def test_everything_is_where_administrators_look(prefix: Path, tmp_path: Path) -> None:
     for name in COMMANDS:
         assert os.access(prefix / "bin" / name, os.X_OK), name
-    for name in ("slurmctld", "slurmd"):
+    for name in ("slurmctld", "slurmd", "slurmdbd"):
         assert os.access(prefix / "sbin" / name, os.X_OK), name
         unit = (prefix / f"lib/systemd/system/{name}.service").read_text()
-        assert f"{name} -D" in unit
+        assert f"{name} --systemd" in unit
+        assert "Type=notify" in unit
     assert (prefix / "etc/slurm.conf.example").is_file()
     for path in [prefix / "bin" / name for name in COMMANDS if name != "spritz"] + [prefix / "sbin/slurmd"]:
         done = subprocess.run([path, "-V"], env=environment(tmp_path), capture_output=True, text=True, timeout=100)

@@ -10,7 +10,9 @@ import os
 import pwd
 import resource
 import signal
+import socket
 import sqlite3
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +36,7 @@ from spritz.model.queries import (
     ShowConfig,
     Shutdown,
 )
-from tests.e2e.controller_process import ControllerProcess, a_job, until
+from tests.e2e.controller_process import COMMAND, ControllerProcess, a_job, until
 from tests.e2e.fake_node import FakeNode
 from tests.e2e.listing import jobs_by_name
 from tests.e2e.users import NOBODY, as_user
@@ -65,12 +67,31 @@ def test_version_and_help_need_no_configuration(controller: ControllerProcess) -
     assert "-f file" in controller.run("-h").stdout
 
 
-@pytest.mark.parametrize("arguments", [["-Z"], ["--systemd"], ["-D", "extra"], ["-f"], ["-n", "many"]])
+@pytest.mark.parametrize("arguments", [["-Z"], ["--system"], ["-D", "extra"], ["-f"], ["-n", "many"]])
 def test_options_that_we_do_not_have_are_refused_by_name(controller: ControllerProcess, arguments: list[str]) -> None:
     done = controller.run(*arguments)
     assert done.returncode == 1
     assert arguments[-1].lstrip("-") in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_systemd_learns_when_it_serves(controller: ControllerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Type=notify in the unit; slurmctld(8) --systemd: in the foreground without -D."""
+    assert "Missing NOTIFY_SOCKET" in controller.run("--systemd", "-f", str(controller.conf)).stderr
+    address = controller.directory / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(address))
+        systemd.settimeout(100)
+        process = subprocess.Popen([*COMMAND, "--systemd", "-f", str(controller.conf)], stderr=subprocess.PIPE)
+        try:
+            assert systemd.recv(1000).decode() == f"READY=1\nMAINPID={process.pid}"
+            with controller.connect() as connection:
+                assert connection.call(Ping(), Pong).pid == process.pid
+        finally:
+            process.terminate()
+            process.communicate(timeout=100)
+    assert process.returncode == 0
 
 
 def test_L_n_s_and_v_have_their_effect(controller: ControllerProcess) -> None:

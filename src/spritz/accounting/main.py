@@ -47,7 +47,7 @@ def _start(options: Options) -> int:
             f"slurmdbd must be started as root or as SlurmUser {user.name}({user.uid})",
             hint="SlurmUser of slurmdbd.conf sets another user",
         )
-    startup = foreground() if options.foreground else daemonize()
+    startup = foreground(systemd=options.systemd) if options.foreground else daemonize()
     if options.foreground:
         return _run(options, settings, startup, user)
     try:

@@ -18,13 +18,18 @@ Usage: slurmdbd [OPTIONS]
   -s              Change working directory to that of the log file, or /var/tmp
   -v              Say more; may be repeated
   -V              Print version information and exit
+  --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
 """
+
+_LONG = {"--version": "V", "--help": "h", "--systemd": "systemd"}
 
 
 class Options(Struct, frozen=True, kw_only=True):
     """What was asked for."""
 
     foreground: bool = False
+    #: in the foreground, and systemd waits to be told
+    systemd: bool = False
     config_file: str = ""
     help: bool = False
     nice: int | None = None
@@ -39,8 +44,8 @@ def parse(argv: list[str]) -> Options:
     verbose = 0
     words = iter(argv)
     for word in words:
-        if word in ("--version", "--help"):
-            given[word[2].upper() if word == "--version" else "h"] = ""
+        if word in _LONG:
+            given[_LONG[word]] = ""
             continue
         if len(word) < 2 or word[0] != "-" or word.startswith("--"):
             raise _refused(word)
@@ -56,7 +61,8 @@ def parse(argv: list[str]) -> Options:
             verbose += letter == "v"
             given[letter] = ""
     return Options(
-        foreground="D" in given,
+        foreground="D" in given or "systemd" in given,
+        systemd="systemd" in given,
         config_file=given.get("f", ""),
         help="h" in given,
         nice=_nice(given["n"]) if "n" in given else None,

@@ -49,7 +49,7 @@ def _start(options: Options) -> int:
     _confirm_clear(options, configuration)
     from spritz.runtime.daemonize import daemonize, foreground
 
-    startup = foreground() if options.foreground else daemonize()
+    startup = foreground(systemd=options.systemd) if options.foreground else daemonize()
     if options.foreground:
         return _run(options, configuration, startup)
     try:

@@ -23,6 +23,7 @@ Usage: slurmctld [OPTIONS]
   -s              Change working directory to that of the log file, or StateSaveLocation
   -v              Say more; may be repeated
   -V              Print version information and exit
+  --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
 """
 
 _WITH_VALUE = "fLn"
@@ -34,6 +35,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
     clear: bool = False
     foreground: bool = False
+    #: in the foreground, and systemd waits to be told
+    systemd: bool = False
     config_file: str = ""
     help: bool = False
     ignore_errors: bool = False
@@ -61,6 +64,9 @@ def parse(argv: list[str]) -> Options:
         if word == "--help":
             given["h"] = ""
             continue
+        if word == "--systemd":
+            given["systemd"] = ""
+            continue
         if len(word) < 2 or word[0] != "-" or word.startswith("--"):
             raise _refused(word)
         for place, letter in enumerate(word[1:], 1):
@@ -79,14 +85,15 @@ def parse(argv: list[str]) -> Options:
             given[letter] = ""
     return Options(
         clear="c" in given,
-        foreground="D" in given,
+        foreground="D" in given or "systemd" in given,
+        systemd="systemd" in given,
         config_file=given.get("f", ""),
         help="h" in given,
         ignore_errors="i" in given,
         log_file=given.get("L", ""),
         nice=_nice(given["n"]) if "n" in given else None,
         recover_partitions="R" in given,
-        change_directory="s" in given,
+        change_directory="s" in given or "systemd" in given,
         verbose=verbose,
         version="V" in given,
     )

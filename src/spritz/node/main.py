@@ -59,7 +59,7 @@ def _start(options: Options) -> int:
     settings = _read(path, options, hardware, own=own)
     _need_user(settings)
     if options.foreground:
-        return _run(options, settings, hardware, foreground(), own)
+        return _run(options, settings, hardware, foreground(systemd=options.systemd), own)
     startup = daemonize()
     try:
         status = _run(options, settings, hardware, startup, own)

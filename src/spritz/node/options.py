@@ -24,6 +24,7 @@ Usage: slurmd [OPTIONS]
   -N node[,node]  Be this node, or all nodes of this hostlist
   -v              Say more; may be repeated
   -V              Print version information and exit
+  --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
   -Z              Be a node that slurm.conf does not have: named by -N, or as this host is
 """
 
@@ -31,7 +32,7 @@ _WITH_VALUE = "fLnN"
 _FLAGS = "bcCDhvVZ"
 #: its value, if any, follows directly
 _MAY_HAVE_VALUE = "F"
-_LONG = {"version": "V", "help": "h"}
+_LONG = {"version": "V", "help": "h", "systemd": "systemd"}
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -47,6 +48,8 @@ class Options(Struct, frozen=True, kw_only=True):
     feature: str = ""
     print_hardware: bool = False
     foreground: bool = False
+    #: in the foreground, and systemd waits to be told
+    systemd: bool = False
     config_file: str = ""
     help: bool = False
     log_file: str = ""
@@ -96,7 +99,8 @@ def parse(argv: list[str]) -> Options:
         future="F" in given,
         feature=given.get("F", ""),
         print_hardware="C" in given,
-        foreground="D" in given,
+        foreground="D" in given or "systemd" in given,
+        systemd="systemd" in given,
         config_file=given.get("f", ""),
         help="h" in given,
         log_file=given.get("L", ""),

@@ -17,6 +17,7 @@ Map
 `pidfile`      `PidFile`: one daemon per file, held by a lock
 `limits`       `allow_many_files()`: for the controller
 `daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
+`systemd`      `ServiceManager().ready()`: what `--systemd` promises
 `privilege`    `become(user)`, `lookup_user`, `is_root()`: drop to SlurmUser
 
 Requests and responses are one floor up, where `wire` is known: `client.channel` and `client.server` for daemons.

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from spritz.runtime.log import flush_standard_streams
+from spritz.runtime.systemd import ServiceManager
 
 _SERVES = b"\0serves"
 
@@ -27,11 +28,14 @@ _END_SECONDS = 10.0
 class Startup:
     """The daemon's side of its start: say once that it serves, or that it cannot."""
 
-    def __init__(self, report: int | None) -> None:
+    def __init__(self, report: int | None, manager: ServiceManager | None = None) -> None:
         self._report = report
+        self._manager = manager
 
     def serves(self) -> None:
-        """Let the starting command return 0, and let go of its terminal."""
+        """Let the starting command return 0, and let go of its terminal; or tell systemd."""
+        if self._manager is not None:
+            self._manager.ready()
         if self._report is None:
             return
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -60,9 +64,9 @@ class Startup:
         return True
 
 
-def foreground() -> Startup:
-    """A Startup for a daemon that stays in the foreground (-D): nobody waits, the terminal is kept."""
-    return Startup(None)
+def foreground(*, systemd: bool) -> Startup:
+    """A Startup for a daemon that stays in the foreground: the terminal is kept, and nobody (-D) or systemd waits."""
+    return Startup(None, ServiceManager() if systemd else None)
 
 
 def daemonize(*, directory: str = "/") -> Startup:

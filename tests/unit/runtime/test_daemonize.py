@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,9 +17,14 @@ from spritz.runtime.privilege import UnknownUser, become, current_user, lookup_u
 START = "import os, sys, time\nfrom spritz.runtime.daemonize import daemonize, foreground\n"
 
 
-def started(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def started(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", START + program, *arguments], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", START + program, *arguments],
+        env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
 
 
@@ -145,7 +151,9 @@ startup.serves()
 
 
 def test_in_the_foreground_nothing_is_detached() -> None:
-    result = started("startup = foreground(); startup.serves(); print('seen', os.getpid() == int(os.getpid()))")
+    result = started(
+        "startup = foreground(systemd=False); startup.serves(); print('seen', os.getpid() == int(os.getpid()))"
+    )
     assert (result.returncode, result.stdout) == (0, "seen True\n")
 
 
@@ -182,3 +190,32 @@ except PermissionError as error:
     assert result.stdout.splitlines()[0] == f"({nobody}, {nobody}, {nobody}) True False"
     assert result.stdout.splitlines()[1] == "for good"
     assert "only root can become root" in result.stdout
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_once_by_the_daemon_itself_and_not_by_its_children(tmp_path: Path, abstract: bool) -> None:
+    """sd_notify(3): an address that begins with @ is abstract."""
+    address = f"@spritz-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    program = (
+        "startup = foreground(systemd=True); startup.serves(); print(os.getpid(), os.environ.get('NOTIFY_SOCKET'))"
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address.replace("@", "\0"))
+        result = started(program, NOTIFY_SOCKET=address)
+        systemd.setblocking(False)
+        said = systemd.recv(1000).decode().split("\n")
+        with pytest.raises(BlockingIOError):
+            systemd.recv(1000)
+    assert result.stderr == ""
+    pid, left = result.stdout.split()
+    assert said == ["READY=1", f"MAINPID={pid}"]
+    assert left == "None"
+
+
+@pytest.mark.parametrize(
+    ("where", "complaint"), [({}, "Missing NOTIFY_SOCKET."), ({"NOTIFY_SOCKET": "/nowhere"}, "/nowhere: No such file")]
+)
+def test_a_daemon_that_cannot_tell_systemd_does_not_go_on(where: dict[str, str], complaint: str) -> None:
+    result = started("startup = foreground(systemd=True); startup.serves(); print('serves')", **where)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert complaint in result.stderr
