@@ -35,12 +35,16 @@ def mask_ids(mask: int) -> list[int]:
 
 def lowest_bits(mask: int, count: int) -> int:
     """The `count` lowest set bits of `mask` (all of them if there are fewer)."""
+    if count >= mask.bit_count():
+        return mask
     taken = 0
-    while mask and count > 0:
+    while count > 0:
         low = mask & -mask
-        taken |= low
-        mask ^= low
-        count -= 1
+        # No more than `count` of them are so near to the first.
+        some = mask & ((low << count) - low)
+        taken |= some
+        mask ^= some
+        count -= some.bit_count()
     return taken
 
 

@@ -17,6 +17,7 @@ where every count is at least what is asked for. It opens at each moment from wh
 
 struct search {
     Py_buffer times, nodes, counts[COLUMNS_MAX];
+    const int64_t *column[COLUMNS_MAX]; /* what is in `counts` */
     int64_t least[COLUMNS_MAX];
     Py_ssize_t columns, moments, rows;
     double since, seconds;
@@ -62,6 +63,7 @@ static int begin(struct search *search, PyObject *const *arguments)
         if (PyErr_Occurred() || buffer->itemsize != 8 || buffer->shape[0] != search->rows ||
             (buffer->ndim == 2 ? buffer->shape[1] : 1) != search->moments)
             return fail(search, "counts are int64[node, moment]");
+        search->column[column] = buffer->buf;
     }
     search->since = PyFloat_AsDouble(arguments[4]);
     search->seconds = PyFloat_AsDouble(arguments[5]);
@@ -77,7 +79,7 @@ static int begin(struct search *search, PyObject *const *arguments)
 static inline int is_able(const struct search *search, Py_ssize_t cell)
 {
     for (Py_ssize_t column = 0; column < search->columns; column++)
-        if (((const int64_t *)search->counts[column].buf)[cell] < search->least[column])
+        if (search->column[column][cell] < search->least[column])
             return 0;
     return 1;
 }
@@ -215,6 +217,8 @@ static inline double opens_before(const struct search *search, int64_t node, dou
         double end = end_of(times, moments, moment);
         if (end <= search->since)
             continue;
+        if (begun == INFINITY && times[moment] >= bound)
+            return INFINITY;
         if (!is_able(search, node * moments + moment)) {
             begun = INFINITY;
             continue;
@@ -301,13 +305,13 @@ static Py_ssize_t open_candidates(const struct search *search, const struct want
         if (next == moment || last - at < search->seconds)
             continue;
         for (Py_ssize_t column = 0; column < search->columns; column++)
-            have[column] = ((const int64_t *)search->counts[column].buf)[node * moments + moment];
+            have[column] = search->column[column][node * moments + moment];
         tasks += amount(wanted->tasks, wanted->task_terms, wanted->most, have);
         if (wanted->target.gpus)
             gpus += amount(wanted->gpus, wanted->gpu_terms, INT64_MAX, have);
         for (Py_ssize_t later = moment + 1; later < next; later++)
             for (Py_ssize_t column = 0; column < search->columns; column++) {
-                int64_t value = ((const int64_t *)search->counts[column].buf)[node * moments + later];
+                int64_t value = search->column[column][node * moments + later];
                 have[column] = value < have[column] ? value : have[column];
             }
         found[count].node = node;

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,20 +35,24 @@ class Starts:
         self.nodes = nodes
 
 
-def promised(told: Iterable[tuple[int, Promise]]) -> dict[int, Starts]:
-    """Starts of jobs that have promises, by job number; the earliest, where there are several."""
+def promised(told: Iterable[tuple[int, Promise]]) -> tuple[list[Starts], set[int]]:
+    """Starts of jobs that have promises, the earliest where there are several; and the numbers of these jobs."""
     first: dict[int, Promise] = {}
     for job_id, promise in told:
         if job_id not in first or promise.start_at < first[job_id].start_at:
             first[job_id] = promise
-    return {
-        job_id: Starts(
-            np.array([job_id], np.int64),
-            np.array([promise.start_at], np.float64),
-            np.array([[index for index, _ in promise.parts]], np.int64),
+    by_size: dict[int, list[tuple[int, Promise]]] = {}
+    for job_id, promise in first.items():
+        by_size.setdefault(len(promise.parts), []).append((job_id, promise))
+    starts = [
+        Starts(
+            np.array([job_id for job_id, _ in some], np.int64),
+            np.array([promise.start_at for _, promise in some], np.float64),
+            np.array([index for _, promise in some for index, _holder in promise.parts], np.int64).reshape(-1, size),
         )
-        for job_id, promise in first.items()
-    }
+        for size, some in by_size.items()
+    ]
+    return starts, set(first)
 
 
 def reckoned(
@@ -82,7 +87,8 @@ def reckoned(
             numbers[kind] = len(numbers)
         of_shape.append(numbers[kind])
     counts = [len(shape.keys) for shape in shapes]
-    keys = np.array([key for shape in shapes for key in shape.keys], np.float64).reshape(-1, 4)
+    numbers_of_keys = chain.from_iterable(key for shape in shapes for key in shape.keys)
+    keys = np.fromiter(numbers_of_keys, np.float64, 4 * sum(counts)).reshape(-1, 4)
     group_of = np.repeat(np.array(of_shape, np.int64), counts)
     seconds = np.repeat(np.array([shape.request.seconds for shape in shapes]), counts)
     job_ids = keys[:, 3].astype(np.int64)
@@ -134,7 +140,7 @@ def as_arrays(starts: Sequence[Starts]) -> Forecast:
     job_ids = np.concatenate([each.job_ids for each in starts])
     start_at = np.concatenate([each.start_at for each in starts])
     nodes = np.concatenate([each.nodes.reshape(-1) for each in starts])
-    sizes = np.concatenate([np.full(len(each.job_ids), each.nodes.shape[1], np.int64) for each in starts])
+    sizes = np.repeat([each.nodes.shape[1] for each in starts], [len(each.job_ids) for each in starts])
     begins = np.cumsum(sizes) - sizes
     order = np.lexsort((start_at, job_ids))
     order = order[np.append(True, job_ids[order][1:] != job_ids[order][:-1])[: len(order)]]

@@ -20,15 +20,20 @@ SHARED_GRES = {"shard": "gpu", "mps": "gpu"}
 CORES_MAX = 1 << 16
 
 
+#: devices are near to all CPUs
+_EVERYWHERE = frozenset({0})
+
+
 class GresPool:
     """All of a node's generic resources of one name.
 
     `indexed`: given out by device (`masks` by type, "" for all of them); otherwise `counts` by type. `local[i]` is the
     CPU mask near device i (0: everywhere), `links[i]` has its links to the others. `shares[i]` says how many shares
-    stand on device i of `SHARED_GRES[name]`.
+    stand on device i of `SHARED_GRES[name]`. `localities` are the different masks of `local`; `exactly` has (type,
+    devices of exactly this type), in reverse order, if indexed.
     """
 
-    __slots__ = ("counts", "indexed", "links", "local", "masks", "name", "shares")
+    __slots__ = ("counts", "exactly", "indexed", "links", "local", "localities", "masks", "name", "shares")
 
     def __init__(self, name: str, lines: Sequence[GresCapacity], cpus_per_core: int) -> None:
         self.name = name
@@ -42,6 +47,8 @@ class GresPool:
         self.links: dict[int, tuple[int, ...]] = {}
         for line in lines:
             self._add(line, cpus_per_core)
+        self.localities = frozenset(self.local.values())
+        self.exactly = tuple((kind, self.typed_mask(kind)) for kind in sorted(self.masks, reverse=True))
 
     @property
     def untyped(self) -> bool:
@@ -63,6 +70,8 @@ class GresPool:
     def near(self, devices: int) -> int:
         """CPUs near any of these devices; 0 if one of them is near to all."""
         near = 0
+        if self.localities == _EVERYWHERE:
+            return near
         for device, local in self.local.items():
             if devices >> device & 1:
                 if not local:

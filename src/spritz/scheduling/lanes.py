@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Is the compiled part there? It is optional.
 compiled: bool
 try:
-    from spritz.scheduling import _moments
+    from spritz.scheduling import _lanes
 
     compiled = True
 except ImportError:
@@ -117,24 +117,34 @@ class Lanes:
         wanted = min(count, len(group.pool) // size) * size
         if not wanted or (wanted < count * size and not any_limit and group.limit < NEVER):
             return None
-        chosen, at, _usable = self._soonest(group.pool, group.need, wanted)
+        chosen, at = self._soonest(group.pool, group.need, wanted)
         if at[-1] > group.limit and not any_limit:
             return None
         return chosen.reshape(-1, size), at.reshape(-1, size).max(axis=1)
 
-    def _soonest(self, nodes: Ints, need: _Need, wanted: int) -> tuple[Ints, Floats, int]:
-        """So many of the nodes that can give what is needed first, in order of time and of `nodes`, and when; and how
-        many of all of them ever can.
-        """
+    def _soonest(self, nodes: Ints, need: _Need, wanted: int) -> tuple[Ints, Floats]:
+        """So many of the nodes that can give what is needed first, in order of time and of `nodes`, and when."""
         if compiled:
             chosen, at = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
-            usable = _moments.soonest(
-                self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, self._now, chosen, at
-            )
-            return chosen, at, usable
+            _lanes.soonest(self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, self._now, chosen, at)
+            return chosen, at
         at = self._ready(nodes, need)
         order = np.argsort(at, kind="stable")[:wanted]
-        return nodes[order], at[order], int((at < NEVER).sum())
+        return nodes[order], at[order]
+
+    def _pool(self, nodes: Ints, need: _Need, width: int) -> tuple[Ints, int, float]:
+        """So many of the nodes that can give what is needed first, in their order; how many of all of them ever can,
+        and when the first of the others can.
+        """
+        if compiled:
+            chosen = np.empty(width, np.int64)
+            usable, limit = _lanes.pool(
+                self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, self._now, chosen
+            )
+            return chosen, usable, limit
+        at = self._ready(nodes, need)
+        order = np.argsort(at, kind="stable")
+        return np.sort(nodes[order[:width]]), int((at < NEVER).sum()), float(at[order[width]])
 
     def _ready(self, nodes: Ints, need: _Need) -> Floats:
         """When each of these nodes can give what is needed."""
@@ -158,11 +168,11 @@ class Lanes:
         while size <= most:
             need = _need(request, size, self._memory_max)
             width = min(len(nodes), size * count + max(POOL, len(nodes) // POOL_SHARE))
-            best, at, usable = self._soonest(nodes, need, min(len(nodes), width + 1))
+            all_of_them = width >= len(nodes)
+            pool, usable, limit = self._pool(nodes, need, 0 if all_of_them else width)
             if usable >= size:
-                group.need, group.pool, group.limit = need, nodes, NEVER
-                if width < len(nodes):
-                    group.pool, group.limit = np.sort(best[:width]), float(at[width])
+                group.need = need
+                group.pool, group.limit = (nodes, NEVER) if all_of_them else (pool, limit)
                 return True
             size = max(size + 1, size * 2)
         group.pool = None
@@ -171,7 +181,7 @@ class Lanes:
     def _take(self, nodes: Ints, until: Floats, need: _Need) -> None:
         """The first lanes of each kind are in use until then."""
         if compiled:
-            _moments.take(
+            _lanes.take(
                 self.free_at,
                 need.lanes,
                 need.whole,
@@ -193,6 +203,10 @@ class Lanes:
 
 def _free_at(times: Floats, counts: Ints, lanes: int, now: float) -> Floats:
     """From when on 1, 2 … lanes of each node are free for good: float64[lane, node]."""
+    if compiled:
+        free_at = np.empty((lanes, len(times)))
+        _lanes.lasting(times, np.ascontiguousarray(counts), now, free_at)
+        return free_at
     valid = times < NEVER
     least = np.where(valid, counts, np.iinfo(np.int64).max)
     least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]

@@ -223,20 +223,25 @@ class NodeRow:
         other.holders = dict(self.holders)
         other.gres_free = dict(self.gres_free)
         other.counts_free = dict(self.counts_free)
-        other.shares_free = {name: dict(free) for name, free in self.shares_free.items()}
+        other.shares_free = {name: dict(free) for name, free in self.shares_free.items()} if self.shares_free else {}
         return other
 
     def after(self, at: float) -> NodeRow:
-        """A row of its own without the jobs that have ended by then (seconds since the epoch)."""
-        other = self.copy()
+        """The row without the jobs that have ended by then (seconds since the epoch): to be read only."""
         ended = [holder for holder in self.holders.values() if holder.ends_at <= at]
+        if not ended:
+            return self
+        other = self.copy()
         if self.overlaps or self.shares_free:
             for holder in ended:
                 other.release(holder.job_id)
             return other
         for holder in ended:
             del other.holders[holder.job_id]
-            other.give_back(holder)
+            other.free_cpus |= holder.cpus
+            other.free_memory_mib += holder.memory_mib
+            if holder.gres:
+                other.give_back_gres(holder)
         return other
 
     def recount(self) -> None:
@@ -276,6 +281,10 @@ class NodeRow:
         """What one held is free, where nobody else holds the same."""
         self.free_cpus |= holder.cpus
         self.free_memory_mib += holder.memory_mib
+        self.give_back_gres(holder)
+
+    def give_back_gres(self, holder: Holder) -> None:
+        """The part of it that is GRES."""
         for gres in holder.gres:
             if gres.name in self.gres_free:
                 self.gres_free[gres.name] |= mask_of(gres.indexes)

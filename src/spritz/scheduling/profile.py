@@ -303,7 +303,10 @@ class Profile:
             return row
         holds = [item for item in self.holds.get(index, ()) if item[0] not in without]
         begun = -NEVER if start_at is None else start_at
-        if not holds:
+        if not holds or (
+            not (row.overlaps or row.shares_free)
+            and all(hold.start_at >= until or holder.ends_at <= begun for hold, holder in holds)
+        ):
             # Jobs only give back: the least is what is free at first.
             return row.after(begun)
         row = row.copy()

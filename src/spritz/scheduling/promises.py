@@ -362,8 +362,7 @@ class Promises:
 
     def forecast(self, started: set[int]) -> Forecast:
         """Expected starts of all that wait for room."""
-        known = promised((record.id, item) for record, item in self._told if record.id not in started)
-        settled = known.keys() | started
+        known, told = promised((record.id, item) for record, item in self._told if record.id not in started)
         shapes = [
             shape
             for shape in self._waiting.values()
@@ -372,10 +371,10 @@ class Promises:
             and not (shape.request.licenses and self._kept.licenses is not None)
         ]
         snapshot = self._snapshot
-        rest = reckoned(shapes, settled, self._kept.profile(), snapshot.eligibility, snapshot.now)
+        rest = reckoned(shapes, told | started, self._kept.profile(), snapshot.eligibility, snapshot.now)
         if snapshot.queue.gangs:
             together(rest, {number: whole for whole, waiting in snapshot.queue.gangs.items() for number in waiting})
-        return as_arrays([*known.values(), *rest])
+        return as_arrays([*known, *rest])
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""

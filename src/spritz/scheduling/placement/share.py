@@ -163,10 +163,9 @@ def _choose_gres(
 
 def _by_type(pool: GresPool, kind: str, mask: int) -> list[GresAllocation]:
     """One entry per type, since a record names the type of its devices."""
-    kinds = [kind] if kind else sorted(pool.counts, reverse=True)
     found = []
-    for each in kinds:
-        part = mask & (pool.masks[each] if each else pool.typed_mask(""))
+    for each, devices in pool.exactly:
+        part = mask & devices if not kind or each == kind else 0
         if part:
             found.append(GresAllocation(name=pool.name, type=each, count=part.bit_count(), indexes=mask_text(part)))
     return found
@@ -234,6 +233,8 @@ def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
 
     else from as few as possible.
     """
+    if len(pool.localities) == 1:
+        return lowest_bits(free, count)
     groups: dict[int, int] = {}
     for device in mask_ids(free):
         local = pool.local.get(device, 0)
@@ -266,6 +267,8 @@ def _choose_cpus(
         return _whole_sockets(hardware, usable, wanted, near, prefer)
     if request.tasks_per_socket:
         usable = _limit_sockets(hardware, request, usable, tasks, wanted)
+    if not near and not prefer:
+        return _spread(hardware, request, usable, wanted) if wanted > 0 else 0
     cpus = 0
     for part in (usable & near & prefer, usable & near, usable & prefer, usable):
         missing = wanted - cpus.bit_count()
