@@ -182,7 +182,7 @@ def find_slurm_conf() -> str:
     """Path of the slurm.conf in force. Raises ClientError, naming where it was looked for."""
     paths = candidates()
     for path in paths:
-        if os.path.exists(path):
+        if (_seen is not None and (path, _KEYS) in _seen) or os.path.exists(path):
             return path
     raise ClientError(
         "Could not establish a configuration source",
@@ -198,6 +198,14 @@ def locate_controller(path: str | None = None) -> ControllerConfig:
     """
     path = path or find_slurm_conf()
     found = _read(path, _KEYS)
+    known = _known[path, _KEYS]
+    if known.found is found and known.controller is not None:
+        return known.controller
+    known.controller = _controller(path, found)
+    return known.controller
+
+
+def _controller(path: str, found: dict[str, list[str]]) -> ControllerConfig:
     if not found and os.path.getsize(path):  # some other file
         raise ClientError(
             f"Unable to process configuration file {path}: ClusterName needs to be specified",
@@ -270,20 +278,32 @@ def _seconds(path: str, value: str) -> float:
 
 
 class _Known:
-    """What was found in some files the last time. `found` is None until these files have rested for a moment."""
+    """What was found in some files the last time. `found` is None until these files have rested for a moment.
 
-    __slots__ = ("files", "found", "since")
+    `controller` is what `found` says of it, once that was asked.
+    """
+
+    __slots__ = ("controller", "files", "found", "since")
 
     def __init__(self, files: dict[str, tuple[int, ...]], since: float) -> None:
         self.files = files
         self.since = since
         self.found: dict[str, list[str]] | None = None
+        self.controller: ControllerConfig | None = None
 
 
 _known: dict[tuple[str, frozenset[str]], _Known] = {}
+#: What this call of a command has found to be as it is known; None in processes that do not tell one call from another.
+_seen: set[tuple[str, frozenset[str]]] | None = None
 _KNOWN_MAX = 64
 #: Longer than a tick of the clock that files are stamped by: what is written after that has another stamp.
 _REST_SECONDS = 0.1
+
+
+def begin_call() -> None:
+    """For processes that serve many calls: from here to the next `begin_call` each file is looked at once."""
+    global _seen
+    _seen = set()
 
 
 def _read(path: str, keys: frozenset[str]) -> dict[str, list[str]]:
@@ -293,8 +313,12 @@ def _read(path: str, keys: frozenset[str]) -> dict[str, list[str]]:
     """
     known = _known.get((path, keys))
     if known is not None and known.found is not None:
+        if _seen is not None and (path, keys) in _seen:
+            return known.found
         try:
             if all(_stamp(os.stat(name)) == stamp for name, stamp in known.files.items()):
+                if _seen is not None:
+                    _seen.add((path, keys))
                 return known.found
         except OSError:
             pass  # reading it will say so

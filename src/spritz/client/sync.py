@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_RECEIVE_BYTES = 256 * 1024
+#: Bytes asked for at once: at first, and where that was filled. Most answers are short, and memory for more costs more
+#: than they do.
+_RECEIVE_BYTES, _RECEIVE_MORE_BYTES = 16 * 1024, 256 * 1024
+
+#: Seconds by which a wait may be longer than was asked for.
+_SLACK_SECONDS = 0.01
 
 #: Seconds between attempts while waiting for a controller that restarts.
 _RETRY_SECONDS = 0.05
@@ -75,6 +80,8 @@ class Connection:
         self.peer: Hello | None = None
         self._socket = connection
         self._frames = FrameDecoder()
+        self._piece = _RECEIVE_BYTES
+        self._timeout: float | None = None
         #: Frames that have come and were not looked at, the next one last.
         self._received: list[bytes] = []
         self._next_id = 1
@@ -95,16 +102,11 @@ class Connection:
 
     def is_quiet(self) -> bool:
         """Whether the daemon has neither said anything nor ended the connection since the last answer."""
-        if self._frames.buffered_bytes:
-            return False
-        try:
-            self._socket.setblocking(False)
-            self._socket.recv(1, _socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
+        from select import POLLIN, poll
+
+        said = poll()
+        said.register(self._socket, POLLIN)
+        return not self._frames.buffered_bytes and not said.poll(0)
 
     def fileno(self) -> int:
         """The socket, to wait for more of a stream together with other things."""
@@ -150,7 +152,7 @@ class Connection:
         self._unsent = b""
         self._unanswered += len(requests)
         try:
-            self._socket.settimeout(self.timeout_seconds)
+            self._set_timeout(self.timeout_seconds)
             self._socket.sendall(b"".join(frames))
         except TimeoutError as error:
             raise _timed_out() from error
@@ -206,18 +208,24 @@ class Connection:
 
     def _receive_bytes(self, deadline: float | None) -> bytes:
         try:
-            if deadline is None:
-                self._socket.settimeout(None)
-            else:
-                self._socket.settimeout(max(0.001, deadline - monotonic()))
-            data = self._socket.recv(_RECEIVE_BYTES)
+            self._set_timeout(None if deadline is None else max(0.001, deadline - monotonic()))
+            data = self._socket.recv(self._piece)
         except TimeoutError as error:
             raise _timed_out() from error
         except OSError as error:
             raise _closed(error.strerror or "") from error
         if not data:
             raise _closed("the daemon closed the connection")
+        if len(data) == self._piece:
+            self._piece = _RECEIVE_MORE_BYTES
         return data
+
+    def _set_timeout(self, seconds: float | None) -> None:
+        """For what comes next. A little more than was asked for stays: to set it is a system call."""
+        known = self._timeout
+        if known is None or seconds is None or not seconds <= known < seconds + _SLACK_SECONDS:
+            self._socket.settimeout(seconds)
+            self._timeout = seconds
 
     def _raise_refusal(self) -> None:
         """Raise what the daemon said before it closed the connection, if it said anything."""

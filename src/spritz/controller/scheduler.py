@@ -151,9 +151,7 @@ class SchedulerDriver:
         context.writer.listeners.append(self._listen)
         context.writer.hooks.append(self._at_end_of_turn)
         context.counters.append(lambda: dict(self.counts))
-        context.check_request = lambda spec: feasible.check_request(
-            spec, self._projection.snapshot(context.clock.now())
-        )
+        context.check_request = lambda spec: feasible.check_again(spec, self._projection, context.clock.now())
         context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
 
     def stop(self) -> None:

@@ -11,17 +11,30 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.model.job import JobSpec
 from spritz.scheduling.gangs import fits_empty
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.request import boots_of, resolve
+from spritz.scheduling.snapshot import ANSWERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.job import JobSpec
+    from spritz.scheduling.projection import Projection
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
+
+#: Fields of a JobSpec that have no part in where it could run, as they are when not given.
+UNSEEN: dict[str, object] = {
+    name: getattr(JobSpec(), name)
+    for name in (
+        "name", "comment", "admin_comment", "system_comment", "extra", "wckey",
+        "begin_at", "end_signal", "dependencies", "dependency_mode", "array", "hold", "nice", "priority", "requeue",
+        "script_key", "environment_key", "arguments", "command", "submit_line", "submit_host", "submit_session",
+        "work_dir", "stdin", "stdout", "stderr", "export", "umask", "limits", "mail_types", "mail_user",
+    )
+}  # fmt: skip
 
 #: an ESLURM name, and what stands in the way ("": Slurm's own text says it)
 Refusal = tuple[str, str]
@@ -36,6 +49,22 @@ def check_request(spec: JobSpec, snapshot: Snapshot) -> Refusal | None:
             return None
         refusal = refusal or found
     return refusal or ("ESLURM_INVALID_PARTITION_NAME", "")
+
+
+def check_again(spec: JobSpec, projection: Projection, now: float) -> Refusal | None:
+    """As `check_request`, asked once for all requests that differ in what placement never looks at.
+
+    `now` in seconds since the epoch. Raises as `check_request` does.
+    """
+    key = replace(spec, **UNSEEN), projection.rules.placing(spec.qos)
+    known = projection.memo.checked
+    if not projection.is_current or key not in known:
+        found = check_request(spec, projection.snapshot(now))
+        known = projection.memo.checked  # a new table has a new memo
+        if len(known) >= ANSWERS_MAX:
+            known.clear()
+        known[key] = found
+    return known[key]
 
 
 def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:

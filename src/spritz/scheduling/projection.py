@@ -145,6 +145,11 @@ class Projection:
         for job in jobs:
             running.load(self, job)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the next snapshot has the table and the memo that are here."""
+        return not self.outdated and not self._members_outdated
+
     def snapshot(self, now: float, reorder_max: int | None = None) -> Snapshot:
         """The state as a cycle reads it at `now` (seconds since the epoch):
 

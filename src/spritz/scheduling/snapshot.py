@@ -16,6 +16,7 @@ ANSWERS_MAX = 4096
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
+    from spritz.model.job import JobSpec
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.limits.ledger import Ledger as LimitLedger
     from spritz.model.limits.minutes import Minutes
@@ -55,7 +56,18 @@ class Memo:
     counts comings and goings of nodes.
     """
 
-    __slots__ = ("avoidable", "empty", "feasible", "ideal", "made", "no_room", "planned", "stuck", "up_version")
+    __slots__ = (
+        "avoidable",
+        "checked",
+        "empty",
+        "feasible",
+        "ideal",
+        "made",
+        "no_room",
+        "planned",
+        "stuck",
+        "up_version",
+    )
 
     def __init__(self) -> None:
         self.planned: list[tuple[int, int | None]] = []
@@ -69,6 +81,8 @@ class Memo:
         self.avoidable: dict[tuple[tuple[str, float], ...], dict[Request, bool]] = {}
         #: could the request run on the ideal table?
         self.feasible: Answers[bool] = Answers()
+        #: why a submission can never run (None: it could), by what placement sees of it and the flags of its QOS
+        self.checked: dict[tuple[JobSpec, frozenset[str]], tuple[str, str] | None] = {}
         #: why a request without its times could not start however long it waits, as nodes are up now (None: it can)
         self.stuck: Answers[Verdict | None] = Answers()
         #: requests for which nobody could make room, with the guarantees that had room for them

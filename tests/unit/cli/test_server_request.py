@@ -27,7 +27,7 @@ def message(*words: bytes, argc: int = 1, opened: int = 7, size: int | None = No
 def test_a_message_says_all_of_it() -> None:
     found = Request(message(b"/bin/squeue", b"-j", b"\xff", b"A=1", b"B=x=y", argc=3))
     assert found.argv == [b"/bin/squeue", b"-j", b"\xff"]
-    assert found.environ == [b"A=1", b"B=x=y"]
+    assert found.environment == b"A=1\0B=x=y\0"
     assert (found.umask, found.opened, found.nice, found.pid) == (0o27, 7, 5, 99)
     assert (found.blocked, found.ignored, found.limits) == (1, 2, (7,) * 32)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from spritz.model.job import Dependency, EndSignal, JobSpec, ResourceLimit
 from spritz.model.states import NodeFlag, NodeState
-from spritz.scheduling.feasible import check_request
+from spritz.scheduling import feasible
+from spritz.scheduling.feasible import UNSEEN, check_again, check_request
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 
@@ -42,3 +46,49 @@ def test_options_that_are_not_built_are_refused_by_name() -> None:
         assert refusal is not None
         assert refusal[0] == "ESLURM_NOT_SUPPORTED"
         assert word in refusal[1]
+
+
+def other(name: str) -> object:
+    """Another value of this field of a JobSpec than it has when not given."""
+    special = {
+        "limits": (ResourceLimit("NOFILE", 7),),
+        "dependencies": (Dependency(kind="singleton"),),
+        "end_signal": EndSignal(signal=9),
+        "array": "0-9",
+    }
+    if name in special:
+        return special[name]
+    usual = getattr(JobSpec(), name)
+    if isinstance(usual, bool) or name == "requeue":
+        return True
+    if isinstance(usual, tuple):
+        return ("x",)
+    return "x" if isinstance(usual, str) else 7
+
+
+def test_what_is_left_out_of_the_question_has_no_part_in_the_answer() -> None:
+    """Or one request would be answered with another one's answer."""
+    snapshot = two_nodes().projection.snapshot(0.0)
+    plain = spec(8, gpus=2)
+    for name in UNSEEN:
+        assert feasible._requests(replace(plain, **{name: other(name)}), snapshot) == feasible._requests(
+            plain, snapshot
+        )
+
+
+def test_a_request_is_looked_at_once_whatever_its_name() -> None:
+    site = two_nodes()
+    assert check_again(spec(8, name="a"), site.projection, site.now) is None
+    assert len(site.projection.memo.checked) == 1
+    assert check_again(spec(8, name="b", work_dir="/tmp"), site.projection, site.now) is None
+    assert len(site.projection.memo.checked) == 1
+    assert check_again(spec(9), site.projection, site.now) is not None
+    assert check_again(spec(9), site.projection, site.now) == check_request(spec(9), site.projection.snapshot(site.now))
+
+
+def test_an_answer_is_forgotten_when_nodes_change() -> None:
+    site = two_nodes()
+    assert check_again(spec(features="x"), site.projection, site.now) is not None
+    known = site.projection.nodes["n1"]
+    site.projection.update_node(replace(known, config=replace(known.config, features=("x",))))
+    assert check_again(spec(features="x"), site.projection, site.now) is None

@@ -11,13 +11,14 @@ import select
 import signal
 import struct
 import time
-from socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET, socket, socketpair
+from socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socketpair
 
 from spritz.cli.server import child, reply, surroundings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from socket import socket
 
     from spritz.cli.entry import Main
     from spritz.cli.server.sources import Sources
@@ -30,9 +31,11 @@ _LOOK_SECONDS = 30.0
 _SHOW_SECONDS = 1.0
 #: How long there may be fewer spares, and none at all: calls are short, and their children serve again.
 _FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
-#: Short calls that keep all processors busy: a further child would only take from them.
-_BUSY_MAX = 2 * (os.cpu_count() or 1)
+#: Short calls that keep all processors busy: a further child would only take from them, unless none of these ends.
+_BUSY_MAX = 3 * (os.cpu_count() or 1)
 _BUSY_SECONDS = 0.05
+#: What children say is heard together: to be woken for each word would cost more than the words.
+_TOGETHER_SECONDS = 0.003
 #: How long there may be more.
 _MANY_SECONDS = 5.0
 _CMSG_CLOEXEC = 0x40000000
@@ -73,14 +76,18 @@ class Keeper:
         #: idle children, and those of earlier calls
         self._spares: set[int] = set()
         #: of children at work, to tell their launchers how they stop and end
-        self._connections: dict[int, socket] = {}
+        self._connections: dict[int, int] = {}
         #: of these, the children whose calls are short
         self._short: set[int] = set()
         self._poll = select.poll()
+        #: of these events, the one that bears no delay: a child has stopped or ended
+        self._ends = select.poll()
         self._retired = False
         self._unused = 0
         self._shown_at = 0.0
         self._called_at = 0.0
+        #: when a short call was last over
+        self._freed_at = 0.0
         #: since when there have been other than SPARES of them
         self._few_since = self._many_since = 0.0
         self._limits = surroundings.own_limits()
@@ -94,6 +101,7 @@ class Keeper:
         self._control.setblocking(False)
         for descriptor in (self._control.fileno(), self._wake):
             self._poll.register(descriptor, select.POLLIN)
+        self._ends.register(self._wake, select.POLLIN)
         if self._sources.descriptor >= 0:
             self._poll.register(self._sources.descriptor, select.POLLIN)
         self._called_at = time.monotonic()
@@ -111,6 +119,8 @@ class Keeper:
             if now - self._called_at > self._idle_seconds:
                 self._retire()
             self._regulate(now)
+            if events:
+                self._ends.poll(_TOGETHER_SECONDS * 1000)
 
     def _patience(self) -> float:
         """Seconds until something is to be done although nothing happens."""
@@ -125,6 +135,10 @@ class Keeper:
             return _FEW_SECONDS
         return _NONE_SECONDS if len(self._short) < _BUSY_MAX else _BUSY_SECONDS
 
+    def _moved_at(self) -> float:
+        """When it was last seen that calls which keep all processors busy are on their way to their ends."""
+        return self._freed_at if not self._spares and len(self._short) >= _BUSY_MAX else 0.0
+
     def _regulate(self, now: float) -> None:
         """As many idle children as there are to be.
 
@@ -135,7 +149,7 @@ class Keeper:
             self._few_since = 0.0
         elif not self._few_since:
             self._few_since = now
-        elif now - self._few_since >= self._few_seconds():
+        elif now - max(self._few_since, self._moved_at()) >= self._few_seconds():
             self._few_since = now
             self._fork_spares(1)
         if missing >= 0:
@@ -194,7 +208,7 @@ class Keeper:
             os.close(self._surplus_end)
             self._control.close()
             for connection in self._connections.values():
-                connection.close()
+                os.close(connection)
             child.run(
                 child.Post(
                     self._listener,
@@ -225,6 +239,7 @@ class Keeper:
             self._drop(pid)
             if message[:1] == child.FREE:
                 self._spares.add(pid)
+                self._freed_at = time.monotonic()
                 continue
             if message[:1] == child.STALE:
                 self._retire()
@@ -234,7 +249,7 @@ class Keeper:
             self._short.add(pid)
             for level, kind, content in control:
                 if level == SOL_SOCKET and kind == SCM_RIGHTS:
-                    self._connections[pid] = socket(AF_UNIX, SOCK_STREAM, fileno=struct.unpack("i", content[:4])[0])
+                    (self._connections[pid],) = struct.unpack("i", content[:4])
 
     def _reap(self) -> None:
         while True:
@@ -263,7 +278,7 @@ class Keeper:
         connection = self._connections.get(pid)
         if connection is not None:
             try:
-                connection.send(reply.encode(kind, value))
+                os.write(connection, reply.encode(kind, value))
             except OSError:
                 pass  # the launcher has gone
 
@@ -271,7 +286,7 @@ class Keeper:
         self._short.discard(pid)
         connection = self._connections.pop(pid, None)
         if connection is not None:
-            connection.close()
+            os.close(connection)
 
     def _forget(self, descriptor: int) -> None:
         try:

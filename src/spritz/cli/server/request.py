@@ -34,21 +34,23 @@ class Request:
     """One call, without its descriptors.
 
     `opened` has bit n for each of 0, 1 and 2 that the caller has open; `blocked` and `ignored` have bit n-1 for signal
-    n; `limits` are soft and hard limits by number, all in one tuple.
+    n; `limits` are soft and hard limits by number, all in one tuple. `environment` has a NUL behind each variable.
     """
 
-    __slots__ = ("argv", "blocked", "environ", "ignored", "limits", "nice", "opened", "pid", "umask")
+    __slots__ = ("argv", "blocked", "environment", "ignored", "limits", "nice", "opened", "pid", "umask")
 
     def __init__(self, data: bytes | bytearray) -> None:
         """Raises BadRequest."""
         fields = _HEADER.unpack_from(data)
         _, _, argc, self.umask, self.opened, self.nice, self.pid, self.blocked, self.ignored = fields[:9]
         self.limits: tuple[int, ...] = fields[9:]
-        words = bytes(data[_HEADER.size :]).split(b"\0")
-        if words.pop() or not 0 < argc <= len(words) or self.opened > 7:
+        if not 0 < argc <= len(data) or data[-1] or self.opened > 7:
             raise BadRequest("arguments are missing")
-        self.argv: list[bytes] = words[:argc]
-        self.environ: list[bytes] = words[argc:]
+        *argv, environment = bytes(data[_HEADER.size :]).split(b"\0", argc)
+        if len(argv) < argc:
+            raise BadRequest("arguments are missing")
+        self.argv: list[bytes] = argv
+        self.environment: bytes = environment
 
 
 class Descriptors:

@@ -28,8 +28,11 @@ class Sources:
         self._editable = "-packages" not in self._root
         self._times: dict[str, int] = {}
         self.descriptor = -1
+        self._poll = select.poll()
         if self._editable:
             self.descriptor = _watch(self._directories())
+        if self.descriptor >= 0:
+            self._poll.register(self.descriptor, select.POLLIN)
 
     def close(self) -> None:
         """Hold nothing any more."""
@@ -47,9 +50,7 @@ class Sources:
     def changed(self) -> bool:
         """Since this was made, or completed."""
         if self.descriptor >= 0:
-            poll = select.poll()
-            poll.register(self.descriptor, select.POLLIN)
-            return bool(poll.poll(0))
+            return bool(self._poll.poll(0))
         return any(_time_of(path) != time for path, time in self._times.items())
 
 

@@ -12,6 +12,9 @@ import signal
 import struct
 import sys
 import time
+
+# The module `signal` makes an enumeration's member of each signal that is blocked: more work than most commands.
+from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]  # typeshed knows `signal` alone
 from socket import SO_PEERCRED, SOL_SOCKET
 
 from spritz.cli.server import terminal
@@ -19,6 +22,7 @@ from spritz.cli.server.request import LIMITS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from socket import socket
     from typing import Literal, TextIO
 
@@ -33,11 +37,9 @@ _DEFAULT = (
     signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH, signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
 #: Those that a launcher passes on. A child that is not at work blocks them.
-FORWARDED = frozenset(
-    (
-        signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH,
-        signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
-    )
+FORWARDED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH,
+    signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
 )  # fmt: skip
 
 
@@ -45,21 +47,40 @@ class Unsuitable(Exception):
     """The child cannot become what the caller is."""
 
 
-def become_user(connection: socket, *, system: bool) -> None:
-    """Who calls, by the kernel's word: one of several users of root's server, or the user that this server is.
+class User:
+    """Somebody with his groups, as the kernel states them."""
 
-    Raises Unsuitable.
-    """
-    _, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
-    # Python takes no more than this: whoever is in more than 256 groups is not served.
-    packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
-    groups = list(memoryview(packed).cast("I"))
-    if system:
-        os.setgroups(groups)
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
-    elif (uid, gid, {gid, *groups}) != (os.geteuid(), os.getegid(), {os.getegid(), *os.getgroups()}):
-        raise Unsuitable("another user, or other groups")
+    __slots__ = ("gid", "groups", "uid")
+
+    def __init__(self, uid: int, gid: int, groups: Iterable[int]) -> None:
+        self.uid = uid
+        self.gid = gid
+        self.groups = tuple(groups)
+
+    @classmethod
+    def of_process(cls) -> User:
+        """Who this process is."""
+        return cls(os.geteuid(), os.getegid(), os.getgroups())
+
+    @classmethod
+    def of_peer(cls, connection: socket) -> User:
+        """Who is at the other end of a Unix socket."""
+        _, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
+        # Python takes no more than this: whoever is in more than 256 groups is not served.
+        packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
+        return cls(uid, gid, memoryview(packed).cast("I"))
+
+    def is_like(self, other: User) -> bool:
+        """Whether both may do the same."""
+        if (self.uid, self.gid) != (other.uid, other.gid):
+            return False
+        return self.groups == other.groups or {self.gid, *self.groups} == {other.gid, *other.groups}
+
+    def become(self) -> None:
+        """For good. Only root can."""
+        os.setgroups(self.groups)
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
 
 
 def own_limits() -> tuple[int, ...]:
@@ -117,7 +138,7 @@ def take_over(request: Request, descriptors: Descriptors) -> None:
         else:
             os.close(number)
     os.umask(request.umask)
-    take_environment(request.environ)
+    take_environment(request.environment)
     sys.argv = [os.fsdecode(word) for word in request.argv]
     sys.stdin, sys.stdout, sys.stderr = streams(descriptors.streams)
     for number in _numbers(request.ignored):
@@ -137,7 +158,7 @@ def put_back(request: Request, null: int) -> None:
             pass
     os.chdir("/")
     os.umask(0o077)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+    if getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _numbers(request.ignored):
         if number == signal.SIGINT:
@@ -146,37 +167,51 @@ def put_back(request: Request, null: int) -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def take_environment(entries: list[bytes]) -> None:
-    """These, and no other variables."""
+class _Taken:
+    """An environment as it was taken: most calls of a loop have the same.
+
+    `block` is how it came, `variables` what `os.environb` holds then. `decoded` is `os.environ`, which to make again
+    for each look into it takes longer than many a command.
+    """
+
+    __slots__ = ("block", "decoded", "variables")
+
+    def __init__(self, block: bytes | None, variables: dict[bytes, bytes], decoded: dict[str, str]) -> None:
+        self.block = block
+        self.variables = variables
+        self.decoded = decoded
+
+
+_taken = _Taken(None, {}, {})
+
+
+def take_environment(block: bytes) -> None:
+    """These variables, each with a NUL behind it, and no others."""
+    global _taken
+    environ = os.environb
+    # To copy it by its own methods takes longer than many a command.
+    present: dict[bytes, bytes] = getattr(environ, "_data", None) or dict(environ)
+    if block == _taken.block and present == _taken.variables:
+        return
     wanted: dict[bytes, bytes] = {}
-    for entry in entries:
+    for entry in block.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         # As Python does at its start: the first of several counts, and what has no name is nothing.
         if equals and name and name not in wanted:
             wanted[name] = value
-    environ = os.environb
-    # To copy it by its own methods takes longer than many a command.
-    present: dict[bytes, bytes] = getattr(environ, "_data", None) or dict(environ)
-    if present == wanted and _decoded:
-        return
     # Each assignment is a call of setenv(3); from one call to the next little changes.
     for name in present.keys() - wanted.keys():
         del environ[name]
     for name, value in wanted.items():
         if present.get(name) != value:
             environ[name] = value
-    _decoded.clear()
-    _decoded.update(os.environ)
+    _taken = _Taken(block, wanted, dict(os.environ))
     time.tzset()
-
-
-#: os.environ as text, which to make again for each look into it takes longer than many a command
-_decoded: dict[str, str] = {}
 
 
 def environment() -> dict[str, str]:
     """What `take_environment` has taken."""
-    return dict(_decoded)
+    return dict(_taken.decoded)
 
 
 def take_signals() -> None:
@@ -189,12 +224,12 @@ def take_signals() -> None:
 
 def release_signals(request: Request) -> None:
     """Only those are blocked that the caller blocks."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, _numbers(request.blocked))
+    pthread_sigmask(signal.SIG_SETMASK, _numbers(request.blocked))
 
 
 def hold_signals() -> None:
     """No signal that a launcher passes on is to meet a child that is not at work."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, FORWARDED)
+    pthread_sigmask(signal.SIG_SETMASK, FORWARDED)
 
 
 def _numbers(bits: int) -> list[int]:
