@@ -206,6 +206,18 @@ def test_jobs_in_any_order_leave_what_each_alone_would() -> None:
     assert usage.amount(("a", 1), "cpu", 5000.0) == pytest.approx(total, rel=1e-9)
 
 
+def test_rows_do_not_tell_in_which_order_names_and_keys_came_up() -> None:
+    written = []
+    changes = [(("a", 2), (("cpu", 1), ("mem", 2))), (("a", 1), (("node", 1),)), (("a", 2), (("billing", 1),))]
+    for order in (changes, changes[::-1]):
+        usage = Usage()
+        for key, rates in order:
+            usage.change([key], rates, 1, 0.0)
+        usage.change([key for key, _rates in order], (), 1, 5.0)
+        written.append([(row.key, list(row.amounts)) for row in usage.rows()])
+    assert written[0] == written[1]
+
+
 @pytest.mark.parametrize(
     ("most", "expected"), [("", 8 + 15 + 4 + 3), ("node", 15 + 3), ("gres", 15 + 4 + 3)], ids=["sum", "max", "max-gres"]
 )

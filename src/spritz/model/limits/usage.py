@@ -222,11 +222,11 @@ class Usage:
     # -- durable form
 
     def rows(self) -> list[UsageRow]:
-        """What there is, without what grows: that is found again from the jobs that run. In the order of the keys:
-        that in which they first came up says nothing.
+        """What there is, without what grows: that is found again from the jobs that run. In the order of keys and
+        names: that in which they first came up says nothing.
         """
         return [
-            UsageRow(key=key, at=entry.at, amounts=dict(entry.amounts))
+            UsageRow(key=key, at=entry.at, amounts=dict(sorted(entry.amounts.items())))
             for key, entry in sorted(self.entries.items(), key=lambda item: str(item[0]))
             if entry.amounts or entry.rates
         ]
