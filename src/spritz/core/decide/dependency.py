@@ -188,7 +188,7 @@ def job_is_over(turn: Turn, job: Job) -> None:
         for number in dict.fromkeys(ended):
             for waiter_id in list(turn.state.dependents.get(number, ())):
                 if number == over.array_job_id:
-                    correspond(turn, waiter_id, number, over.array_task_id)
+                    queue += correspond(turn, waiter_id, number, over.array_task_id)
                 killed = look_again(turn, waiter_id)
                 if killed is not None:
                     queue.append(killed)
@@ -227,7 +227,7 @@ def cancel_if_hopeless(turn: Turn, job: Job) -> Job | None:
     kill = job.spec.kill_on_invalid_dependency
     if kill is None:
         kill = turn.state.settings.kill_invalid_dependency
-    if not kill or job.reason is not Reason.DEPENDENCY_NEVER_SATISFIED:
+    if not kill or job.state is not JobState.PENDING or job.reason is not Reason.DEPENDENCY_NEVER_SATISFIED:
         return None
     for one in het.members(turn.state, job):
         turn.record(
@@ -236,24 +236,27 @@ def cancel_if_hopeless(turn: Turn, job: Job) -> Job | None:
     return turn.state.jobs[job.id]
 
 
-def correspond(turn: Turn, job_id: int, array_id: int, task_id: int | None) -> None:
+def correspond(turn: Turn, job_id: int, array_id: int, task_id: int | None) -> list[Job]:
     """`aftercorr` between arrays: tasks whose counterpart in `array_id` is over get a record, and with it a verdict,
-    of their own.
+    of their own. Returns those that were cancelled therefore.
 
     `task_id` None looks at all tasks.
     """
     job = turn.state.jobs.get(job_id)
     if job is None or job.array is None or job.state is not JobState.PENDING:
-        return
+        return []
     if not any(item.kind == "aftercorr" and item.job_id == array_id for item in job.dependencies):
-        return
+        return []
     tasks = mask_of(job.array.pending) & _task_ids(turn.state, array_id)
     if task_id is not None:
         tasks &= 1 << task_id
     cancelled = _cancelled(turn.state, array_id)
-    for candidate in ids_of(tasks):
-        if cancelled >> candidate & 1 or is_over(_counterpart(turn.state, array_id, candidate)):
-            look_again(turn, split(turn, job_id, candidate))
+    killed = [
+        look_again(turn, split(turn, job_id, candidate))
+        for candidate in ids_of(tasks)
+        if cancelled >> candidate & 1 or is_over(_counterpart(turn.state, array_id, candidate))
+    ]
+    return [one for one in killed if one is not None]
 
 
 def _cancelled(state: State, array_id: int) -> int:
@@ -264,9 +267,11 @@ def _cancelled(state: State, array_id: int) -> int:
 
 
 def tasks_are_over(turn: Turn, array_id: int) -> None:
-    """Tasks of this array were cancelled without a record: what corresponds to them is judged."""
+    """Tasks of this array were cancelled without a record: what waits for them, or corresponds to them, is judged."""
     for waiter_id in list(turn.state.dependents.get(array_id, ())):
-        correspond(turn, waiter_id, array_id, None)
+        for killed in (*correspond(turn, waiter_id, array_id, None), look_again(turn, waiter_id)):
+            if killed is not None:
+                job_is_over(turn, killed)
 
 
 def _task_ids(state: State, array_id: int) -> int:

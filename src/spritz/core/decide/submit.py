@@ -250,11 +250,13 @@ def _open_dependencies(turn: Turn, spec: JobSpec, waiter: Waiter) -> tuple[Depen
 
 
 def _settle_dependencies(turn: Turn, job: Job) -> None:
+    over = []
     if job.array is not None:
         for item in job.dependencies:
             if item.kind == "aftercorr":
-                correspond(turn, job.id, item.job_id, None)
-        look_again(turn, job.id)
-    killed = cancel_if_hopeless(turn, turn.state.jobs[job.id])
-    if killed is not None:
-        job_is_over(turn, killed)
+                over += correspond(turn, job.id, item.job_id, None)
+        over.append(look_again(turn, job.id))
+    over.append(cancel_if_hopeless(turn, turn.state.jobs[job.id]))
+    for killed in over:
+        if killed is not None:
+            job_is_over(turn, killed)

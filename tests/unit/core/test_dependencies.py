@@ -1,0 +1,66 @@
+"""Dependencies on tasks of arrays, and jobs that end because theirs can never be satisfied: who waits hears of it.
+
+Source: sbatch(1) --dependency, --kill-on-invalid-dep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.job import Dependency
+from spritz.model.plan import PlannedStart
+from spritz.model.resources import Allocation
+from spritz.model.states import JobState
+from spritz.testing.builders import World
+
+
+def depending(world: World, kind: str, job_id: int, task_id: int | None = None, **fields: Any) -> int:
+    """A job that depends on one other, and is cancelled if that is in vain."""
+    item = Dependency(kind=kind, job_id=job_id, task_id=task_id)
+    return world.submit(dependencies=(item,), kill_on_invalid_dependency=True, **fields)
+
+
+def fail_task(world: World, array_id: int, task_id: int) -> None:
+    share = world.free_share("n1", 1)
+    allocation = Allocation(partition="debug", nodes=(share,))
+    world.plan(PlannedStart(job_id=array_id, task_id=task_id, allocation=allocation))
+    world.finished(world.state.arrays[array_id][task_id], 1 << 8)
+
+
+@pytest.mark.parametrize("array", ["", "0-1"])
+def test_a_job_that_waits_in_vain_from_the_start_ends_once(world: World, array: str) -> None:
+    failed = world.submit()
+    world.cancel(failed)
+    job_id = depending(world, "afterok", failed, array=array)
+    assert world.job(job_id).state is JobState.CANCELLED
+    world.check()
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_tasks_cancelled_for_their_counterparts_are_heard_of(world: World, cancelled: bool) -> None:
+    first = world.submit(array="0-1")
+    second = depending(world, "aftercorr", first, array="0-1")
+    waiting = [depending(world, "afterany", second), depending(world, "afterany", second, 0)]
+    if cancelled:
+        world.cancel(first)
+    else:
+        fail_task(world, first, 0)
+        assert [bool(world.job(number).dependencies) for number in waiting] == [True, False]
+        fail_task(world, first, 1)
+    assert [world.job(number).dependencies for number in waiting] == [(), ()]
+    world.check()
+
+
+@pytest.mark.parametrize(("kind", "goes"), [("afterany", True), ("afternotok", True), ("afterok", False)])
+def test_the_end_of_a_task_that_never_had_a_record_is_heard_of(world: World, kind: str, goes: bool) -> None:
+    array_id = world.submit(array="0-2")
+    waiting = depending(world, kind, array_id, 1)
+    last = depending(world, "afterany", waiting)
+    world.ok(CancelJobs(filter=JobFilter(targets=(JobTarget(array_id, "2"),))))
+    assert world.job(waiting).state is (JobState.PENDING if goes else JobState.CANCELLED)
+    assert not world.job(waiting).dependencies
+    assert bool(world.job(last).dependencies) is goes
+    world.check()
