@@ -250,7 +250,7 @@ def _open_dependencies(turn: Turn, spec: JobSpec, waiter: Waiter) -> tuple[Depen
 
 
 def _settle_dependencies(turn: Turn, job: Job) -> None:
-    over = []
+    over: list[Job | None] = []
     if job.array is not None:
         for item in job.dependencies:
             if item.kind == "aftercorr":
