@@ -109,12 +109,14 @@ def cluster_settings(
         private_data=_private(words("PrivateData")),
         track_wckey=flag("TrackWCKey") or "wckeys" in enforced(words("AccountingStorageEnforce")),
         prolog_slurmctld=bool(text("PrologSlurmctld")),
+        complete_wait_seconds=number("CompleteWait"),
         prolog_flags=_prolog_flags(words("PrologFlags")),
         preemption=preemption_policy(have),
         mcs=mcs_policy(have),
         power=power_policy(have),
         topologies=topologies,
         topology_optional="TopoOptional" in words("TopologyParam"),
+        topology_sizes_max=_option(have, "TopologyParam", "TopoMaxSizeUnroll", 0),
     )
 
 
@@ -156,6 +158,7 @@ def priority_policy(have: Settings) -> PriorityPolicy:
         favor_small=have.flag("PriorityFavorSmall"),
         accrue_always="ACCRUE_ALWAYS" in chosen,
         calculate_running="CALCULATE_RUNNING" in chosen,
+        incr_only="INCR_ONLY" in chosen,
         relative_to_time="SMALL_RELATIVE_TO_TIME" in chosen,
         not_normal=tuple(word for word in every if {f"NO_NORMAL_{word}", "NO_NORMAL_ALL"} & chosen),
         calc_period_seconds=float(have.integer("PriorityCalcPeriod")),
@@ -262,7 +265,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
             entries_of.setdefault(name, []).append(position)
     found = []
     for line in parsed.nodes:
-        specs, shape = specs_of(line), _capacity(line)
+        specs, shape = specs_of(line), _capacity(line, parsed.settings)
         made: dict[tuple[int, ...], NodeCapacity] = {}
         common = _common(line)
         for name, hostname, address, port in zip(line.names, line.hostnames, line.addresses, line.ports, strict=True):
@@ -308,8 +311,8 @@ def _common(line: NodeLine) -> NodeConfig:
     )
 
 
-def _capacity(line: NodeLine) -> NodeCapacity:
-    size = geometry(line)
+def _capacity(line: NodeLine, have: Settings) -> NodeCapacity:
+    size = geometry(line, first_cores=have.has_option("SchedulerParameters", "spec_cores_first"))
     memory = _number(line["RealMemory"]) or 1
     reserved = _number(line["MemSpecLimit"])
     return NodeCapacity(

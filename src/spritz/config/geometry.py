@@ -31,8 +31,11 @@ class Geometry(Struct, frozen=True, kw_only=True, gc=False):
     faults: tuple[str, ...] = ()
 
 
-def geometry(line: NodeLine) -> Geometry:
-    """Geometry of the nodes of one line. Never fails: a contradiction is settled as Slurm settles it and named."""
+def geometry(line: NodeLine, *, first_cores: bool = False) -> Geometry:
+    """Geometry of the nodes of one line. Never fails: a contradiction is settled as Slurm settles it and named.
+
+    `first_cores`: cores for the system are the first ones (spec_cores_first).
+    """
     faults: list[str] = []
     cores, threads = _given(line, "CoresPerSocket") or 1, _given(line, "ThreadsPerCore") or 1
     boards = _given(line, "Boards") or 1
@@ -53,7 +56,8 @@ def geometry(line: NodeLine) -> Geometry:
         faults.append(f"CPUs={cpus} is neither {parts}; CPUs={product} is used")
         cpus = product
     cpus = cpus or product
-    reserved = _reserved(line, cpus, sockets * cores, max(1, cpus // (sockets * cores)), faults)
+    shape = sockets, cores, max(1, cpus // (sockets * cores))
+    reserved = _reserved(line, cpus, shape, faults, first_cores=first_cores)
     return Geometry(
         cpus=cpus,
         boards=boards,
@@ -70,8 +74,14 @@ def _given(line: NodeLine, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _reserved(line: NodeLine, cpus: int, cores: int, threads: int, faults: list[str]) -> int:
-    """Mask of CPUs kept for the system: CPUSpecList, or the last cores of CoreSpecCount."""
+def _reserved(line: NodeLine, cpus: int, shape: tuple[int, int, int], faults: list[str], *, first_cores: bool) -> int:
+    """Mask of CPUs kept for the system: CPUSpecList, or CoreSpecCount cores, of one socket after the other: their last
+    ones, the last socket first, or their first ones.
+
+    `shape`: sockets, cores of each, threads of each.
+    """
+    sockets, each, threads = shape
+    cores = sockets * each
     count = _given(line, "CoreSpecCount")
     listed = line.values.get("CPUSpecList")
     if count and listed:
@@ -89,5 +99,7 @@ def _reserved(line: NodeLine, cpus: int, cores: int, threads: int, faults: list[
         count = 1
     if cores <= 1:
         return 0
-    width = count * threads
-    return ((1 << width) - 1) << (cpus - width)
+    order = [socket * each + core for core in range(each) for socket in range(sockets)]
+    if not first_cores:
+        order = [cores - 1 - core for core in order]
+    return sum(((1 << threads) - 1) << (core * threads) for core in order[:count])

@@ -255,22 +255,23 @@ def plugin(prefix: str, *names: str) -> Kind:
 def flags(*words: str, empty: str = "", upper: bool = False, name: str = "flags", valued: tuple[str, ...] = ()) -> Kind:
     """Any of `words`, separated by commas, in any case; kept in the spelling and order of `words`.
 
-    `empty` is what none prints as. Those of `valued` may have a number, which is not kept.
+    `empty` is what none prints as. Those of `valued` may have a number, which is kept with them.
     """
     known = {word.lower(): word for word in words}
     counted = {word.lower() for word in valued}
 
     def parse(text: str) -> tuple[str, ...]:
         given = [word for word in (part.strip().lower() for part in text.split(",")) if word]
+        numbers = {}
         for place, word in enumerate(given):
             left, equals, number = word.partition("=")
             if equals and left in counted and number.isascii() and number.isdigit():
-                given[place] = left
+                given[place], numbers[left] = left, f"={int(number)}"
         if given == [empty.lower()] and empty:
             return ()
         if not set(given) <= set(known):
             raise ValueError
-        return tuple(word for word in words if word.lower() in given)
+        return tuple(word + numbers.get(word.lower(), "") for word in words if word.lower() in given)
 
     def show(value: Value) -> str:
         text = _plain(value) or empty

@@ -163,7 +163,7 @@ class Fields:
         label = f"{key.name} of {self.scope}" if self.scope else key.name
         honoured = status.HONOURED.get(name)
         given = value if isinstance(value, tuple) else (value,)
-        if honoured is not None and all(item in honoured for item in given):
+        if honoured is not None and all(str(item).partition("=")[0] in honoured for item in given):
             return
         if name in status.MOOT:
             message = f"{label} has no effect: {status.MOOT[name]}"
@@ -173,7 +173,9 @@ class Fields:
                     message = f"{key.name}={item} has no effect: {status.MOOT[f'{name}.{item}']}"
                     self.diagnostics.warning(place, message, key=key.name, once=f"{name}.{item}")
             missing = ",".join(
-                str(item) for item in given if item not in honoured and f"{name}.{item}" not in status.MOOT
+                str(item)
+                for item in given
+                if str(item).partition("=")[0] not in honoured and f"{name}.{item}" not in status.MOOT
             )
             if not missing:
                 return

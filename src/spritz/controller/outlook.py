@@ -71,7 +71,8 @@ class Outlook:
     def of(self, job: Job, now: float) -> Job:
         """The record with all that is known of its future; others than waiting jobs as they are."""
         if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
-            return job
+            priority = self.priority_of(job, now)
+            return job if priority == job.priority else replace(job, priority=priority)
         priority = self.priority_of(job, now)
         start_at, nodes = self._expected(job.id)
         if not job.eligible_at or not start_at:
@@ -90,7 +91,14 @@ class Outlook:
         return False
 
     def priority_of(self, job: Job, now: float) -> int:
-        """The priority in force: of a waiting job the highest of its partitions."""
+        """The priority in force: of a waiting job the highest of its partitions. With CALCULATE_RUNNING jobs that run
+        have a new one, too.
+        """
+        again = self._projection.settings.priority_policy.calculate_running
+        if again and job.allocation is not None and job.state in (JobState.RUNNING, JobState.SUSPENDED):
+            # What it started with is no site factor.
+            as_queued = replace(job, priority=min(job.priority, 1)) if job.spec.priority is None else job
+            return self._projection.pricing.priority(as_queued, job.allocation.partition, now)
         if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
             return job.priority
         pricing = self._projection.pricing

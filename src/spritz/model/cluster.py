@@ -158,6 +158,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     prolog_slurmctld: bool = False
     #: PrologFlags, with what they imply (Contain and DeferBatch: Alloc)
     prolog_flags: tuple[str, ...] = ()
+    #: CompleteWait: nobody starts until a job has been completing for so long, or is gone
+    complete_wait_seconds: int = 0
     preemption: PreemptionPolicy = PreemptionPolicy()
     power: PowerPolicy = PowerPolicy()
     #: helpers.conf: features that nodes can change
@@ -167,3 +169,5 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     topologies: tuple[Topology, ...] = ()
     #: TopologyParam=TopoOptional: only jobs that ask for switches are placed by the network
     topology_optional: bool = False
+    #: TopologyParam=TopoMaxSizeUnroll: each of so many sizes is tried on blocks (0: largest and least)
+    topology_sizes_max: int = 0

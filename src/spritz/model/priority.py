@@ -23,6 +23,8 @@ class PriorityPolicy(Struct, frozen=True, kw_only=True):
     accrue_always: bool = False
     #: jobs that run go on getting older
     calculate_running: bool = False
+    #: no job's priority becomes lower
+    incr_only: bool = False
     #: size is CPUs over time limit
     relative_to_time: bool = False
     #: of ASSOC, PART, QOS, TRES: taken as they are, not as a share of the largest

@@ -17,6 +17,7 @@ from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling import gang_turn
+from spritz.scheduling.completing import waiting_partitions
 from spritz.scheduling.gangs import gangs_of
 from spritz.scheduling.kept import Kept
 from spritz.scheduling.licensing import Licensing
@@ -63,9 +64,14 @@ def run(
     cycle.forecast = forecast
     rank_of = cycle.rank
     shapes: Iterable[Shape] = snapshot.queue.shapes.values()
+    closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.policy.waits_apart)
+    if closed:
+        cycle.stopped = True
+        shapes = [shape for shape in shapes if shape.request.partition not in closed]
     gangs: list[Gang] = []
     if snapshot.queue.gangs:
         gangs = gangs_of(snapshot, cycle.policy.gang_priority, rank_of)
+        gangs = [gang for gang in gangs if not gang.partitions & closed]
         shapes = [shape for shape in shapes if not shape.request.component]
     waiting: list[Entry] = [(rank_of(shape, cycle.shortest.first(shape)), shape.order, 0, shape) for shape in shapes]
     heapify(waiting)
@@ -116,6 +122,8 @@ class Cycle:
         self.budget = budget
         #: from outside, before all jobs had been looked at
         self.stopped = False
+        #: seconds since the epoch: until then nobody starts while a job is completing (0.0: nothing keeps them)
+        self.look_again_at = 0.0
         #: how often a shape was looked at
         self.visited = 0
         #: heads that had been found when hopeless shapes were last left out
@@ -443,7 +451,7 @@ class Cycle:
             complete=complete,
             no_room=tuple(self.preemptor.no_room) if self.full else (),
             victims_wanted=self.preemptor.put_off,
-            look_again_at=self.preemptor.look_again_at,
+            look_again_at=min(filter(None, (self.look_again_at, self.preemptor.look_again_at)), default=0.0),
         )
         memo.made = plan, self.kept.version
         return plan

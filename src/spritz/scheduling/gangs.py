@@ -61,6 +61,11 @@ class Gang:
         self.key = key
         self.complete = len(records) == records[0].het_size
 
+    @property
+    def partitions(self) -> set[str]:
+        """In which some component waits."""
+        return {shape.request.partition for record in self.records for _key, shape in record.entries}
+
     def shapes(self, record: JobRecord) -> list[Shape]:
         """What the component may be placed by, best first."""
         return [shape for _key, shape in sorted(record.entries, key=lambda entry: entry[0])]

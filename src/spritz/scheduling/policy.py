@@ -61,6 +61,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     stop_at_limits: bool = False
     #: a job may ask for features that no node has yet (ignore_constraint_validation)
     any_constraint: bool = False
+    #: while a job is completing (CompleteWait), only partitions that share nodes with its own wait
+    #: (reduce_completing_frag)
+    waits_apart: bool = False
     #: nodes are taken by how little their GPUs are fragmented (gpu_fragmentation)
     by_fragment: bool = False
 
@@ -125,6 +128,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         serial_at_end="pack_serial_at_end" in given,
         stop_at_limits="assoc_limit_stop" in given,
         any_constraint="ignore_constraint_validation" in given,
+        waits_apart="reduce_completing_frag" in given,
         by_fragment="gpu_fragmentation" in given,
         switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
         full_interval_seconds=float(number("bf_interval") or 30),

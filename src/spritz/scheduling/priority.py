@@ -81,16 +81,24 @@ def _tres_of(row: NodeRow) -> dict[str, int]:
 
 
 class Pricing:
-    """Priorities under one configuration. `inputs` are accounting's."""
+    """Priorities under one configuration. `inputs` are accounting's. `reached`: with INCR_ONLY, by job and partition
+    the highest that `rank` has found, which others keep for as long as the job waits as it is.
+    """
 
     def __init__(
-        self, settings: ClusterSettings, partitions: Mapping[str, Partition], totals: Totals, inputs: PriorityInputs
+        self,
+        settings: ClusterSettings,
+        partitions: Mapping[str, Partition],
+        totals: Totals,
+        inputs: PriorityInputs,
+        reached: dict[int, dict[str, float]] | None = None,
     ) -> None:
         self._settings = settings
         self._policy = settings.priority_policy
         self._partitions = partitions
         self._totals = totals
         self._inputs = self.inputs = inputs
+        self._reached = (reached if reached is not None else {}) if settings.priority_policy.incr_only else None
         self._largest_job_factor = max((item.priority_job_factor for item in partitions.values()), default=1) or 1
         self._largest_assoc = max(inputs.associations.values(), default=0) or 1
         self._largest_qos = max(inputs.qos.values(), default=0) or 1
@@ -115,6 +123,10 @@ class Pricing:
         """A number that is larger the sooner the job is to be looked at, and until when it stays so."""
         if self._by_hand(job):
             return job.priority - self.per_second * now, NEVER if not self.per_second else 0.0
+        if self._reached is not None:
+            highest = self._value(job, partition, now)
+            self._reached.setdefault(job.id, {})[partition] = highest
+            return highest - self.per_second * now, 0.0
         fixed = self._fixed(job, partition)
         if not self.per_second:
             return fixed + self.weights.age * self._age(job, now), NEVER
@@ -130,7 +142,7 @@ class Pricing:
         """The priority in force at `now`, in one partition."""
         if self._by_hand(job):
             return job.priority
-        return _clip(self._fixed(job, partition) + self.weights.age * self._age(job, now))
+        return _clip(self._value(job, partition, now))
 
     def factors(self, job: Waiting, partition: str, now: float) -> PriorityFactors:
         """All parts of it."""
@@ -155,6 +167,10 @@ class Pricing:
 
     def _by_hand(self, job: Waiting) -> bool:
         return job.spec.priority is not None or not self._settings.priority_multifactor or not job.priority
+
+    def _value(self, job: Waiting, partition: str, now: float) -> float:
+        found = self._fixed(job, partition) + self.weights.age * self._age(job, now)
+        return found if self._reached is None else max(found, self._reached.get(job.id, {}).get(partition, found))
 
     def _fixed(self, job: Waiting, partition: str) -> float:
         """Everything but age."""

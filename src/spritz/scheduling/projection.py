@@ -70,6 +70,8 @@ class Projection:
         self.minutes = Minutes()
         #: how long jobs have run: the core's own, which it keeps up to date
         self.run_times = Predictor()
+        #: with PriorityFlags=INCR_ONLY: how high jobs that wait have come (`Pricing`)
+        self.reached: dict[int, dict[str, float]] = {}
         self._clear(ClusterSettings())
 
     def _clear(self, settings: ClusterSettings) -> None:
@@ -432,7 +434,7 @@ class Projection:
     def _price(self) -> None:
         members = {name: nodes.tolist() for name, nodes in self.eligibility.partition_nodes.items()}
         totals = totals_of(self.table.rows, members)
-        self.pricing = Pricing(self.settings, self.partitions, totals, self.priority_inputs)
+        self.pricing = Pricing(self.settings, self.partitions, totals, self.priority_inputs, self.reached)
 
     def put_job(self, job: Job) -> JobRecord:
         """A new record, or all that a changed one says about waiting."""
@@ -443,6 +445,8 @@ class Projection:
         elif record.spec.account != job.spec.account:
             self._leave_account(record)
             self.of_account.setdefault(job.spec.account, {})[job.id] = record
+        if job.spec != record.spec:
+            self.reached.pop(job.id, None)
         if job.spec.qos != record.spec.qos:
             self.table.changed.update(self.table.index_of[name] for name in record.names if name in self.table.index_of)
         record.spec = job.spec
@@ -493,6 +497,7 @@ class Projection:
     def forget(self, job_id: int) -> None:
         """The record is gone."""
         record = self.records.pop(job_id, None)
+        self.reached.pop(job_id, None)
         if record is None:
             return
         self._leave_account(record)

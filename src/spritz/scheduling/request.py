@@ -223,7 +223,7 @@ def resolve(
         nodes_min=nodes_min,
         nodes_max=nodes_max,
         nodes_want_max=spec.nodes_given and not spec.use_min_nodes,
-        node_counts=spec.node_counts,
+        node_counts=spec.node_counts or _sizes(spec, partition, settings, nodes_min, nodes_max),
         tasks=tasks,
         tasks_per_node_fixed=spec.tasks_per_node or 1,
         cpus_per_task=cpus_per_task,
@@ -285,6 +285,19 @@ def resolve(
         refusal=refusal or _refusal(spec, flags),
         qos_flags=qos_flags,
     )
+
+
+def _sizes(
+    spec: JobSpec, partition: Partition, settings: ClusterSettings, nodes_min: int, nodes_max: int | None
+) -> tuple[int, ...]:
+    """On blocks each size of a short range is tried. Source: slurm.conf(5) TopologyParam=TopoMaxSizeUnroll."""
+    most = nodes_max or 0
+    if not spec.nodes_given or not 0 < most - nodes_min < settings.topology_sizes_max:
+        return ()
+    kinds = [one.kind for one in settings.topologies if one.name == partition.topology] or [
+        one.kind for one in settings.topologies[:1]
+    ]
+    return tuple(range(nodes_min, most + 1)) if kinds == ["block"] else ()
 
 
 def _shares_over(

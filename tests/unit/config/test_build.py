@@ -50,12 +50,20 @@ def test_cpus_and_their_parts_follow_from_each_other(
     [
         ("CPUs=8 CoreSpecCount=2", "c0"),
         ("Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 CoreSpecCount=1", "c0"),
+        ("Sockets=2 CoresPerSocket=4 CoreSpecCount=3", "c8"),
         ("CPUs=8 CPUSpecList=0-1,7", "83"),
         ("CPUs=8", "0"),
     ],
 )
 def test_cpus_kept_for_the_system_are_a_mask(tmp_path: Path, line: str, mask: str) -> None:
     assert capacity_of(tmp_path, line).cpus_reserved == mask
+
+
+def test_cores_for_the_system_are_the_first_ones_on_demand(tmp_path: Path) -> None:
+    line = "NodeName=n1 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 CoreSpecCount=3\n"
+    # Cores 0 and 4, the first of each socket, and core 1.
+    config = loaded(tmp_path, "SchedulerParameters=spec_cores_first\n", nodes=line + "PartitionName=p Nodes=ALL\n")
+    assert config.nodes[0].capacity.cpus_reserved == "30f"
 
 
 def test_memory_disk_weight_features_and_state_reach_the_node(tmp_path: Path) -> None:

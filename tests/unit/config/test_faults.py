@@ -146,7 +146,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ),
         ("SlurmctldPrimaryOnProg=/x", "SlurmctldPrimaryOnProg is not implemented yet and has no effect"),
         ("AuthType=auth/munge", "AuthType has no effect: Spritz authenticates by itself"),
-        ("SchedulerParameters=bf_licenses", "SchedulerParameters=bf_licenses is not implemented yet"),
+        ("SchedulerParameters=extra_constraints", "SchedulerParameters=extra_constraints is not implemented yet"),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),
         ("SlurmctldParameters=enable_configless", "SlurmctldParameters=enable_configless is not implemented yet"),
         ("TaskPluginParam=Cores", "TaskPluginParam=Cores is not implemented yet"),

@@ -136,8 +136,9 @@ def test_parameters_without_a_meaning_here_say_why(tmp_path: Path) -> None:
         "slurm.conf:4: TopologyParam=RoutePart has no effect: the controller speaks to every node directly"
     ]
     assert BASE.count("\n") == 3
-    (told,) = warnings(tmp_path, "TopologyParam=TopoMaxSizeUnroll=4\n")
-    assert "TopologyParam=TopoMaxSizeUnroll is not implemented yet" in told
+    (told,) = warnings(tmp_path, "TopologyParam=TopoMaxSizeUnroll=4,RouteTree\n")
+    assert "TopologyParam=RouteTree" in told
+    assert loaded(tmp_path, "TopologyParam=TopoMaxSizeUnroll=4,TopoOptional\n").cluster.topology_sizes_max == 4
     assert errors(tmp_path, "TopologyParam=TopoMaxSizeUnroll=x\n")
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from spritz.model.cluster import ClusterSettings
+from spritz.model.events.job import JobUpdated
 from spritz.model.job import Job, JobSpec
 from spritz.model.partition import Partition
 from spritz.model.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
@@ -162,3 +163,36 @@ def test_a_job_of_full_age_is_overtaken_by_nobody_that_only_grows() -> None:
     assert list(site.cycle()) == [young]
     site.end(young)
     assert list(site.cycle()) == [old]
+
+
+def test_with_incr_only_no_priority_becomes_lower() -> None:
+    for only, order in ((False, [2, 1]), (True, [1, 2])):
+        policy = PriorityPolicy(weight_fairshare=1000, incr_only=only)
+        site = Site(
+            [node("n1", 1)], settings=structs.replace(SETTINGS, priority_multifactor=True, priority_policy=policy)
+        )
+        projection = site.projection
+        projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9, ("a", "v"): 0.5}))
+        jobs = [site.submit(spec(1, account="a", user=user)) for user in ("u", "v")]
+        site.projection.snapshot(site.now)
+        projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.1, ("a", "v"): 0.6}))
+        begun: list[int] = []
+        for _ in jobs:
+            started = site.cycle()
+            begun += started
+            site.end(next(iter(started)))
+        assert begun == order, only
+
+
+def test_with_incr_only_a_changed_job_begins_anew() -> None:
+    policy = PriorityPolicy(weight_fairshare=1000, incr_only=True)
+    site = Site([node("n1", 1)], settings=structs.replace(SETTINGS, priority_multifactor=True, priority_policy=policy))
+    projection = site.projection
+    projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9}))
+    job = site.submit(spec(1, account="a", user="u"))
+    projection.snapshot(site.now)
+    assert projection.pricing.priority(projection.records[job], "debug", site.now) == 900
+    record = site.jobs[job]
+    site.apply(JobUpdated(at=site.now, job=structs.replace(record, spec=structs.replace(record.spec, nice=500))))
+    projection.snapshot(site.now)
+    assert projection.pricing.priority(projection.records[job], "debug", site.now) == 400

@@ -242,3 +242,12 @@ def test_a_dynamic_node_comes_with_its_place() -> None:
     site.apply(NodesCreated(at=site.now, nodes=(new,)))
     site.set_node("d1")
     assert nodes_for(site, "n1", nodes=3) == "n4 n5 d1"
+
+
+def test_sizes_of_a_short_range_are_tried_on_blocks() -> None:
+    """slurm.conf(5) TopologyParam=TopoMaxSizeUnroll."""
+    busy, asked = "n4 n5 n6 n7 n8", {"nodes": (1, 4)}
+    assert nodes_for(site_of(BLOCKS), busy, **asked) == "n3"
+    assert nodes_for(site_of(BLOCKS, topology_sizes_max=3), busy, **asked) == "n3"
+    assert nodes_for(site_of(BLOCKS, topology_sizes_max=4), busy, **asked) == "n1 n2 n3"
+    assert nodes_for(site_of(TREE, topology_sizes_max=4), busy, **asked) == nodes_for(site_of(TREE), busy, **asked)

@@ -13,7 +13,7 @@ ClusterName SlurmctldHost SlurmctldAddr SlurmUser SlurmdUser SlurmctldPort Slurm
 SlurmctldLogFile SlurmdLogFile SlurmctldPidFile SlurmdPidFile SlurmctldDebug SlurmdDebug LogTimeFormat
 MailProg MailDomain MCSParameters GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
 PrologSlurmctld EpilogSlurmctld
-MaxNodeCount RebootProgram
+CompleteWait MaxNodeCount RebootProgram
 DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxMemPerCPU MaxMemPerNode
 FirstJobId MaxJobId MaxJobCount MaxArraySize MaxStepCount MaxTasksPerNode MinJobAge MaxBatchRequeue
 KillWait KillOnBadExit WaitTime InactiveLimit OverTimeLimit EnforcePartLimits
@@ -55,6 +55,7 @@ SchedulerParameters.gpu_fragmentation SchedulerParameters.bf_predict SchedulerPa
 SchedulerParameters.pack_serial_at_end SchedulerParameters.sched_max_job_start SchedulerParameters.assoc_limit_stop
 SchedulerParameters.ignore_prefer_validation SchedulerParameters.ignore_constraint_validation
 SchedulerParameters.allow_zero_lic SchedulerParameters.bf_licenses
+SchedulerParameters.reduce_completing_frag SchedulerParameters.spec_cores_first
 SchedulerParameters.bf_one_resv_per_job SchedulerParameters.bf_policy SchedulerParameters.bf_resolution
 SchedulerParameters.bf_window SchedulerParameters.batch_sched_delay SchedulerParameters.defer
 SchedulerParameters.defer_batch SchedulerParameters.sched_interval SchedulerParameters.sched_min_interval
@@ -128,7 +129,16 @@ HONOURED: dict[str, frozenset[str]] = {
     "PartitionName.PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY"}),
     "PriorityFlags": frozenset(
         {"ACCRUE_ALWAYS", "SMALL_RELATIVE_TO_TIME", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC", "NO_NORMAL_PART"}
-        | {"NO_NORMAL_QOS", "NO_NORMAL_TRES", "NO_FAIR_TREE", "DEPTH_OBLIVIOUS", "MAX_TRES", "MAX_TRES_GRES"}
+        | {
+            "CALCULATE_RUNNING",
+            "INCR_ONLY",
+            "NO_NORMAL_QOS",
+            "NO_NORMAL_TRES",
+            "NO_FAIR_TREE",
+            "DEPTH_OBLIVIOUS",
+            "MAX_TRES",
+            "MAX_TRES_GRES",
+        }
     ),
     "PriorityType": frozenset({"priority/basic", "priority/multifactor"}),
     "ProctrackType": frozenset({"proctrack/cgroup", "proctrack/linuxproc", "proctrack/pgid"}),
@@ -138,7 +148,9 @@ HONOURED: dict[str, frozenset[str]] = {
     "TopologyPlugin": frozenset(
         {"topology/flat", "topology/default", "topology/none", "topology/tree", "topology/block"}
     ),
-    "TopologyParam": frozenset({"BlockAsNodeRank", "Dragonfly", "SwitchAsNodeRank", "TopoOptional"}),
+    "TopologyParam": frozenset(
+        {"BlockAsNodeRank", "Dragonfly", "SwitchAsNodeRank", "TopoMaxSizeUnroll", "TopoOptional"}
+    ),
     "MCSPlugin": frozenset({"mcs/none", "mcs/account", "mcs/group", "mcs/label", "mcs/user"}),
     "NodeFeaturesPlugins": frozenset({"node_features/helpers"}),
     "PrEpPlugins": frozenset({"prep/script"}),
@@ -171,6 +183,10 @@ HONOURED: dict[str, frozenset[str]] = {
 MOOT: dict[str, str] = {
     "SchedulerParameters.bb_array_stage_cnt": "there are no burst buffers",
     "SchedulerParameters.disable_job_shrink": "running jobs keep their size",
+    "SchedulerParameters.bf_allow_magnetic_slot": "starts in magnetic reservations are promised like others",
+    "SchedulerParameters.correspond_after_task_cnt": "each task of an array finds the one that it depends on",
+    "SchedulerParameters.enable_hetjob_steps": "steps may span components of a heterogeneous job",
+    "SchedulerParameters.no_backup_scheduling": "there is one controller",
     "SchedulerParameters.bf_busy_nodes": "promised starts are of nodes that are busy until then anyway",
     "SchedulerParameters.bf_running_job_reserve": "running jobs hold what they have until their limits in every plan",
     "SchedulerParameters.Ignore_NUMA": "sockets are what the system says",
