@@ -68,6 +68,17 @@ def send(pids: list[int], number: int) -> None:
             continue
 
 
+def minds(pid: int, number: int) -> bool:
+    """Whether the process catches or ignores the signal; False if it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith((b"SigIgn:", b"SigCgt:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def kill_descendants(pid: int) -> int:
     """SIGKILL everything below `pid`. Stopped first, so that none can fork on. Returns how many were found."""
     found = descendants(pid)

@@ -278,6 +278,8 @@ class Supervisor:
             processes.send(everything, signal.SIGCONT)
             return
         processes.send(everything, signal.SIGTSTP)
+        # A task leads its session, so SIGTSTP stops none that leaves it alone: the CPUs are somebody else's by now.
+        processes.send([pid for pid in everything if not processes.minds(pid, signal.SIGTSTP)], signal.SIGSTOP)
         self._stop_timer = self._reactor.after(
             grace_seconds, lambda: processes.send(processes.descendants(os.getpid()), signal.SIGSTOP)
         )

@@ -146,7 +146,7 @@ def test_terminate_says_why_asks_nicely_and_then_kills_all(zygote: Zygote, tmp_p
 
 
 def test_suspended_processes_stand_still_until_resumed(zygote: Zygote, tmp_path: Path) -> None:
-    running = zygote.batch("#!/bin/sh\nwhile test ! -e go; do sleep 0.01; done; echo went\n", tmp_path / "out")
+    running = zygote.batch("#!/bin/sh\nwhile test ! -e go; do :; done; echo went\n", tmp_path / "out")
     pid = running.started().pids[0]
 
     def state() -> str:
@@ -158,6 +158,25 @@ def test_suspended_processes_stand_still_until_resumed(zygote: Zygote, tmp_path:
     running.order(control.Suspend(resume=True))
     assert running.result().tasks[0].status == 0
     assert (tmp_path / "out").read_text() == "went\n"
+
+
+def test_only_those_that_mind_the_signal_have_time_before_they_are_stopped(zygote: Zygote, tmp_path: Path) -> None:
+    running = zygote.batch("#!/bin/sh\ntrap ': > told' TSTP\ntouch ready\nwhile :; do :; done\n", tmp_path / "a")
+    other = zygote.batch("#!/bin/sh\nwhile :; do :; done\n", tmp_path / "b")
+    minding, unminding = running.started().pids[0], other.started().pids[0]
+
+    def state(pid: int) -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    wait_until((tmp_path / "ready").exists, "the trap is set")
+    for one in (running, other):
+        one.order(control.Suspend(grace_seconds=1000.0))
+    wait_until(lambda: state(unminding) == "T", "the one that does nothing about it is stopped")
+    wait_until((tmp_path / "told").exists, "the other is told, and goes on")
+    assert state(minding) != "T"
+    for one in (running, other):
+        one.order(control.Terminate("", 0))
+        one.result()
 
 
 def test_a_step_over_its_memory_is_killed_and_says_so(zygote: Zygote, tmp_path: Path) -> None:
