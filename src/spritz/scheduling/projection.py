@@ -395,12 +395,12 @@ class Projection:
         weight = weight_of(node)
         if weight != self.table.rows[index].weight:
             self.table.set_weight(index, weight)
-            self.memo.forget_up()
+            self.memo.forget_up(self.table.rows[index])
         up = is_open(node, resumes=self.settings.power.resumes)
         if up != self.table.rows[index].up:
             self.table.row(index).up = up
             self.table.refresh(index)
-            self.memo.forget_up()
+            self.memo.forget_up(self.table.rows[index])
             # Reasons name nodes that are down, so a node lost counts as well.
             self.free(index)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spritz.model.predict import Predictor
     from spritz.scheduling.backfill import Ledger
     from spritz.scheduling.licenses import LicensePool
+    from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.occupants import Occupants
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.priority import Pricing
@@ -94,9 +95,10 @@ class Memo:
             self.no_room.clear()
         self.no_room[request, found.guarantees] = found
 
-    def forget_up(self) -> None:
-        """A node came or went."""
-        self.empty = None
+    def forget_up(self, row: NodeRow) -> None:
+        """A node came or went, or has another weight; this is its row now."""
+        if self.empty is not None:
+            self.empty.follow(row)
         self.avoidable.clear()
         self.stuck.clear()
         self.up_version += 1

@@ -169,6 +169,12 @@ class NodeTable:
             rows.append(bare)
         return NodeTable(rows)
 
+    def follow(self, row: NodeRow) -> None:
+        """Have the node up or down, and of the weight, that this row of another table of the same nodes has."""
+        own = self.rows[row.index]
+        own.up, own.weight = row.up, row.weight
+        self.up[row.index], self.weight[row.index] = row.up, row.weight
+
     def row(self, index: int) -> NodeRow:
         """The row, to be changed; follow with `refresh`."""
         if self._own is not None and index not in self._own:

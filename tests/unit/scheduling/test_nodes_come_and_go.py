@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from spritz.model.events.cluster import ClusterConfigured, NodesCreated, NodesDeleted, NodeUpdated
 from spritz.model.node import NodeConfig
+from spritz.model.states import NodeFlag, NodeState
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 
@@ -124,3 +125,19 @@ def test_promises_of_a_plan_that_was_made_before_a_node_went_are_not_kept_on_it(
     kept = [one.allocation.names for ones in site.projection.ledger.promises.values() for one in ones]
     assert not [names for names in kept if gone in names]
     assert site.cycle()[second].names == tuple(config.name for config in left)
+
+
+def test_the_table_without_jobs_follows_nodes_down_and_up() -> None:
+    """It is not made anew, which takes long where there are many nodes."""
+    site = site_of()
+    empty = site.projection.snapshot(site.now).empty_table()
+    site.set_node("n2", NodeState.DOWN)
+    site.set_node("n3", NodeState.IDLE, NodeFlag.POWERED_DOWN)
+    site.set_node("n1", NodeState.IDLE, NodeFlag.DRAIN)
+    site.set_node("n1")
+    snapshot = site.projection.snapshot(site.now)
+    anew = snapshot.table.emptied()
+    assert snapshot.empty_table() is empty
+    assert [row.key() for row in empty.rows] == [row.key() for row in anew.rows]
+    assert (empty.up.tolist(), empty.weight.tolist()) == (anew.up.tolist(), anew.weight.tolist())
+    assert empty.up.tolist() == [True, False, False]
