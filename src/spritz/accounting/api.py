@@ -58,6 +58,8 @@ class Api:
         self.engine = store.engine
         self._admins = frozenset({0, slurm_uid, os.geteuid()})
         self.private = private
+        #: unless DisableCoordDBD
+        self.coordinators_change = True
         self.upkeep = Upkeep(periods={})
         self.links = Links(log)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")

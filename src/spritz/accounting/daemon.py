@@ -116,6 +116,7 @@ async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
 def _configure(api: Api, settings: DbdSettings) -> None:
     """What may change while the daemon runs."""
     api.private = frozenset(settings.words("PrivateData"))
+    api.coordinators_change = not settings["DisableCoordDBD"]
     api.upkeep = wanted(settings)
     api.admin.settings = settings
 

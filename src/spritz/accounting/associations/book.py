@@ -100,6 +100,7 @@ def policy_of(book: Book, cluster: str) -> Policy:
         default_wckeys=tuple((one.name, one.default_wckey) for one in book.users if one.default_wckey),
         licenses=_licenses(book, cluster),
         admins=tuple(sorted((one.name, one.admin) for one in book.users if one.admin != "None")),
+        coordinators=tuple(sorted((one.user, one.account) for one in book.coordinators)),
     )
 
 
@@ -120,13 +121,15 @@ class Edit(Struct, frozen=True, kw_only=True):
     after: Book | None = None
 
 
-def edit_book(engine: Engine, request: EditBook, actor: str, now: float, *, admin: bool) -> Edit:
-    """Put and drop. Raises SpritzError, and then nothing has changed."""
+def edit_book(
+    engine: Engine, request: EditBook, actor: str, now: float, *, admin: bool, coordinators: bool = True
+) -> Edit:
+    """Put and drop. Raises SpritzError, and then nothing has changed. `coordinators`: they have rights of their own."""
     with told(engine.url), engine.begin() as connection:
         book = _read(connection)
         if book.version != request.version:
             return Edit(done=BookEdited(version=book.version, stale=True), before=book)
-        rules.check_right(book, actor, (*request.puts, *request.drops), admin=admin)
+        rules.check_right(book, actor, (*request.puts, *request.drops), admin=admin, coordinators=coordinators)
         deleted.check_idle(connection, request.drops)
         after = _edit(connection, book, request, actor, now)
         if request.rehearsed:

@@ -82,7 +82,10 @@ class BookRequests:
         now = self._api.now()
         if gone := {one.cluster for one in request.drops if isinstance(one, Association)}:
             await self._api.links.catch_up(tuple(sorted(gone)))  # jobs that are there now hold them
-        edit: Edit = await self._store(lambda: edit_book(self._api.engine, request, actor, now, admin=admin))
+        coordinators = self._api.coordinators_change
+        edit: Edit = await self._store(
+            lambda: edit_book(self._api.engine, request, actor, now, admin=admin, coordinators=coordinators)
+        )
         if edit.after is not None:
             await asyncio.gather(*(self.tell(link, edit) for link in list(self._api.links.by_cluster.values())))
         return edit.done

@@ -141,7 +141,7 @@ def _check_tree(cluster: str, parents: dict[str, str]) -> None:
         sound.update(path)
 
 
-def check_right(book: Book, name: str, changes: Sequence[Record], *, admin: bool) -> None:
+def check_right(book: Book, name: str, changes: Sequence[Record], *, admin: bool, coordinators: bool = True) -> None:
     """May this person do that? Operators may do all but make people administrators; coordinators change users'
     associations of their accounts and of those below. Raises SpritzError (ESLURM_ACCESS_DENIED).
     """
@@ -153,7 +153,8 @@ def check_right(book: Book, name: str, changes: Sequence[Record], *, admin: bool
         if all(not isinstance(one, User) or one.admin == old.get(one.name, "None") for one in changes):
             return
     accounts = [(one.account, one.parent) for one in book.associations if not one.user]
-    mine = under(accounts, {one.account for one in book.coordinators if one.user == name})
+    own = {one.account for one in book.coordinators if one.user == name and coordinators}
+    mine = under(accounts, own)
     known = {one.name for one in book.users}
     there = {one.id: one for one in book.associations}
     # What stands under a number now must be theirs as well: an edit may not take another account's record over.

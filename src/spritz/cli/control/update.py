@@ -82,6 +82,11 @@ def delete(session: Session, words: list[str]) -> int:
     word = words[0]
     key, name = split(word)
     lower = key.lower()
+    if len(words) == 2 and not name:
+        name = words[1]  # `delete reservation NAME`
+    elif len(words) == 2:
+        session.say("too many arguments for keyword:delete")
+        return 1
     if len(lower) >= 3 and "partitionname".startswith(lower):
         from spritz.cli.control import update_partition
 

@@ -56,7 +56,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("show", "show:run", "show ENTITY [ID]: a record, or all", few=1, many=4),
     Verb("update", "update:update", "update KEY=VALUE …: a job, node, partition or step", least=1, few=1),
     Verb("create", "update:create", "create KEY=VALUE …: a partition, node or reservation", few=1),
-    Verb("delete", "update:delete", "delete PartitionName=…, NodeName=… or ReservationName=…", few=1, many=1),
+    Verb("delete", "update:delete", "delete PartitionName=…, NodeName=… or ReservationName=…", few=1, many=2),
     Verb("hold", "jobs:hold", "hold JOBS: keep from starting", least=4, few=1),
     Verb("holdu", "jobs:uhold", "hold as the user", least=5, few=1),
     Verb("uhold", "jobs:uhold", "hold as the user: he may release it himself", few=1),

@@ -85,7 +85,7 @@ DBD_KEYS = (
     Key("DebugLevel", LOG_LEVEL, "info", "How much is logged."),
     Key("DebugLevelSyslog", LOG_LEVEL, None, "How much goes to syslog."),
     Key("DefaultQOS", STRING, None, "QOS of new clusters."),
-    Key("DisableCoordDBD", BOOL, False, "Coordinators have no rights of their own."),
+    Key("DisableCoordDBD", BOOL, False, "Coordinators may not change users and associations of their accounts."),
     Key("HashPlugin", STRING, None, "How messages are hashed."),
     Key("LogFile", PATH, None, "Log of slurmdbd."),
     Key(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.config.dynamic import node_configs
+from spritz.core.rights import administers
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.cluster import AddNodes, CreateNodes, DeleteNodes
 from spritz.model.errors import Rejection, SpritzError
@@ -32,7 +33,7 @@ class DynamicNodes:
         """`scontrol create NodeName=…`. Raises ConfigError with every fault in the line."""
         context = self._context
         caller = context.identity.caller(call)
-        if not caller.admin:
+        if not administers(context.machine.state, caller):
             raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
         nodes = node_configs(command.line, context.configuration.loaded)
         context.writer.handle(AddNodes(nodes=nodes), caller, call.reply)

@@ -18,6 +18,7 @@ from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.api.private import hides_jobs
 from spritz.controller.forked import Child
+from spritz.core.rights import operates
 from spritz.model.commands.job import JobFilter, SubmitJob
 from spritz.model.errors import Rejection
 from spritz.model.queries import ExplainJob, Explanations
@@ -59,7 +60,7 @@ class ExplainQueries:
         context = self._context
         caller = context.identity.caller(call)
         found = matching_jobs(context.machine.state, JobFilter(targets=(request.target,)))
-        if not isinstance(found, Rejection) and not caller.admin:
+        if not isinstance(found, Rejection) and not operates(context.machine.state, caller):
             found = visible_jobs(context.machine.state, found, caller) or Rejection(code="ESLURM_INVALID_JOB_ID")
         if isinstance(found, Rejection):
             return found

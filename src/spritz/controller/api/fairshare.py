@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from spritz.client.errors import ClientError
 from spritz.controller.api.private import own_associations
+from spritz.core.rights import operates
 from spritz.model.errors import Rejection
 from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
 from spritz.model.ids import INFINITE
@@ -37,8 +38,8 @@ class FairShareQueries:
         self._context = context
 
     async def compare_usage(self, request: CompareUsage, call: Call) -> Struct:
-        """Administrators: usage as it is kept, and by the records."""
-        if not self._context.identity.caller(call).admin:
+        """Operators: usage as it is kept, and by the records."""
+        if not operates(self._context.machine.state, self._context.identity.caller(call)):
             return Rejection(code="ESLURM_ACCESS_DENIED")
         try:
             return await self._context.recorded.compare(request)

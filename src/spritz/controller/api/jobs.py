@@ -16,6 +16,7 @@ from spritz.controller.api.kept_rows import KeptListings
 from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.rows import row_of
 from spritz.controller.outlook import EXPECTED, FIELDS
+from spritz.core.rights import operates
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.job import Job
 from spritz.model.queries import GetScript, JobRows, Jobs, ListJobs, Script
@@ -66,7 +67,7 @@ class JobQueries:
             jobs = matching_jobs(state, request.filter)
         if isinstance(jobs, Rejection):
             raise SpritzError(jobs.text, code=jobs.code)
-        if not caller.admin and (not request.all or hides_jobs(state, caller)):
+        if not operates(state, caller) and (not request.all or hides_jobs(state, caller)):
             jobs = visible_jobs(state, jobs, caller)
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
@@ -90,13 +91,13 @@ class JobQueries:
             await context.clock.sleep(0)
 
     async def get_script(self, request: GetScript, call: Call) -> Script:
-        """The batch script, to its owner and to administrators."""
+        """The batch script, to its owner and to operators."""
         context = self._context
         caller = context.identity.caller(call)
         job = context.machine.state.jobs.get(request.job_id)
         if job is None:
             raise _refusal("ESLURM_INVALID_JOB_ID")
-        if not caller.admin and caller.uid != job.spec.uid:
+        if not operates(context.machine.state, caller) and caller.uid != job.spec.uid:
             raise _refusal("ESLURM_USER_ID_MISSING")
         if not job.spec.script_key:
             raise _refusal("ESLURM_JOB_SCRIPT_MISSING")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.controller.api.private import need_open
+from spritz.core.rights import operates
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.queries import ListPartitions, Partitions
 
@@ -34,7 +35,7 @@ class PartitionQueries:
                 raise SpritzError(
                     Rejection(code="ESLURM_INVALID_PARTITION_NAME").text, code="ESLURM_INVALID_PARTITION_NAME"
                 )
-        show_all = request.all or caller.admin or bool(request.names)
+        show_all = request.all or operates(context.machine.state, caller) or bool(request.names)
         partitions = [
             partition
             for partition in known.values()

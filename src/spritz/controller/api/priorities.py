@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
+from spritz.core.rights import operates
 from spritz.model.errors import Rejection
 from spritz.model.queries import ListPriorities, Priorities
 
@@ -32,7 +33,7 @@ class PriorityQueries:
         caller = context.identity.caller(call)
         found = matching_jobs(context.machine.state, request.filter)
         jobs = [] if isinstance(found, Rejection) else found
-        if not caller.admin:
+        if not operates(context.machine.state, caller):
             jobs = visible_jobs(context.machine.state, jobs, caller)
         now, weights = context.clock.now(), context.outlook.weights
         await context.writer.durable()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.rights import coordinates, operates
 from spritz.model.errors import Rejection, SpritzError
 
 if TYPE_CHECKING:
@@ -21,28 +22,30 @@ if TYPE_CHECKING:
 
 def hides_jobs(state: State, caller: Caller) -> bool:
     """Whether others' jobs are none of the caller's business: PrivateData=jobs."""
-    return "jobs" in state.settings.private_data and not caller.admin
+    return "jobs" in state.settings.private_data and not operates(state, caller)
 
 
 def may_see(state: State, caller: Caller) -> Callable[[Job], bool]:
-    """Which of others' jobs are shown although `hides_jobs`: with MCSParameters=privatedata those with a label that the
-    caller could have.
+    """Which of others' jobs are shown although `hides_jobs`: those of accounts that the caller coordinates, and with
+    MCSParameters=privatedata those with a label that the caller could have.
     """
     policy = state.settings.mcs
     if not policy.private:
-        return lambda job: False
+        return lambda job: coordinates(state, caller, job.spec.account)
     if policy.plugin == "group":
         mine = frozenset(caller.group_names)
     elif policy.plugin == "account":
         mine = frozenset(one.account for one in state.rules.policy.associations if one.user == caller.user)
     else:
         mine = frozenset((caller.user,) if policy.plugin == "user" else ())
-    return lambda job: not job.spec.mcs_label or job.spec.mcs_label in mine
+    return lambda job: (
+        not job.spec.mcs_label or job.spec.mcs_label in mine or coordinates(state, caller, job.spec.account)
+    )
 
 
 def usable(state: State, reservations: list[Reservation], caller: Caller) -> list[Reservation]:
     """With PrivateData=reservations only those that the caller may use, with some account of his."""
-    if "reservations" not in state.settings.private_data or caller.admin:
+    if "reservations" not in state.settings.private_data or operates(state, caller):
         return reservations
     accounts = {one.account for one in state.rules.policy.associations if one.user == caller.user} | {""}
     gids = (caller.gid, *caller.groups)
@@ -55,12 +58,13 @@ def usable(state: State, reservations: list[Reservation], caller: Caller) -> lis
 
 def need_open(state: State, caller: Caller, what: str) -> None:
     """Raises SpritzError (ESLURM_ACCESS_DENIED) if `what`, nodes or partitions, is kept from the caller."""
-    if what in state.settings.private_data and not caller.admin:
+    if what in state.settings.private_data and not operates(state, caller):
         raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 
 
 def own_associations(state: State, caller: Caller, *words: str) -> Callable[[Association], bool]:
     """Which associations the caller is shown: with any of `words` (usage, users) his own alone."""
-    if caller.admin or not set(words) & set(state.settings.private_data):
+    if operates(state, caller) or not set(words) & set(state.settings.private_data):
         return lambda one: True
-    return lambda one: one.user == caller.user and bool(one.user)
+    mine = state.rules.coordinated(caller.user)
+    return lambda one: (one.user == caller.user and bool(one.user)) or one.account in mine

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.private import usable
+from spritz.core.rights import operates
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
 from spritz.model.errors import Rejection
 from spritz.model.reservations import ListReservations, Reservations
@@ -33,7 +34,7 @@ class ReservationApi:
         """Look names up, decide, answer when durable."""
         context = self._context
         caller = context.identity.caller(call)
-        if not caller.admin:
+        if not operates(context.machine.state, caller):
             return Rejection(code="ESLURM_USER_ID_MISSING")
         request = self._resolved(command.request)
         if isinstance(request, Rejection):

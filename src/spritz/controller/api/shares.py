@@ -9,6 +9,7 @@ from msgspec.msgpack import Decoder, Encoder
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.forked import Child
+from spritz.core.rights import operates
 from spritz.core.shares import shares
 from spritz.model.errors import Rejection
 from spritz.model.shares import ListShares, Shares
@@ -41,9 +42,10 @@ class ShareQueries:
         if len(self._running) >= CHILDREN_MAX:
             return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many such questions at once; ask again")
         state, now = context.machine.state, context.clock.now()
+        everything = operates(state, caller)
 
         def work() -> bytes:
-            return _encode(shares(state, now, lambda job: caller.admin or bool(visible_jobs(state, [job], caller))))
+            return _encode(shares(state, now, lambda job: everything or bool(visible_jobs(state, [job], caller))))
 
         def done(result: bytes | None) -> None:
             self._running.discard(child)

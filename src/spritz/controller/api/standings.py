@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from spritz.controller.api.fairshare import counted_tres, in_order
 from spritz.controller.api.private import own_associations
+from spritz.core.rights import operates
 from spritz.model.ids import INFINITE
 from spritz.model.limits.standing import (
     AssocStanding,
@@ -52,7 +53,7 @@ class StandingQueries:
 def shown(state: State, caller: Caller, every: Standings) -> Standings:
     """What of it the caller may see."""
     seen = own_associations(state, caller, "usage", "users")
-    private = "users" in state.settings.private_data and not caller.admin
+    private = "users" in state.settings.private_data and not operates(state, caller)
     return replace(
         every,
         users=[one for one in every.users if not private or one.name == caller.user],

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
+from spritz.core.rights import operates
 from spritz.model.commands.job import JobFilter
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.launch import MeasureStep, StepMeasured
@@ -43,7 +44,7 @@ class StepQueries:
             jobs = matching_jobs(state, request.filter)
         if isinstance(jobs, Rejection):
             raise SpritzError(jobs.text, code=jobs.code)
-        if not caller.admin:
+        if not operates(state, caller):
             jobs = visible_jobs(state, jobs, caller)
         wanted = _wanted_steps(request)
         views = [
@@ -64,7 +65,7 @@ class StepQueries:
         if found is None:
             raise SpritzError(Rejection(code="ESLURM_INVALID_JOB_ID").text, code="ESLURM_INVALID_JOB_ID")
         job, step = found
-        if not caller.admin and caller.uid != job.spec.uid:
+        if not operates(context.machine.state, caller) and caller.uid != job.spec.uid:
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
         answers = await asyncio.gather(
             *(self._measure_on(name, request) for name in (one.allocation.node for one in step.nodes))

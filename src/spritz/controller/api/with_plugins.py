@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
 from spritz.controller.plugins.told import answering, with_lines
+from spritz.core.rights import administers, operates
 from spritz.model.commands.job import HoldJob, ReleaseJob, SubmitJob, UpdateJob
 from spritz.model.errors import Rejection
 from spritz.model.ids import NO_VAL
@@ -63,11 +64,14 @@ class WithPlugins:
             return
         command = commands[place]
         spec = owned(self._context, command.spec, self._caller)
-        if not self._caller.admin:
+        state = self._context.machine.state
+        if not operates(state, self._caller):
             if spec.nice < 0:
                 self._answer(Rejection(code="ESLURM_INVALID_NICE"))
                 return
-            spec = structs.replace(spec, priority=None, admin_comment="", system_comment="")
+            spec = structs.replace(spec, priority=None)
+        if not administers(state, self._caller):
+            spec = structs.replace(spec, admin_comment="", system_comment="")
         facts = self._facts(spec, command, place if len(commands) > 1 else NO_VAL)
         description = Description.of_spec(spec, command.script, command.environment, facts)
 

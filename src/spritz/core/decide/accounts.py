@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.decide.access import need_admin
+from spritz.core.decide.access import need_operator
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopted, UsageReset
@@ -47,7 +47,7 @@ def change_policy(turn: Turn, command: ChangePolicy) -> Done:
 
 def reset_usage(turn: Turn, command: ResetUsage) -> Done:
     """PriorityUsageResetPeriod is over, or `sacctmgr modify … set RawUsage=0`."""
-    need_admin(turn, "ESLURM_ACCESS_DENIED")
+    need_operator(turn, "ESLURM_ACCESS_DENIED")
     turn.record(UsageReset(at=turn.now, keys=command.keys))
     return Done()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core import het
-from spritz.core.decide.access import may_control, need_control
+from spritz.core.decide.access import may_control, need_owner
 from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select, with_whole_het_jobs
 from spritz.core.decide.dependency import tasks_are_over
 from spritz.core.decide.ending import end_job
@@ -259,7 +259,7 @@ def finish_allocation(turn: Turn, command: FinishAllocation) -> Done:
     job = turn.state.jobs.get(command.job_id)
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
-    need_control(turn, job)
+    need_owner(turn, job)
     if job.state.ended:
         raise Refused("ESLURM_ALREADY_DONE")
     if job.state is JobState.PENDING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.decide.access import need_control
+from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import select, single_out, with_whole_het_jobs
 from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority
@@ -40,9 +40,9 @@ def live_ones(turn: Turn, target: JobTarget) -> list[Job]:
 def hold(turn: Turn, command: HoldJob) -> Done:
     """Hold jobs; one that runs goes on, and is held when it queues again.
 
-    An administrator's hold is lifted by administrators only, unless he says `uhold`.
+    An operator's hold is lifted by operators only, unless he says `uhold`.
     """
-    by_admin = turn.caller.admin and not command.by_user
+    by_admin = is_operator(turn) and not command.by_user
     kind = Hold.ADMIN if by_admin else Hold.USER
     for job in live_ones(turn, command.target):
         if job.hold is kind or job.hold is Hold.ADMIN:
@@ -54,7 +54,7 @@ def hold(turn: Turn, command: HoldJob) -> Done:
 def release(turn: Turn, command: ReleaseJob) -> Done:
     """Lift the hold of jobs; those not held stay as they are."""
     chosen = select(turn.state, command.target)
-    if not turn.caller.admin and any(one.job.hold is Hold.ADMIN for one in chosen):
+    if not is_operator(turn) and any(one.job.hold is Hold.ADMIN for one in chosen):
         for one in chosen:
             need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
         raise Refused("ESLURM_ACCESS_DENIED")

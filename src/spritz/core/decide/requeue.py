@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.access import need_control
+from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import select
 from spritz.core.decide.ending import may_requeue, requeue_job
 from spritz.core.flags import COMPLETING
@@ -62,7 +62,7 @@ def _requeue_one(turn: Turn, job: Job, command: RequeueJob) -> None:
     kind = Hold.NONE
     flags = JobFlag.REQUEUED
     if command.hold or command.special_exit:
-        kind = Hold.ADMIN if turn.caller.admin and turn.caller.uid != job.spec.uid else Hold.USER
+        kind = Hold.ADMIN if is_operator(turn) and turn.caller.uid != job.spec.uid else Hold.USER
         flags = JobFlag.SPECIAL_EXIT | JobFlag.REQUEUE_HOLD if command.special_exit else JobFlag.REQUEUE_HOLD
     reason = Reason.HELD_USER if kind is Hold.USER else Reason.HELD_ADMIN
     detail = HELD_DETAIL if kind is not Hold.NONE else ""

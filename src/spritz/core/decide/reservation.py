@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core import licenses
-from spritz.core.decide.access import need_admin
+from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import Wanted, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
 from spritz.core.reservations import due_at, names_of, users_of
@@ -52,7 +52,7 @@ PURGE_SECONDS = 300
 
 def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMade:
     """Make a reservation, with nodes of its own for all its time."""
-    need_admin(turn)
+    need_operator(turn)
     state, asked = turn.state, command.request
     number = state.next_reservation_id
     name = asked.name or _invented_name(asked, number)
@@ -265,7 +265,7 @@ def _check_licenses(state: State, draft: Reservation, now: float) -> None:
 
 def update_reservation(turn: Turn, command: UpdateReservation) -> Done:
     """Change a reservation: all or nothing."""
-    need_admin(turn)
+    need_operator(turn)
     state, asked = turn.state, command.request
     old = state.reservations.get(asked.name)
     if old is None:
@@ -405,8 +405,8 @@ def delete_reservation(turn: Turn, command: DeleteReservation) -> Done:
     reservation = turn.state.reservations.get(command.name)
     caller = turn.caller
     if reservation is None or "USER_DELETE" not in reservation.flags:
-        need_admin(turn)
-    elif not caller.admin and not _may_use(turn.state, reservation, caller):
+        need_operator(turn)
+    elif not is_operator(turn) and not _may_use(turn.state, reservation, caller):
         raise Refused("ESLURM_ACCESS_DENIED", hint=f"reservation {command.name} is for others")
     if reservation is None:
         raise Refused("ESLURM_RESERVATION_INVALID")

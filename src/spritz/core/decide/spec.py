@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from spritz.core import licenses
 from spritz.core.decide import fit
 from spritz.core.reservations import check_reservation
+from spritz.core.rights import administers
 from spritz.core.turn import Refused, Turn
 from spritz.model.ids import INFINITE
 from spritz.model.limits import flags
@@ -71,7 +72,7 @@ def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason
 
 
 def _check_reboot(turn: Turn) -> None:
-    if not turn.caller.admin:
+    if not administers(turn.state, turn.caller):
         raise Refused("ESLURM_ACCESS_DENIED", hint="only administrators reboot nodes for jobs")
     if not turn.state.settings.power.reboots:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--reboot: RebootProgram is not configured")

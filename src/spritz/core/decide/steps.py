@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core import het
-from spritz.core.decide.access import need_control
+from spritz.core.decide.access import need_control, need_owner
 from spritz.core.decide.arrays import select
 from spritz.core.decide.cancel import SIGKILL, parts, signal_step
 from spritz.core.effects import AttachOn, NotifyOn
@@ -164,7 +164,7 @@ def _running_job(turn: Turn, job_id: int) -> Job:
     job = turn.state.jobs.get(job_id)
     if job is None:
         raise Refused("ESLURM_INVALID_JOB_ID")
-    need_control(turn, job)
+    need_owner(turn, job)
     if job.state is JobState.PENDING:
         raise Refused("ESLURM_JOB_PENDING")
     if job.state.ended:
@@ -200,6 +200,7 @@ def signal(turn: Turn, command: SignalStep) -> Done:
 def attach(turn: Turn, command: AttachStep) -> StepCreated:
     """One more client for the standard I/O of a step."""
     step = _live_step(turn, command.job_id, command.step_id)
+    need_owner(turn, turn.state.jobs[command.job_id])
     whole = parts(turn.state, step)
     for part in whole:
         for node in part.running_nodes:
@@ -220,7 +221,7 @@ def notify(turn: Turn, command: NotifyJob) -> Done:
     """A line on the standard error of each running job that is meant."""
     chosen = [one.job for one in select(turn.state, command.target)]
     for job in chosen:
-        need_control(turn, job, "ESLURM_USER_ID_MISSING")
+        need_owner(turn, job, "ESLURM_USER_ID_MISSING")
     running = [job for job in chosen if job.state.active]
     if not running:
         raise Refused("ESLURM_DISABLED")

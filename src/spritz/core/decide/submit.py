@@ -25,6 +25,7 @@ from spritz.core.decide.memory import with_cpus_for_memory, with_default_memory
 from spritz.core.decide.spec import check_submission
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
+from spritz.core.rights import administers, operates
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
@@ -166,7 +167,8 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
         return spec
     if spec.uid not in (-1, caller.uid):
         raise Refused("ESLURM_USER_ID_MISSING")
-    if spec.nice < 0 and "nice" not in granted:
+    operator, admin = operates(turn.state, caller), administers(turn.state, caller)
+    if spec.nice < 0 and not operator and "nice" not in granted:
         raise Refused("ESLURM_INVALID_NICE")
     gid = spec.gid if spec.gid in caller.groups else caller.gid
     return replace(
@@ -176,9 +178,9 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
         user=caller.user,
         group=spec.group if gid == spec.gid and spec.group else caller.group,
         groups=caller.groups,
-        # Only administrators choose it; others are not told, as in Slurm.
-        priority=spec.priority if "priority" in granted else None,
-        admin_comment=spec.admin_comment if "admin_comment" in granted else "",
+        # Only operators choose it; others are not told, as in Slurm.
+        priority=spec.priority if operator or "priority" in granted else None,
+        admin_comment=spec.admin_comment if admin or "admin_comment" in granted else "",
         system_comment="",
     )
 

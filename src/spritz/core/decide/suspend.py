@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core import het
-from spritz.core.decide.access import need_admin
+from spritz.core.decide.access import need_operator
 from spritz.core.decide.arrays import select
 from spritz.core.decide.gang import cpus_are_free, go_on, stop
 from spritz.core.flags import CONFIGURING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def suspend(turn: Turn, command: SuspendJob) -> Done:
     """Stop all running jobs that are meant; those that stand still already stay so."""
-    need_admin(turn, "ESLURM_ACCESS_DENIED")
+    need_operator(turn, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(turn.state, command.target)]
     _need_whole(jobs)
     running = [job for job in jobs if job.state is JobState.RUNNING]
@@ -40,7 +40,7 @@ def suspend(turn: Turn, command: SuspendJob) -> Done:
 
 def resume(turn: Turn, command: ResumeJob) -> Done:
     """Let all suspended jobs that are meant go on; the time limit moves by the time they stood still."""
-    need_admin(turn, "ESLURM_ACCESS_DENIED")
+    need_operator(turn, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(turn.state, command.target)]
     _need_whole(jobs)
     stopped = [job for job in jobs if job.state is JobState.SUSPENDED]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.decide.access import need_control
+from spritz.core.decide.access import is_operator, need_control
 from spritz.core.decide.arrays import select
 from spritz.core.priority import PRIORITY_MAX
 from spritz.core.turn import Refused, Turn
@@ -35,7 +35,7 @@ NICE_MAX = 2_147_483_645
 def top(turn: Turn, command: TopJob) -> Done:
     """Put these jobs before all others of their line, in the order given."""
     state = turn.state
-    if not turn.caller.admin and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
+    if not is_operator(turn) and not any(key == "enable_user_top" for key, _ in state.settings.scheduler_parameters):
         raise Refused("ESLURM_ACCESS_DENIED", hint="SchedulerParameters=enable_user_top is not set")
     chosen: dict[int, Job] = {}
     for target in command.targets:

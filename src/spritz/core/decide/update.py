@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from spritz.core.decide.access import need_control
+from spritz.core.decide.access import is_operator, may_raise, need_admin, need_control, need_operator
 from spritz.core.decide.accounts import association_number, with_account
 from spritz.core.decide.arrays import select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
@@ -22,6 +22,7 @@ from spritz.core.decide.spec import check_submission
 from spritz.core.decide.submit import effective_time_limit
 from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
 from spritz.core.priority import initial_priority
+from spritz.core.rights import coordinates
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.errors import ESLURM
@@ -100,7 +101,9 @@ PENDING = RUNNING | {
     "tmp_mib",
     "work_dir",
 }
-ADMIN_ONLY = frozenset({"admin_comment", "contiguous", "deadline_at", "system_comment", "tmp_mib"})
+#: of administrators, and of operators
+ADMIN_ONLY = frozenset({"admin_comment", "system_comment"})
+OPERATOR_ONLY = frozenset({"contiguous", "deadline_at", "tmp_mib"})
 #: not fields of JobSpec, or not simply so
 _SPECIAL = frozenset({"array_limit", "end_at", "hold", "reset_accrue"})
 
@@ -108,10 +111,10 @@ _SPECIAL = frozenset({"array_limit", "end_at", "hold", "reset_accrue"})
 def update_job(turn: Turn, command: UpdateJob) -> Done:
     """Change one job, an array, or some of its tasks."""
     chosen = select(turn.state, command.target)
-    for one in chosen:
-        need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
     changes = command.changes
     _check_names(turn, changes)
+    for one in chosen:
+        need_control(turn, one.job, "ESLURM_USER_ID_MISSING")
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
     live = [one for one in chosen if not one.job.state.ended] or chosen
@@ -123,7 +126,7 @@ def update_job(turn: Turn, command: UpdateJob) -> Done:
             job = turn.state.jobs[number]
             if one.job.state.ended or not job.state.ended:  # else it has ended with another: kill_invalid_depend
                 _change(turn, job, changes, command.priority_now)
-    if "priority" in changes and not turn.caller.admin and changes["priority"]:
+    if "priority" in changes and not is_operator(turn) and changes["priority"]:
         # Told to users, though it is done; Slurm reckons the priority anew some day.
         return Done(messages=(ESLURM["ESLURM_PRIO_RESET_FAIL"][1],))
     return Done()
@@ -133,8 +136,10 @@ def _check_names(turn: Turn, changes: dict[str, object]) -> None:
     unknown = [name for name in changes if name not in PENDING]
     if unknown:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{unknown[0]} of a job cannot be updated")
-    if not turn.caller.admin and ADMIN_ONLY & changes.keys():
-        raise Refused("ESLURM_ACCESS_DENIED")
+    if ADMIN_ONLY & changes.keys():
+        need_admin(turn, "ESLURM_ACCESS_DENIED")
+    if OPERATOR_ONLY & changes.keys():
+        need_operator(turn, "ESLURM_ACCESS_DENIED")
 
 
 def _check_array_limit(job: Job, command: UpdateJob) -> None:
@@ -184,16 +189,29 @@ def _check_hold(job: Job, changes: dict[str, object]) -> None:
 
 
 def _check_rights(turn: Turn, job: Job, spec: JobSpec, priority: int) -> None:
-    """What only administrators may do: raise time limits and priorities, lift their own holds."""
-    if turn.caller.admin:
+    """What owners may not do: raise time limits and priorities."""
+    if is_operator(turn):
         return
+    if spec.account != job.spec.account and turn.caller.uid != job.spec.uid:
+        _need_both_accounts(turn, spec)
     longer = (spec.time_limit_minutes or INFINITE) > (job.time_limit_minutes or INFINITE)
-    if longer and spec.time_limit_minutes != job.spec.time_limit_minutes and job.state is not JobState.PENDING:
+    if (
+        longer
+        and spec.time_limit_minutes != job.spec.time_limit_minutes
+        and job.state is not JobState.PENDING
+        and not may_raise(turn, job)
+    ):
         raise Refused("ESLURM_ACCESS_DENIED")
     if spec.priority is not None and spec.priority > priority and spec.priority != job.spec.priority:
         raise Refused("ESLURM_ACCESS_DENIED" if job.hold is Hold.NONE else "ESLURM_JOB_HELD")
     if spec.nice < min(job.spec.nice, 0) or (spec.nice < 0 and spec.nice != job.spec.nice):
         raise Refused("ESLURM_ACCESS_DENIED")
+
+
+def _need_both_accounts(turn: Turn, spec: JobSpec) -> None:
+    """A coordinator moves jobs between accounts of theirs."""
+    if not coordinates(turn.state, turn.caller, spec.account):
+        raise Refused("ESLURM_USER_ID_MISSING")
 
 
 def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
@@ -299,9 +317,9 @@ def _change_hold(turn: Turn, job: Job, changes: dict[str, object]) -> None:
     priority = changes.get("priority")
     held = changes.get("hold")
     if priority == 0 or held is True:
-        kind = Hold.ADMIN if turn.caller.admin and turn.caller.uid != job.spec.uid else Hold.USER
+        kind = Hold.ADMIN if is_operator(turn) and turn.caller.uid != job.spec.uid else Hold.USER
         turn.record(JobHeld(at=turn.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
     elif job.hold is not Hold.NONE and held is False:
-        if job.hold is Hold.ADMIN and not turn.caller.admin:
+        if job.hold is Hold.ADMIN and not is_operator(turn):
             return
         let_go(turn, job, priority if isinstance(priority, int) else None)

@@ -53,7 +53,9 @@ class Catalogue:
         self.wckeys = {(one.user, one.name): one for one in policy.wckeys}
         self.default_wckeys = dict(policy.default_wckeys)
         self.licenses = policy.licenses
-        self.admins = policy.admins
+        self.admins = dict(policy.admins)
+        self.coordinators = policy.coordinators
+        self._coordinated: dict[str, frozenset[str]] = {}
         self.accounts = {one.account: one for one in policy.associations if not one.user}
         self.users = {(one.account, one.user, one.partition): one for one in policy.associations if one.user}
         #: user -> default account
@@ -80,7 +82,8 @@ class Catalogue:
                 wckeys=tuple(sorted(self.wckeys.values(), key=lambda one: (one.name, one.user))),
                 default_wckeys=tuple(sorted(self.default_wckeys.items())),
                 licenses=self.licenses,
-                admins=self.admins,
+                admins=tuple(sorted(self.admins.items())),
+                coordinators=self.coordinators,
             )
         return self._policy
 
@@ -97,6 +100,15 @@ class Catalogue:
         """Associations of users with these numbers."""
         found = (self._records.get(number) for number in numbers)
         return [one for one in found if one is not None and one.user]
+
+    def coordinated(self, user: str) -> frozenset[str]:
+        """Accounts whose jobs the user may change: their own ones, and those below."""
+        found = self._coordinated.get(user)
+        if found is None:
+            mine = (account for name, account in self.coordinators if name == user)
+            found = frozenset[str]().union(*map(self._with_those_below, mine))
+            self._coordinated[user] = found
+        return found
 
     def every_key(self) -> Iterator[Key]:
         """Of all QOS and associations."""
@@ -180,7 +192,10 @@ class Catalogue:
         if change.licenses is not None:
             self.licenses = change.licenses
         if change.admins is not None:
-            self.admins = change.admins
+            self.admins = dict(change.admins)
+        if change.coordinators is not None:
+            self.coordinators = change.coordinators
+        self._coordinated.clear()
         for user, name in change.default_wckeys:
             self.default_wckeys[user] = name
             if not name:

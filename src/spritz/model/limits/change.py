@@ -53,6 +53,7 @@ def change_between(before: Policy, after: Policy) -> PolicyChange:
         gone_wckeys=tuple(sorted(gone_wckeys)),
         licenses=None if before.licenses == after.licenses else after.licenses,
         admins=None if before.admins == after.admins else after.admins,
+        coordinators=None if before.coordinators == after.coordinators else after.coordinators,
     )
 
 
@@ -83,4 +84,5 @@ def amended(policy: Policy, change: PolicyChange) -> Policy:
         default_wckeys=tuple((user, defaults[user]) for user in sorted(defaults) if defaults[user]),
         licenses=policy.licenses if change.licenses is None else change.licenses,
         admins=policy.admins if change.admins is None else change.admins,
+        coordinators=policy.coordinators if change.coordinators is None else change.coordinators,
     )

@@ -170,6 +170,8 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: (user, Operator or Administrator), by user
     admins: tuple[tuple[str, str], ...] = ()
+    #: (user, account), by user; of the accounts below too
+    coordinators: tuple[tuple[str, str], ...] = ()
 
 
 class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -190,6 +192,7 @@ class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: all of these, where any is other than before
     licenses: tuple[tuple[str, int], ...] | None = None
     admins: tuple[tuple[str, str], ...] | None = None
+    coordinators: tuple[tuple[str, str], ...] | None = None
 
 
 Record = Account | User | Coordinator | WcKey | Association | Qos | Resource | ResourceShare

@@ -163,7 +163,11 @@ class Rules:
     @property
     def admins(self) -> dict[str, str]:
         """User -> Operator or Administrator."""
-        return dict(self._kept.admins)
+        return self._kept.admins
+
+    def coordinated(self, user: str) -> frozenset[str]:
+        """Accounts whose jobs the user may change."""
+        return self._kept.coordinated(user)
 
     @property
     def foresees(self) -> bool:
