@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spritz.model.job import Sharing
 from spritz.scheduling.explain.others import try_others
 from tests.unit.scheduling.site import spec
 from tests.unit.scheduling.test_explain import counts, others, texts, told
@@ -15,9 +16,9 @@ def test_a_job_that_would_cross_maintenance_is_told_which_and_what_time_limit_wo
     one = told(site, long)
     assert texts(one) == ["2 reserved: window (maintenance): n[1-2]"]
     assert one.reason == "ReqNodeNotAvail"
-    assert one.summary == (
-        "It would not be over before a reservation of nodes that it needs begins, or that one holds already."
-    )
+    assert one.summary == "Maintenance window begins on n[1-2] before the job would be over."
+    (limit,) = one.limits
+    assert (limit.holds, limit.subject, limit.at) == (True, "window", site.now + 600 + 3600)
     assert one.blockers == ()
     assert ("a time limit of 00:10:00 (--time=00:10:00)", site.now) in others(site, long)
 
@@ -44,5 +45,18 @@ def test_a_reservation_that_has_not_begun_holds_its_job() -> None:
     (limit,) = [item for item in one.limits if item.holds]
     assert (limit.kind, limit.at) == ("Reservation", site.now + 600)
     assert one.reason == "Reservation"
+    assert one.summary == "Reservation r: it has not begun."
+    assert one.expected.text == "not before its reservation begins; from then on it is in the queue"
     found, _tried = try_others(site.projection, site.jobs[waiting], one, site.now, lambda request: True)
     assert all(item.start_at >= site.now for item in found)
+
+
+def test_a_reservation_of_busy_nodes_is_told_and_no_node_is_called_down() -> None:
+    site = site_of()
+    site.submit(spec(nodes=2, sharing=Sharing.EXCLUSIVE, time_limit_minutes=5))
+    site.cycle()
+    reserve(site, 600, nodes=("n1",))
+    named = site.submit(spec(1, time_limit_minutes=60, node_list=("n1",)))
+    one = told(site, named)
+    assert (one.reason, counts(one)) == ("ReqNodeNotAvail", {"not_named": 1, "busy": 1})
+    assert one.summary == "Reservation r begins on n1 before the job would be over."

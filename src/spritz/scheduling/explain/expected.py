@@ -36,6 +36,7 @@ NEVER_REASONS = frozenset(
 _UNKNOWN = {
     Reason.DEPENDENCY: "unknown: it depends on when other jobs end, which may be long before their limits",
     Reason.BEGIN_TIME: "not before its begin time; from then on it is in the queue",
+    Reason.RESERVATION: "not before its reservation begins; from then on it is in the queue",
     Reason.LICENSES: "unknown: it waits for licenses, and their return is planned ahead with bf_licenses alone",
     Reason.ARRAY_TASK_LIMIT: "when a task of its array ends",
     Reason.PARTITION_DOWN: "unknown: when an administrator sets the partition up",

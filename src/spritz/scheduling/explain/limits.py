@@ -17,10 +17,12 @@ from spritz.model.limits import flags
 from spritz.model.limits.reasons import rank_of
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
+from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.accounts import account_limits
 from spritz.scheduling.explain.minutes import minute_limits
 from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed
 from spritz.scheduling.licenses import LicenseError, license_choices
+from spritz.scheduling.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,6 +81,24 @@ def _reservation(view: View, job: Job, record: JobRecord, requests: tuple[Reques
             yield Limit(kind="Reservation", subject=name, text="the job runs inside it", at=found.end_at)
         else:
             yield Limit(kind="Reservation", subject=name, text="it has not begun", holds=True, at=found.start_at)
+
+
+def _reserved(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    """Reservations of others that the job would cross."""
+    reason, detail = view.reason(record)
+    if reason is not Reason.NODES_NOT_AVAILABLE or detail not in (MAINTENANCE, OTHERS):
+        return
+    rows, told = view.snapshot.table.rows, set[str]()
+    for booking in (one for request in requests for one in view.snapshot.reserved.met(request, view.now)):
+        found = booking.reservation
+        if found.name not in told:
+            told.add(found.name)
+            nodes = compress([rows[index].name for index, _holder in booking.parts])
+            kind = "maintenance" if found.maintenance else "reservation"
+            begun = booking.start_at <= view.now
+            text = f"{kind} {found.name} {'has' if begun else 'begins on'} {nodes}"
+            text += "" if begun else " before the job would be over"
+            yield Limit(kind="Reserved", subject=found.name, text=text, holds=True, at=booking.end_at)
 
 
 _WAITS_FOR = {
@@ -231,6 +251,7 @@ SOURCES: list[Source] = [
     _begin,
     _dependencies,
     _reservation,
+    _reserved,
     _partition,
     account_limits,
     minute_limits,

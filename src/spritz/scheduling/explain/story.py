@@ -21,6 +21,7 @@ from spritz.scheduling.explain.nodes import partition_view
 from spritz.scheduling.explain.words import asks, count, job_label, listed, record_label, resource
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.request import resolve
+from spritz.scheduling.reservations import MAINTENANCE, OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ def explain(view: View, job: Job) -> Explanation:
     room = _room(view, record, requests, own if who.count or reserved else None)
     verdict = _verdict(reason, when, over=reason in LIMIT_REASONS and over_own(view, record))
     whom = blockers(view, record, room) if verdict == "waits" else victims(view, record)
-    limited = any(rule.holds for rule in rules)
+    limited = any(rule.holds and rule.kind != "Reserved" for rule in rules)
     kept = room is not None and not (room.numbers or whom or limited) and verdict == "waits"
     return Explanation(
         job=job_label(job),
@@ -158,14 +159,18 @@ def _summary(
 ) -> str:
     if when.sure == "now":
         return f"It starts {when.text}."
-    holding = [rule.text for rule in rules if rule.holds]
+    holding = [
+        f"reservation {rule.subject}: {rule.text}" if rule.kind == "Reservation" else rule.text
+        for rule in rules
+        if rule.holds
+    ]
     if holding:
         return _sentence(holding[0]) + _and_more(len(holding) - 1)
     if reason in (Reason.BAD_CONSTRAINTS, Reason.PARTITION_CONFIG):
         return "No set of nodes of its partition could ever hold it, even if all were free and up."
     reserved = [test.text for view in views for test in view.tests if test.test == "reserved"]
-    if reason is Reason.NODES_NOT_AVAILABLE and reserved:
-        return "It would not be over before a reservation of nodes that it needs begins, or that one holds already."
+    if reason is Reason.NODES_NOT_AVAILABLE and detail in (MAINTENANCE, OTHERS):
+        return "Nodes that it cannot do without are reserved."
     if reason is Reason.NODES_NOT_AVAILABLE or detail:
         return "Nodes that it cannot do without are down or drained."
     if kept:
