@@ -35,6 +35,7 @@ from spritz.node import cgroup
 from spritz.node import spool as spools
 from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
+from spritz.node.gpus_found import FoundGpus, with_gpus
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.leftovers import end_and_forget, leftover_pids, orphans
@@ -81,7 +82,7 @@ ORDERS: tuple[type[Struct], ...] = (
 
 
 class _NodeHere:
-    __slots__ = ("machine", "serial", "setup", "spool", "spool_id")
+    __slots__ = ("gpus", "machine", "serial", "setup", "spool", "spool_id")
 
     def __init__(self, machine: Machine, spool: spools.Spool, setup: NodeSetup) -> None:
         self.machine = machine
@@ -90,6 +91,8 @@ class _NodeHere:
         #: PrologFlags=Serial: whoever runs a Prolog or Epilog holds it
         self.serial = asyncio.Lock()
         self.setup = setup
+        #: those that were found by themselves
+        self.gpus = FoundGpus(gres=())
 
 
 class Agent:
@@ -146,10 +149,17 @@ class Agent:
         for name, one in settings.items():
             here = self._nodes.get(name)
             if here is not None:
-                here.setup = one.setup
+                here.setup = with_gpus(one.setup, here.gpus)
                 here.machine.has_prolog = bool(hooks.prolog)
                 here.machine.has_epilog = bool(hooks.epilog)
                 here.machine.kill_wait_seconds = one.setup.kill_wait_seconds
+
+    def know_gpus(self, name: str, found: FoundGpus) -> None:
+        """GPUs of the node that were found by themselves; running steps keep what they were started with."""
+        here = self._nodes.get(name)
+        if here is not None:
+            here.gpus = found
+            here.setup = with_gpus(here.setup, found)
 
     # -- what the controller says
 

@@ -27,7 +27,8 @@ from spritz.model.queries import Ping, Pong
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
-from spritz.node.hardware import disk_mib, nvml_gpus, present_gres
+from spritz.node.gpus_found import fitted, nvml_devices
+from spritz.node.hardware import disk_mib
 from spritz.node.helpers import Helpers
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
@@ -235,7 +236,9 @@ class Daemon:
         shape = self._hardware.topology
         gres = configured.gres
         if self._settings.nodes[name].finds_gpus:
-            gres = present_gres(gres, nvml_gpus())
+            found = fitted(gres, nvml_devices())
+            self._agent.know_gpus(name, found)
+            gres = found.gres
         return structs.replace(
             configured,
             cpus=self._hardware.cpus if configured.cpus > self._hardware.cpus else configured.cpus,

@@ -5,12 +5,12 @@ Reads /sys and /proc (their root is an argument) and asks NVML, if there is one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from spritz.model.resources import GresCapacity
+from spritz.node.gpus_found import by_model, nvml_devices
 from spritz.node.launch.affinity import Topology
 
 _MIB = 1024 * 1024
@@ -41,7 +41,7 @@ def detect(now: float, *, root: str = "", tmp: str = "/tmp", gpus: bool = True) 
         tmp_mib=disk_mib(tmp),
         uptime_seconds=uptime,
         booted_at=now - uptime,
-        gpus=nvml_gpus() if gpus else (),
+        gpus=by_model(nvml_devices()) if gpus else (),
     )
 
 
@@ -96,68 +96,6 @@ def disk_mib(path: str) -> int:
     except OSError:
         return 0
     return found.f_blocks * found.f_frsize // _MIB
-
-
-def nvml_gpus() -> tuple[GresCapacity, ...]:
-    """GPUs that NVML knows, by model; none where there is no driver."""
-    if not os.path.exists("/dev/nvidiactl"):
-        return ()
-    import pynvml
-
-    names: list[str] = []
-    try:
-        pynvml.nvmlInit()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
-            names.append(name.decode() if isinstance(name, bytes) else str(name))
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-    return gpus_by_model(names)
-
-
-def gpus_by_model(names: list[str]) -> tuple[GresCapacity, ...]:
-    """One line per run of devices of one model, named as Slurm names what NVML finds: `nvidia_a100-sxm4-40gb`."""
-    lines: list[GresCapacity] = []
-    for index, name in enumerate(names):
-        kind = name.strip().lower().replace(" ", "_")
-        file = f"/dev/nvidia{index}"
-        if lines and lines[-1].type == kind:
-            last = lines.pop()
-            lines.append(
-                GresCapacity(
-                    name="gpu",
-                    type=kind,
-                    count=last.count + 1,
-                    first_index=last.first_index,
-                    files=(*last.files, file),
-                )
-            )
-        else:
-            lines.append(GresCapacity(name="gpu", type=kind, count=1, first_index=index, files=(file,)))
-    return tuple(lines)
-
-
-def present_gres(configured: tuple[GresCapacity, ...], found: tuple[GresCapacity, ...]) -> tuple[GresCapacity, ...]:
-    """What is there of the configured resources where GPUs are found by themselves (AutoDetect).
-
-    GPUs count as far as there are devices of their type; a configured type may be part of the model's name. Lines with
-    device files of their own, and other resources, are taken as they are. Source: gres.conf(5) AutoDetect, Type.
-    """
-    free = [line.type for line in found for _ in range(line.count)]
-    present = []
-    # Lines with a type choose first: one without takes whatever is left.
-    for line in sorted(configured, key=lambda line: not line.type):
-        if line.name == "gpu" and not line.files:
-            wanted = line.type.lower()
-            taken = [kind for kind in free if wanted in kind][: line.count]
-            for kind in taken:
-                free.remove(kind)
-            line = structs.replace(line, count=len(taken))
-        present.append(line)
-    return tuple(present)
 
 
 def describe(hardware: Hardware, hostname: str) -> str:

@@ -215,7 +215,8 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
             own["SLURM_STEP_GPUS"] = ",".join(map(str, mask_ids(mask)))
         else:
             mask = bound_gpus(_gpu_bind(job, step), gpus, local_id, len(share.task_ids))
-        own |= visible(mask, setup.facts.gpu_kinds, gpus if setup.facts.local_gpus else 0)
+        facts = setup.facts
+        own |= visible(mask, facts.gpu_kinds, gpus if facts.local_gpus else 0, facts.gpu_uuids)
     where = streams.step_streams(job, step, node, node_index, local_id)
     cpus = share.cpus_by_task[local_id] if share.cpus_by_task else share.allocation.cpus
     return TaskSpec(

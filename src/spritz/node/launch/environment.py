@@ -32,6 +32,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     gpu_kinds: frozenset[str] = frozenset(("nvidia", "amd", "intel", "opencl"))
     #: the kernel hides all GPUs but those of the step
     local_gpus: bool = False
+    #: what programs name GPUs by, by index ("": by that), where some are divided
+    gpu_uuids: tuple[str, ...] = ()
     threads_per_core: int = 1
     #: its place in the network, and what the parts of that are ("": its name)
     address: str = ""
@@ -148,7 +150,7 @@ def batch_variables(
     if spec.tasks_given or spec.tasks_per_node is not None or spec.gpus_per_task:
         tasks = str(spec.tasks if spec.tasks_given else sum(task_counts))
         variables |= {"SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks}
-    return variables | gpu_variables(here.gres, facts.gpu_kinds, local=facts.local_gpus)
+    return variables | gpu_variables(here.gres, facts.gpu_kinds, local=facts.local_gpus, uuids=facts.gpu_uuids)
 
 
 def step_variables(
@@ -193,7 +195,9 @@ def step_variables(
     listed = listed_gpus(share.allocation.gres)
     if listed:
         variables["SLURM_STEP_GPUS"] = listed
-    return variables | gpu_variables(share.allocation.gres, facts.gpu_kinds, local=facts.local_gpus)
+    return variables | gpu_variables(
+        share.allocation.gres, facts.gpu_kinds, local=facts.local_gpus, uuids=facts.gpu_uuids
+    )
 
 
 def _step_size_variables(step: Step, inherited: Variables) -> Variables:

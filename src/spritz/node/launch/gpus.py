@@ -39,23 +39,28 @@ def gpu_mask(gres: tuple[GresAllocation, ...]) -> int:
     return mask
 
 
-def visible(mask: int, kinds: frozenset[str], within: int = 0) -> dict[str, str]:
+def visible(mask: int, kinds: frozenset[str], within: int = 0, uuids: tuple[str, ...] = ()) -> dict[str, str]:
     """Variables that show the GPUs of `mask` and no others; none for none.
 
-    `within`: the GPUs that can be opened at all, if the kernel hides the others; they count from 0 then.
+    `within`: the GPUs that can be opened at all, if the kernel hides the others; they count from 0 then. `uuids`: names
+    of NVIDIA's by index, where there are parts of GPUs (MIG), which have no numbers.
     """
     if not mask:
         return {}
     places = mask_ids(within) if within else ()
     shown = [place for place, index in enumerate(places) if mask >> index & 1] if within else mask_ids(mask)
     listed = ",".join(map(str, shown))
-    return {name: listed for kind in sorted(kinds) for name in _VARIABLES[kind]}
+    named = [uuids[index] if index < len(uuids) else "" for index in mask_ids(mask)]
+    by_kind = {"nvidia": ",".join(named) if named and all(named) else listed}
+    return {name: by_kind.get(kind, listed) for kind in sorted(kinds) for name in _VARIABLES[kind]}
 
 
-def gpu_variables(gres: tuple[GresAllocation, ...], kinds: frozenset[str], *, local: bool = False) -> dict[str, str]:
+def gpu_variables(
+    gres: tuple[GresAllocation, ...], kinds: frozenset[str], *, local: bool = False, uuids: tuple[str, ...] = ()
+) -> dict[str, str]:
     """What is visible on the node, and how much that is. `local`: the kernel hides all other GPUs."""
     mask = gpu_mask(gres)
-    variables = visible(mask, kinds, mask if local else 0)
+    variables = visible(mask, kinds, mask if local else 0, uuids)
     count = sum(mask_of(one.indexes).bit_count() for one in gres if one.name == "gpu")
     if count:
         variables["SLURM_GPUS_ON_NODE"] = str(count)

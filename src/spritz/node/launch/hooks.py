@@ -21,7 +21,7 @@ def hook_variables(job: Job, context: str, facts: NodeFacts) -> dict[str, str]:
         here = [node for node in job.allocation.nodes if node.node == facts.name]
         if here and listed_gpus(here[0].gres):
             variables["SLURM_JOB_GPUS"] = listed_gpus(here[0].gres)
-            variables |= gpu_variables(here[0].gres, facts.gpu_kinds)
+            variables |= gpu_variables(here[0].gres, facts.gpu_kinds, uuids=facts.gpu_uuids)
     if context.startswith("epilog"):
         variables |= ending_variables(job)
     return variables
