@@ -46,6 +46,7 @@ def test_a_reservation_that_has_not_begun_holds_its_job() -> None:
     assert (limit.kind, limit.at) == ("Reservation", site.now + 600)
     assert one.reason == "Reservation"
     assert one.summary == "Reservation r: it has not begun."
+    assert one.expected is not None
     assert one.expected.text == "not before its reservation begins; from then on it is in the queue"
     found, _tried = try_others(site.projection, site.jobs[waiting], one, site.now, lambda request: True)
     assert all(item.start_at >= site.now for item in found)
