@@ -64,6 +64,7 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
+    from spritz.cli.info.listing import check_displaced
     from spritz.cli.queue.ask import check_form, merge
     from spritz.cli.silent import Silent
 
@@ -72,6 +73,7 @@ def main(argv: list[str], context: Context) -> int:
     if "summarize" in said and "format" not in said:
         given.pop("format", None)  # the environment's
     try:
+        check_displaced(found, context)
         if "clusters" in given:
             from spritz.cli import clusters
 

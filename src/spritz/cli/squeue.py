@@ -20,7 +20,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),
     Row("all", "a", "", "jobs of hidden partitions too", env="SQUEUE_ALL"),
     Row("array", "r", "", "one line for each task of an array", env="SQUEUE_ARRAY"),
-    Row("array-unique", "", "", "one line for each task of an array", alias="array", env="SQUEUE_ARRAY_UNIQUE"),
+    Row("array-unique", "", "", "a line for each pending record of an array", env="SQUEUE_ARRAY_UNIQUE"),
     Row("clusters", "M", "NAMES", "this cluster by its name, or all", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("expand-patterns", "", "", "fill in %j, %A … in the names of files"),
@@ -97,11 +97,13 @@ def main(argv: list[str], context: Context) -> int:
         # `-j 12`: the list is optional, so that getopt leaves a separate word for the command.
         if rest and given.get(option) == "":
             given[option] = rest.pop(0)
+            ask.targets(given[option], steps=option == "steps")
     if rest:
         context.error(f"Unrecognized option: {rest[0]}")
         context.out(USAGE)
         return 1
     try:
+        ask.check_displaced(found, context)
         if "clusters" in given:
             from spritz.cli import clusters
 

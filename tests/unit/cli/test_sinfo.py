@@ -155,6 +155,7 @@ def test_the_environments_format_is_used_unless_one_is_given(site: Site) -> None
 
 def test_bad_input_is_told_in_slurms_words(site: Site) -> None:
     assert site.run(main, "-t", "nosuch").err.startswith('sinfo: error: Bad state string: "nosuch"\n')
+    assert site.run(main, "-t", "nosuch", "-t", "idle").err == site.run(main, "-t", "nosuch").err
     assert site.run(main, "-i", "x").err == "sinfo: error: Error: invalid entry for --iterate=x\n"
     assert site.run(main, "-o", "%i").err == "Invalid node format specification: i\n"
     assert site.run(main, "-O", "nosuch").err == "sinfo: error: Invalid job format specification: nosuch\n"

@@ -6,6 +6,7 @@ import pwd
 
 import pytest
 
+from spritz.cli.scontrol import main as scontrol
 from spritz.cli.squeue import main
 from spritz.notation.octets import plain
 from spritz.testing.builders import ALICE, BOB
@@ -144,6 +145,27 @@ def test_single_tasks_can_be_asked_for(site: Site) -> None:
     assert site.run(main, *form, "-j", f"{array}_4,{array}").lines == [f"{array}_[0-5]"]
     ran = site.run(main, *form, "-j", f"{array}_99")
     assert (ran.status, ran.out, ran.err) == (0, "", "")
+
+
+def test_pending_tasks_with_records_of_their_own_are_in_the_arrays_row(site: Site) -> None:
+    """squeue(1) --array-unique: without it they are grouped; what 22.05 prints."""
+    array = site.submit(array="0-5%2")
+    site.world.start(array)
+    site.run(scontrol, "hold", f"{array}_3")
+    site.run(scontrol, "update", f"jobid={array}_5", "name=other")
+    form = ("-h", "-S", "i", "-t", "PD", "-o", "%i %r %R")
+    reasons = "None,JobHeldAdmin"
+    rows = site.run(main, *form).lines
+    assert rows == [f"{array}_5 None (None)", f"{array}_[1-4] {reasons} ({reasons})"]
+    unique = [
+        f"{array}_3 JobHeldAdmin (JobHeldAdmin)",
+        f"{array}_5 None (None)",
+        f"{array}_[1-2,4%2] None (None)",
+    ]
+    assert site.run(main, *form, "--array-unique").lines == unique
+    assert site.run(main, *form, SQUEUE_ARRAY_UNIQUE="").lines == unique
+    assert site.run(main, "-h", "-r", "-t", "PD", "-o", "%K", "-S", "i").lines == ["1", "2", "3", "4", "5"]
+    assert site.run(main, "-h", "-o", "%i", "-j", f"{array}_3").lines == [f"{array}_3"]
 
 
 def test_a_long_task_list_is_cut_as_slurm_cuts_it(site: Site) -> None:
@@ -286,8 +308,8 @@ def test_without_a_controller_the_error_says_so(site: Site, monkeypatch: pytest.
 
 def test_a_listing_asks_only_for_what_it_shows(site: Site) -> None:
     site.submit(hold=True)
-    assert site.run(main, "-v", "-h", "-o", "%u", "-S", "u").err == (
-        "squeue: asking for 2 values of each job: spec.user, id\n"
+    assert site.run(main, "-v", "-h", "-r", "-o", "%i", "-S", "u").err == (
+        "squeue: asking for 6 values of each job: id, array_job_id, array_task_id, array, het_job_id, spec.user\n"
     )
 
 
@@ -307,3 +329,16 @@ def test_absurd_widths_and_lists_end_quickly(site: Site) -> None:
     assert site.run(main, "-w", "n[1-100000]").err == "squeue: error: Too many hosts in range `1-100000'\n"
     assert len(site.run(main, "-h", "-o", f"%{'9' * 400}j").out) < 200_000
     assert site.run(main, "-h", "-S", "j," * 20_000 + "j", "-o", "%j").lines == ["job"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["-t", "foo", "-t", "PD"], "Invalid job state specified: foo"),
+        (["-j", "abc", "-j", "1"], "Invalid job id: abc"),
+    ],
+)
+def test_what_a_later_option_displaces_is_read_too(site: Site, words: list[str], complaint: str) -> None:
+    ran = site.run(main, *words)
+    assert (ran.status, ran.out) == (1, "")
+    assert complaint in ran.err

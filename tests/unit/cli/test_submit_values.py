@@ -8,6 +8,7 @@ from spritz.cli import salloc, sbatch, srun
 from spritz.cli.options import Fatal
 from spritz.cli.submit import setters, values, variables
 from spritz.model.errors import SpritzError
+from spritz.notation.errors import NotationError
 
 COMMANDS = {"sbatch": sbatch.OPTIONS, "salloc": salloc.OPTIONS, "srun": srun.OPTIONS}
 
@@ -32,6 +33,15 @@ def test_the_last_of_several_counts_and_repeated_flags_are_counted() -> None:
         "nodes": "2",
         "verbose": "11",
     }
+
+
+def test_what_is_displaced_must_make_sense_too() -> None:
+    """As in Slurm, which reads the script, the environment and all of the command line."""
+    with pytest.raises((SpritzError, NotationError), match="Invalid --time specification"):
+        values.from_parsed([("time", "abc"), ("time", "10")])
+    with pytest.raises((SpritzError, NotationError), match='Invalid numeric value "x" for --ntasks'):
+        values.merge({"ntasks": "x"}, {"ntasks": "2"})
+    assert values.merge({"nodelist": "no/such/file"}, {"nodelist": "n1"}) == {"nodelist": "n1"}
 
 
 def test_two_sizes_of_memory_in_one_source_are_refused() -> None:

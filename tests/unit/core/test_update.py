@@ -120,6 +120,13 @@ def test_nothing_new_is_no_event(world: World) -> None:
     assert kinds(world.ok(update(job_id, name="same"), ALICE)) == []
 
 
+def test_priority_zero_by_an_administrator_is_his_hold(world: World) -> None:
+    """As `scontrol hold`, also for a job of his own; what 22.05 does."""
+    job_id = world.submit(ROOT)
+    world.ok(update(job_id, priority=0), ROOT)
+    assert (world.job(job_id).hold, world.job(job_id).reason) == (Hold.ADMIN, Reason.HELD_ADMIN)
+
+
 def test_priority_zero_holds_and_no_other_lets_go(world: World) -> None:
     job_id = world.submit()
     world.ok(update(job_id, priority=0), ALICE)

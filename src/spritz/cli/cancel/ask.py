@@ -25,7 +25,10 @@ _STATES |= {"SUSPENDED": "SUSPENDED", "S": "SUSPENDED"}
 def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
     """Options by name, the command line beating the environment."""
     given = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
-    given.update((key, value or "") for key, value in found)
+    for key, value in found:
+        if key == "state" and key in given:
+            _states(given, context)  # Slurm reads those that give way to another too
+        given[key] = value or ""
     return given
 
 

@@ -31,6 +31,23 @@ LONG_REASON_FORMAT = "%20E %12U %19H %6t %N"
 _WIDTH_MIN = 9
 
 
+def parse_states(text: str, context: Context) -> list[list[str]]:
+    """--states. Raises Silent after saying what is wrong with it."""
+    try:
+        return node_states.parse_states(text)
+    except node_states.UnknownState as error:
+        for line in node_states.unknown_lines(str(error)):
+            context.error(line)
+        raise Silent from error
+
+
+def check_displaced(found: Sequence[tuple[str, str | None]], context: Context) -> None:
+    """Slurm reads every --states, also one that a later one displaces. Raises Silent."""
+    for key, value in found:
+        if key == "states":
+            parse_states(value or "", context)
+
+
 class Listing:
     """Prepared from the options; `show` may be called again and again. Raises Silent or SpritzError for what is not
     understood."""
@@ -38,17 +55,9 @@ class Listing:
     def __init__(self, given: Mapping[str, str], context: Context) -> None:
         self._given = given
         self._context = context
-        self._states = self._parse_states()
+        self._states = parse_states(given.get("states", ""), context)
         self._nodes = self._parse_nodes()
         self._partitions = [name for name in given.get("partition", "").split(",") if name]
-
-    def _parse_states(self) -> list[list[str]]:
-        try:
-            return node_states.parse_states(self._given.get("states", ""))
-        except node_states.UnknownState as error:
-            for line in node_states.unknown_lines(str(error)):
-                self._context.error(line)
-            raise Silent from error
 
     def _parse_nodes(self) -> set[str]:
         text = self._given.get("nodes", "")

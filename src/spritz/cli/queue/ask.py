@@ -39,6 +39,17 @@ def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context:
     return given
 
 
+def check_displaced(found: Sequence[tuple[str, str | None]], context: Context) -> None:
+    """Slurm reads every list of states and jobs, also those that a later one displaces. Raises as reading them does."""
+    given = dict(found)
+    for key, value in found:
+        if value and value != given[key]:
+            if key == "states":
+                states({key: value}, context)
+            elif key in ("jobs", "steps"):
+                targets(value, steps=key == "steps")
+
+
 def check_form(found: Sequence[tuple[str, str | None]], both: Sequence[str]) -> None:
     """--long has a form of its own, and goes with none of the options in `both`. Raises Fatal."""
     keys = {key for key, _ in found}
@@ -163,7 +174,20 @@ def iterate_seconds(text: str, context: Context) -> int:
 
 #: what --only-job-state goes together with; its answer is ids and states
 ONLY_STATE_OPTIONS = frozenset(
-    {"only-job-state", "jobs", "states", "format", "Format", "noheader", "json", "array", "iterate", "sort", "verbose"}
+    {
+        "only-job-state",
+        "jobs",
+        "states",
+        "format",
+        "Format",
+        "noheader",
+        "json",
+        "array",
+        "array-unique",
+        "iterate",
+        "sort",
+        "verbose",
+    }
 )
 
 

@@ -1,7 +1,7 @@
 """The listing of jobs: asks for the values that its columns need, and prints them in one pass.
 
 An array's pending tasks are one record; with `--array`, or when single tasks were asked for, they become rows of
-their own here. Source: squeue(1).
+their own here. Those with a record of their own join it again (`together`). Source: squeue(1).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from spritz.cli.format import columns
 from spritz.cli.format.job_fields import LETTERS, unconverted
 from spritz.cli.format.job_text import used_seconds
+from spritz.cli.queue import together
 from spritz.cli.queue.sort import SortError, SortKey, order_of, parse_sort
 from spritz.model.errors import SpritzError
 
@@ -91,6 +92,8 @@ class Listing:
         extra = ["id", *(path for key in self._keys for path in key.field.needs)]
         if self._splits:
             extra += ["array", "array_job_id", "array_task_id"]
+        elif self._joins:
+            extra += together.NEEDS
         if self._split_partitions:
             extra += ["state", "partition", "spec.partitions"]
         if self._over is not None or self._under is not None:
@@ -114,6 +117,10 @@ class Listing:
     def _splits(self) -> bool:
         return self._split_arrays or bool(self._cut)
 
+    @property
+    def _joins(self) -> bool:
+        return not self._splits and "array-unique" not in self._given
+
     def show(self, controller: Connection) -> None:
         """Ask and print."""
         context = self._context
@@ -125,12 +132,17 @@ class Listing:
             chosen = self._chosen(now, piece)
             rows += chosen
             lines += self._lines.lines(now, chosen)
+        within: set[int] = set()
+        if self._joins:
+            changed, within = together.joined(rows, self._lines.index)
+            for place, row in changed.items():
+                rows[place], lines[place] = row, self._lines.line(now, row) + "\n"
         if "noheader" not in self._given:
             context.out(columns.header_line(self._columns) + "\n")
         if self._sort_error:
             raise SpritzError(f"Invalid sort specification: {self._sort_error}")
         order = order_of(rows, [_NEWEST, *self._keys], self._lines.index, now)
-        context.out("".join([lines[number] for number in order]))
+        context.out("".join([lines[number] for number in order if number not in within]))
 
     def _pieces(self, controller: Connection) -> Iterator[tuple[float, list[Row]]]:
         from spritz.model.queries import JobRows, ListJobs

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Values = dict[str, str]
 
+#: read files and directories of the caller's: only what counts is looked at
+_READING = frozenset({"chdir", "exclude", "nodefile", "nodelist"})
+
 _MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
 _RIVALS: tuple[frozenset[str], ...] = (
     _MEMORY,
@@ -47,23 +50,40 @@ def put(values: Values, key: str, value: str | None) -> None:
 
 
 def from_parsed(parsed: Iterable[tuple[str, str | None]]) -> Values:
-    """Values of one source in the order given: the last one counts."""
+    """Values of one source in the order given: the last one counts.
+
+    Raises SpritzError or NotationError for earlier ones that make no sense.
+    """
     values: Values = {}
     for key, value in parsed:
+        _check_displaced(key, values.get(key), value)
         put(values, key, value)
     return values
 
 
 def merge(weaker: Values, stronger: Values) -> Values:
-    """`stronger` laid over `weaker`."""
+    """`stronger` laid over `weaker`. Raises SpritzError or NotationError for what makes no sense in `weaker`."""
     merged = dict(weaker)
     for key, value in stronger.items():
+        _check_displaced(key, merged.get(key), value)
         for rivals in _RIVALS:
             if key in rivals:
                 for rival in rivals:
                     merged.pop(rival, None)
         merged[key] = value
     return merged
+
+
+def _check_displaced(key: str, before: str | None, value: str | None) -> None:
+    """Slurm reads every value that it is given, also those that give way to others."""
+    if before is None or before == value or key in _READING:
+        return
+    from spritz.cli.submit.refusals import Source
+    from spritz.cli.submit.setters import SETTERS
+
+    setter = SETTERS.get(key)
+    if setter is not None:
+        setter({}, before, Source(say=lambda line: None))
 
 
 def filters_of(command: str, rows: Sequence[Row], context: Context) -> Filters | None:

@@ -313,11 +313,11 @@ def _change(turn: Turn, job: Job, changes: dict[str, object], priority_now: int 
 
 
 def _change_hold(turn: Turn, job: Job, changes: dict[str, object]) -> None:
-    """Priority 0 holds; `hold` false lets go, with the priority that is given."""
+    """Priority 0 holds, as `hold` does; `hold` false lets go, with the priority that is given."""
     priority = changes.get("priority")
     held = changes.get("hold")
     if priority == 0 or held is True:
-        kind = Hold.ADMIN if is_operator(turn) and turn.caller.uid != job.spec.uid else Hold.USER
+        kind = Hold.ADMIN if is_operator(turn) else Hold.USER
         turn.record(JobHeld(at=turn.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
     elif job.hold is not Hold.NONE and held is False:
         if job.hold is Hold.ADMIN and not is_operator(turn):
