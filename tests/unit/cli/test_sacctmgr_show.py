@@ -13,7 +13,7 @@ from spritz.cli.manager.show import Style, show
 from spritz.cli.manager.words import Word, read
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
-from spritz.model.limits.records import Account, Association, Book, ClusterRow, Transaction
+from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Transaction
 
 
 @pytest.mark.parametrize("word", ["WithFed", "withf"])
@@ -180,3 +180,28 @@ def test_what_was_deleted_stands_where_it_stood() -> None:
     assert shown("association", "format=account,user") == ["root|", "root|root", "phys|", "phys|root"]
     assert [line.split("|")[0] for line in shown("account", "withdeleted")] == ["bio", "phys", "root"]
     assert shown("account", "bio") == []
+
+
+def test_qos_and_parents_have_numbers() -> None:
+    """As 22.05 shows them."""
+    book = Book(
+        clusters=(ClusterRow(name="real"),),
+        accounts=(Account(name="root"), Account(name="chem")),
+        associations=(
+            Association(id=1, cluster="real", account="root", qos=""),
+            Association(id=12, cluster="real", account="chem", parent="root", qos="high,q2"),
+            Association(id=13, cluster="real", account="chem", user="mail", qos="high"),
+            Association(id=14, cluster="real", account="chem", user="man"),
+        ),
+        qos=(Qos(name="high", id=2), Qos(name="q2", id=5)),
+    )
+    context = Context("sacctmgr", {}, "/", io.StringIO(), output := io.StringIO(), io.StringIO())
+    words = read(["format=account,user,qos,qosraw,parentid"])[0]
+    assert show("association", words, book, Style(parsable=2), context) == 0
+    assert output.getvalue().splitlines() == [
+        "Account|User|QOS|QOS_RAW|ParentID",
+        "root||||",
+        "chem||high,q2|2,5|1",
+        "chem|mail|high|2|12",
+        "chem|man|high,q2|2,5|12",
+    ]

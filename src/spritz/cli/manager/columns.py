@@ -85,6 +85,11 @@ def _qos(row: Row) -> object:
     return None if bounds is None else ",".join(sorted(bounds.qos))
 
 
+def _qos_numbers(row: Row) -> object:
+    bounds, numbers = row.get("b"), row.get("qos_numbers", {})
+    return None if bounds is None else ",".join(str(numbers.get(name, 0)) for name in sorted(bounds.qos))
+
+
 def _account(row: Row) -> object:
     one = row.get("a")
     if one is None:
@@ -128,11 +133,14 @@ ASSOCIATION: dict[str, Field] = {
     "minpriothreshold": Field("MinPrioThres", 12, _of("b", "min_prio_threshold")),
     "maxcpumins": Field("MaxCPUMins", 11, _tres("b", "mins_per_job", "cpu")),
     "qos": Field("QOS", 20, _qos),
+    "qosraw": Field("QOS_RAW", 10, _qos_numbers),
+    "qosrawlevel": Field("QOS_RAW", 10, _qos_numbers),
     "defaultqos": Field("Def QOS", 9, _of("b", "default_qos")),
     "defqos": Field("Def QOS", 9, _of("b", "default_qos")),
     "guarantee": Field("Guarantee", 20, _tres("a", "guarantee")),
     "reclaimafter": Field("ReclaimAfter", 12, _minutes("a", "reclaim_after")),
     "parentname": Field("ParentName", 10, _of("a", "parent")),
+    "parentid": Field("ParentID", 8, _text("parent_id")),
     "id": Field("ID", 6, _of("a", "id")),
 }
 ACCOUNT: dict[str, Field] = {

@@ -92,13 +92,16 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
             (field, 20 if field.title == "Account" else width, left or field.title == "Account")
             for field, width, left in columns
         ]
-    needs = {field.title for field, _, _ in columns} & {"Share", "Cluster", "ParentName", "Partition", "QOS", "MaxJobs"}
+    needs = {field.title for field, _, _ in columns} & _OF_ASSOCIATIONS
     rows = _rows(entity, book, asked, flags, with_associations="withassoc" in flags or bool(needs))
     print_table(columns, rows, style, context)
     return 0
 
 
 Column = tuple[Field, int, bool]
+
+#: columns that stand for associations where none were asked for
+_OF_ASSOCIATIONS = frozenset({"Share", "Cluster", "ParentName", "ParentID", "Partition", "QOS", "QOS_RAW", "MaxJobs"})
 
 #: wolimits
 _WITHOUT_LIMITS = {"association": "cluster,account,user,partition", "cluster": "cluster,controlhost,controlport,rpc"}
@@ -261,6 +264,13 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
     for cluster in dict.fromkeys(one.cluster for one in book.associations):
         mine = [one for one in book.associations if one.cluster == cluster]
         rules = Rules(Policy(version=1, associations=tuple(mine), qos=book.qos))
+        numbers = {one.name: one.id for one in book.qos}
+        parents = rules.parents()
+
+        def row_of(one: Association, depth: int) -> Row:
+            found = _association_row(rules, one, depth, alone=alone, flags=flags)  # noqa: B023  # called in this round
+            return {**found, "qos_numbers": numbers, "parent_id": parents.get(one.id, "")}  # noqa: B023
+
         below: dict[str, list[Association]] = {}
         users: dict[str, list[Association]] = {}
         for one in mine:
@@ -268,18 +278,18 @@ def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable
         there = {one.account for one in mine if not one.user}
         for user in sorted((one for one in mine if one.user and one.account not in there), key=_by_account):
             if user.id in ids:
-                yield _association_row(rules, user, 0, alone=alone, flags=flags)
+                yield row_of(user, 0)
         tops = [one for one in mine if not one.user and one.parent not in there]
         stack = [(one, 0) for one in sorted(tops, key=lambda one: one.account, reverse=True)]
         while stack:
             one, depth = stack.pop()
             if one.id in ids:
-                yield _association_row(rules, one, depth, alone=alone, flags=flags)
+                yield row_of(one, depth)
             else:
                 depth -= 1  # what is below an account that is not shown stands where that would
             for user in sorted(users.get(one.account, []), key=lambda item: (item.user, item.partition)):
                 if user.id in ids:
-                    yield _association_row(rules, user, depth + 1, alone=alone, flags=flags)
+                    yield row_of(user, depth + 1)
             children = sorted(below.get(one.account, []), key=lambda item: item.account, reverse=True)
             stack += [(child, depth + 1) for child in children]
 
