@@ -58,6 +58,11 @@ _JOB: dict[str, Callable[[Job], Any]] = {
 }
 
 
+def state_number(state: JobState) -> int:
+    """As job_states has it."""
+    return _STATES[state]
+
+
 class JobView:
     """A job of the controller's."""
 

@@ -245,7 +245,7 @@ def posted(directory: Path, address: str, ends: list[Ended], until: Callable[[_A
 
     async def live() -> _Around:
         around = _Around(directory)
-        poster = Poster(around, f"{address}/slurm/_doc", ())  # type: ignore[arg-type]  # what it needs of one
+        poster = Poster(around, Server(f"{address}/slurm/_doc", ()))  # type: ignore[arg-type]  # what it needs of one
         if ends:
             poster.take(ends)
         async with asyncio.timeout(30.0):

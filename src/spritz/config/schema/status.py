@@ -46,7 +46,7 @@ PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
 _OPTIONS = """
-JobCompParams.timeout
+JobCompParams.flush_timeout JobCompParams.timeout JobCompParams.topic
 SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerParameters.default_queue_depth
 SchedulerParameters.bf_max_job_array_resv SchedulerParameters.bf_max_job_assoc
 SchedulerParameters.bf_max_job_part SchedulerParameters.bf_max_job_start SchedulerParameters.bf_max_job_user
@@ -121,7 +121,9 @@ HONOURED: dict[str, frozenset[str]] = {
     "AccountingStorageEnforce": frozenset(
         {"none", "0", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}
     ),
-    "JobCompType": frozenset({"jobcomp/none", "jobcomp/elasticsearch", "jobcomp/filetxt", "jobcomp/script"}),
+    "JobCompType": frozenset(
+        f"jobcomp/{name}" for name in ("none", "elasticsearch", "filetxt", "kafka", "lua", "script")
+    ),
     "JobAcctGatherParams": frozenset({"DisableGPUAcct", "NoShared", "OverMemoryKill", "UsePss"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
     "MpiDefault": frozenset({"none", "openmpi", "pmi2", "pmix", "pmix_v4", "pmix_v5"}),

@@ -5,6 +5,7 @@ Source: slurm.conf(5) JobCompType.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -73,9 +74,19 @@ def begin_job_completion(context: Context) -> Listener | None:
 
         sink = Script(context, location).take
     elif kind == "jobcomp/elasticsearch":
+        from spritz.controller.ended.web import Poster, Server
+
+        sink = Poster(context, Server(location, settings.words("JobCompParams"))).take
+    elif kind == "jobcomp/kafka":
+        from spritz.controller.ended.kafka import Topic
         from spritz.controller.ended.web import Poster
 
-        sink = Poster(context, location, settings.words("JobCompParams")).take
+        cluster = context.configuration.settings.cluster_name
+        sink = Poster(context, Topic(location, settings.words("JobCompParams"), cluster), "kafka").take
+    elif kind == "jobcomp/lua":
+        from spritz.controller.ended.lua import NAME, LuaLog
+
+        sink = LuaLog(context, os.path.join(os.path.dirname(context.configuration.path), NAME)).take
     else:
         return None
     return Listener(context, sink)

@@ -14,7 +14,7 @@ import asyncio
 import http.client
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from spritz.controller.ended.spool import Full, Spool
@@ -39,22 +39,31 @@ RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
 ANSWER_SECONDS = 30.0
 #: It will never take this document.
 _FINAL = frozenset({400, 413, 422})
-_FILE = "jobcomp_elasticsearch"
 #: Longest script that goes into a document.
 _SCRIPT_BYTES_MAX = 1024 * 1024
 
 
-class Poster:
-    """Posts to `location`: `[http[s]://]host:port/index/_doc`. Raises SpritzError for what is none."""
+class Receiver(Protocol):
+    """Whoever is told."""
 
-    def __init__(self, context: Context, location: str, parameters: Iterable[str]) -> None:
+    def post(self, body: bytes) -> tuple[int, str]:
+        """Status of the answer, as HTTP has them, and what it says; 0: there was none. Blocks."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Poster:
+    """Posts to `server`; `kind` is the plugin's name, after which the file is called that documents wait in."""
+
+    def __init__(self, context: Context, server: Receiver, kind: str = "elasticsearch") -> None:
         self._context = context
-        self._server = Server(location, parameters)
-        path = context.configuration.state_directory / _FILE
+        self._server = server
+        path = context.configuration.state_directory / f"jobcomp_{kind}"
         try:
             self._spool = Spool(str(path), WAITING_BYTES_MAX)
         except OSError as error:
-            raise SpritzError(f"jobcomp/elasticsearch: cannot use {path}: {error.strerror}") from error
+            raise SpritzError(f"jobcomp/{kind}: cannot use {path}: {error.strerror}") from error
         self._news = asyncio.Event()
         self._dropped = self._sent = 0
         self._away = False
@@ -125,7 +134,9 @@ class Poster:
 
 
 class Server:
-    """Where documents go, on a connection that is kept."""
+    """Where documents go, on a connection that is kept: `[http[s]://]host:port/index/_doc`. Raises SpritzError for a
+    location that is none.
+    """
 
     def __init__(self, location: str, parameters: Iterable[str]) -> None:
         url = urlsplit(location if "://" in location else f"http://{location}")

@@ -1,0 +1,93 @@
+"""JobCompType=jobcomp/kafka: the documents of `web`, sent to a topic of a Kafka cluster.
+
+JobCompLoc names a file of librdkafka's options, `key=value` lines. A document counts as sent when the brokers have
+acknowledged it; until then it waits on disk. The client is confluent-kafka's, an optional part of the installation
+(`pip install spritz[kafka]`).
+
+Source: slurm.conf(5) of 23.02 and newer: JobCompLoc, JobCompParams=flush_timeout=,topic=. Differs: what cannot be
+delivered is always kept and tried again (there `requeue_on_msg_timeout`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from spritz.model.errors import SpritzError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Milliseconds that the brokers may take to acknowledge, unless flush_timeout= says otherwise.
+FLUSH_MILLISECONDS = 500
+NOT_INSTALLED = "jobcomp/kafka needs the package confluent-kafka: pip install 'spritz[kafka]'"
+#: as HTTP says it, which is how `web.Poster` takes answers
+_TAKEN, _NONE, _TOO_LARGE = 200, 0, 413
+
+
+class Topic:
+    """Where documents go. Raises SpritzError for options that are none, or without the client."""
+
+    def __init__(self, path: str, parameters: Iterable[str], cluster: str) -> None:
+        try:
+            self._kafka: Any = importlib.import_module("confluent_kafka")
+        except ImportError as error:
+            raise SpritzError(NOT_INSTALLED) from error
+        self._topic, milliseconds = cluster, FLUSH_MILLISECONDS
+        for word in parameters:
+            name, _, value = word.partition("=")
+            if name.lower() == "topic" and value:
+                self._topic = value
+            elif name.lower() == "flush_timeout" and value.isdecimal() and int(value[:9]) > 0:
+                milliseconds = int(value[:9])
+        self._seconds = milliseconds / 1000
+        # An attempt is over when it is told to be: a document is not sent later, when it is tried again too.
+        given = {"message.timeout.ms": str(milliseconds), **options(path)}
+        try:
+            self._producer = self._kafka.Producer(given, logger=_Silent())
+        except (self._kafka.KafkaException, ValueError, TypeError) as error:
+            raise SpritzError(f"{path}: {error}") from error
+
+    def post(self, body: bytes) -> tuple[int, str]:
+        """As `web.Server.post`. Blocks."""
+        answers: list[Any] = []
+        try:
+            self._producer.produce(self._topic, body, on_delivery=lambda problem, _: answers.append(problem))
+            self._producer.flush(self._seconds + 1.0)
+        except (self._kafka.KafkaException, BufferError) as error:
+            answers.append(error.args[0] if error.args else error)
+        if not answers:
+            return _NONE, "no broker has acknowledged it"
+        problem = answers[0]
+        if problem is None:
+            return _TAKEN, ""
+        code = problem.code() if isinstance(problem, self._kafka.KafkaError) else None
+        return (_TOO_LARGE if code == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE else _NONE), str(problem)
+
+    def close(self) -> None:
+        """What was handed over has been answered: nothing is left."""
+
+
+class _Silent:
+    """Problems are told by `post`, once."""
+
+    def log(self, *_: object) -> None:
+        """Not told."""
+
+
+def options(path: str) -> dict[str, str]:
+    """Of JobCompLoc's file. Raises SpritzError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpritzError(f"jobcomp/kafka: JobCompLoc={path}: {error}") from error
+    found: dict[str, str] = {}
+    for number, text in enumerate(lines, 1):
+        key, equals, value = text.strip().partition("=")
+        if not key or key.startswith("#"):
+            continue
+        if not equals:
+            raise SpritzError(f"{path}: line {number}: {text.strip()!r} is not key=value")
+        found[key.strip()] = value.strip()
+    return found

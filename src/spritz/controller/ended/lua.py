@@ -1,0 +1,117 @@
+"""JobCompType=jobcomp/lua: `slurm_jobcomp_log_record(job_rec)` of jobcomp.lua beside slurm.conf, for each end of a job.
+
+One at a time, in the order of the ends, on a thread: a script that never returns holds up those behind it and nothing
+else. What it does wrong is logged; it is not called again for that job. A changed script is read again.
+
+Source: slurm.conf(5) JobCompType; the fields are those of `slurm.jobs` in job_submit.lua, as of the job's end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from spritz.model import job_tres
+from spritz.model.errors import SpritzError
+from spritz.notation import hostlist
+from spritz.plugins.answer import PluginError
+from spritz.plugins.lua import LuaScript
+from spritz.plugins.records import JobView, state_number
+from spritz.runtime.tasks import offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.controller.context import Context
+    from spritz.controller.ended.listen import Ended
+
+NAME = "jobcomp.lua"
+FUNCTION = "slurm_jobcomp_log_record"
+#: Ends that wait for the script; more are dropped, with a line in the log.
+QUEUE_MAX = 10_000
+
+
+class LuaLog:
+    """Calls the script at `path`. Raises SpritzError if it cannot be loaded."""
+
+    def __init__(self, context: Context, path: str) -> None:
+        self._context = context
+        cluster = context.configuration.settings.cluster_name
+        self._script = LuaScript(path, "jobcomp/lua", (FUNCTION,), cluster=cluster)
+        try:
+            self._script.load()
+        except PluginError as error:
+            raise SpritzError(str(error)) from error
+        self._queue: asyncio.Queue[Ended] = asyncio.Queue(QUEUE_MAX)
+        self._dropped = 0
+        context.tasks.spawn_contained(self._run(), name="completion-lua")
+        context.counters.append(
+            lambda: {
+                "completion.queued_count": float(self._queue.qsize()),
+                "completion.dropped_count": float(self._dropped),
+            }
+        )
+
+    def take(self, ended: list[Ended]) -> None:
+        """Call it for each of them, when its turn comes."""
+        for one in ended:
+            try:
+                self._queue.put_nowait(one)
+            except asyncio.QueueFull:
+                self._dropped += 1
+                self._context.log.error("completion.dropped", job_id=one.job.id, path=self._script.path)
+
+    async def _run(self) -> None:
+        while True:
+            one = await self._queue.get()
+            for level, text in await offload(self._call, one):
+                told = self._context.log.error if level == "error" else self._context.log.info
+                told("completion.script", job_id=one.job.id, text=text)
+
+    def _call(self, one: Ended) -> list[tuple[str, str]]:
+        """What is to be logged. Blocks."""
+        script = self._script
+        script.lines, script.log = [], []
+        try:
+            script.load()
+            number = script.call(FUNCTION, script.object(reader(one, self._text)))
+        except PluginError as error:
+            return [*script.log, ("error", str(error))]
+        failed = [("error", f"{FUNCTION} returned {number}")] if number else []
+        return [*script.log, *failed]
+
+    def _text(self, key: str) -> str:
+        try:
+            return self._context.blobs.get(key).decode("utf-8", "surrogateescape")
+        except (SpritzError, KeyError):
+            return ""
+
+
+def reader(one: Ended, script: Callable[[str], str]) -> Callable[[str], Any]:
+    """A field of the job as it ended: its record may be of a later life. `script` gives the text of a key."""
+    job, event, allocation = one.job, one.event, one.allocation
+    view = JobView(job)
+    ended: dict[str, Any] = {
+        "derived_ec": event.derived_exit_status,
+        "end_time": int(event.at),
+        "exit_code": event.exit_status,
+        "job_state": state_number(event.state),
+        "start_time": int(one.started),
+    }
+    if allocation is not None:
+        given = job_tres.text(job_tres.allocated_pairs(allocation, job.billing))
+        ended |= {
+            "batch_host": allocation.names[0],
+            "nodes": hostlist.compress(allocation.names),
+            "total_cpus": allocation.cpu_count,
+            "total_nodes": len(allocation.nodes),
+            "tres_alloc_str": given,
+            "tres_fmt_alloc_str": given,
+        }
+
+    def read(name: str) -> Any:
+        if name == "script":
+            return script(job.spec.script_key) if job.spec.script_key else None
+        return ended[name] if name in ended else view.read(name)
+
+    return read
