@@ -106,6 +106,9 @@ def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
         return None
     if request.boots_later and _stuck(snapshot, replace(request, boots_later=False)) is None:
         return Verdict(Reason.RESOURCES, BOOTS_LATER)
+    if request.switches and _stuck(snapshot, replace(request, switches=0)) is None:
+        # It waits for few switches only so long.
+        return Verdict(Reason.RESOURCES)
     if place(snapshot.ideal_table(), request, snapshot.eligibility) is None:
         return Verdict(Reason.BAD_CONSTRAINTS if request.features else Reason.PARTITION_CONFIG)
     index_of = snapshot.table.index_of

@@ -251,3 +251,16 @@ def test_sizes_of_a_short_range_are_tried_on_blocks() -> None:
     assert nodes_for(site_of(BLOCKS, topology_sizes_max=3), busy, **asked) == "n3"
     assert nodes_for(site_of(BLOCKS, topology_sizes_max=4), busy, **asked) == "n1 n2 n3"
     assert nodes_for(site_of(TREE, topology_sizes_max=4), busy, **asked) == nodes_for(site_of(TREE), busy, **asked)
+
+
+def test_a_job_that_no_leaf_could_hold_waits_for_one_all_the_same() -> None:
+    """As 22.05 says it: Resources, until --switches has been waited for."""
+    site = site_of()
+    job = site.submit(spec(nodes=4, switches=1, switch_wait_seconds=5))
+    assert job not in site.cycle()
+    assert site.reason(job) == "Resources"
+    site.now += 5
+    assert job in site.cycle()
+    never = site.submit(spec(nodes=9, switches=1, switch_wait_seconds=5))
+    site.cycle()
+    assert site.reason(never) == "PartitionConfig"
