@@ -146,7 +146,7 @@ class LicensesAhead:
                 continue
             count = dict(item.licenses).get(name, 0)
             if item.floating:
-                parts.append([(-NEVER, count)] if request.seconds > item.float_seconds else [])
+                parts.append([(-NEVER, count)] if request.limit_seconds > item.float_seconds else [])
             else:
                 parts.append(
                     sorted(change for span in item.spans(2) for change in ((span[0], count), (span[1], -count)))

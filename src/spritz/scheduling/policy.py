@@ -55,6 +55,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     #: jobs that wait for licenses are promised starts too, and others leave these alone (bf_licenses)
     licenses_ahead: bool = False
 
+    #: jobs are planned to last as long as their --time-min says (time_min_as_soft_limit)
+    soft_limits: bool = False
+
     #: jobs of one CPU go to the last nodes (pack_serial_at_end)
     serial_at_end: bool = False
     #: behind a job that a limit of its association holds back, nobody in its partition starts (assoc_limit_stop)
@@ -125,6 +128,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         # A heterogeneous job starts in its turn anyway; what else bf_hetjob_immediate says is this.
         gang_priority="min" if "bf_hetjob_immediate" in given else given.get("bf_hetjob_prio", "").lower() or "min",
         licenses_ahead="bf_licenses" in given and not builtin,
+        soft_limits="time_min_as_soft_limit" in given and not builtin,
         serial_at_end="pack_serial_at_end" in given,
         stop_at_limits="assoc_limit_stop" in given,
         any_constraint="ignore_constraint_validation" in given,

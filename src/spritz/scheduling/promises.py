@@ -24,6 +24,7 @@ from spritz.scheduling.backfill import Promise, all_free, earliest, planned
 from spritz.scheduling.forecast import as_arrays, promised, reckoned, together
 from spritz.scheduling.gangs import start_later, where_promised
 from spritz.scheduling.profile import NEVER
+from spritz.scheduling.reservations import crossed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,8 +168,9 @@ class Promises:
         since, until = max(since, begins), min(now + window_seconds, ends)
         view, eligibility = self._kept.view(request), self._snapshot.eligibility
         found = earliest(view, request, eligibility, since, until)
-        while found is not None and request.licenses:
+        while found is not None and (request.licenses or request.soft_minutes):
             at = self._kept.licensed_from([request], found[0])
+            at = crossed(self._kept.reserved, request, found[1], found[0]) or at
             if at == found[0]:
                 break
             found = None if at is None or at > until else earliest(view, request, eligibility, at, until)

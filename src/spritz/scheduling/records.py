@@ -247,7 +247,7 @@ class Shape:
     def fit(self) -> Request:
         """The request without its times: whether there is a place now depends on nothing else."""
         if self._fit is None:
-            self._fit = replace(self.request, time_limit_minutes=0, time_min_minutes=0, component=0)
+            self._fit = replace(self.request, time_limit_minutes=0, time_min_minutes=0, soft_minutes=0, component=0)
         return self._fit
 
     def could_use(self, row: NodeRow) -> bool:

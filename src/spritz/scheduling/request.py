@@ -138,6 +138,8 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     time_limit_minutes: int
     #: --time-min: the limit may be lowered to as little, if the job starts sooner for it (0: it may not)
     time_min_minutes: int
+    #: the job is planned to last so long, though its limit is later (0: until its limit)
+    soft_minutes: int = 0
     #: what is asked for and not built, in words; such a job never starts
     refusal: str = ""
     #: account, user and QOS, where a limit of theirs may matter
@@ -173,6 +175,11 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def seconds(self) -> float:
+        """How long the job is planned to hold its resources."""
+        return self.soft_minutes * 60.0 if self.soft_minutes else self.limit_seconds
+
+    @property
+    def limit_seconds(self) -> float:
         """How long the job may hold its resources."""
         return YEAR_SECONDS if self.time_limit_minutes >= INFINITE else self.time_limit_minutes * 60.0
 
@@ -218,6 +225,7 @@ def resolve(
         if qos_flag.PARTITION_TIME_LIMIT not in qos_flags:
             limit = min(limit, partition.max_time_minutes)
         limit = max(limit, spec.time_min_minutes)
+    soft = (spec.time_min_minutes or 0) if policy_of(settings).soft_limits else 0
     return Request(
         partition=partition.name,
         nodes_min=nodes_min,
@@ -281,7 +289,8 @@ def resolve(
         max_cpus_per_node=partition.max_cpus_per_node,
         max_cpus_per_socket=partition.max_cpus_per_socket,
         time_limit_minutes=limit,
-        time_min_minutes=spec.time_min_minutes or 0,
+        time_min_minutes=0 if soft else spec.time_min_minutes or 0,
+        soft_minutes=min(soft, limit),
         refusal=refusal or _refusal(spec, flags),
         qos_flags=qos_flags,
     )

@@ -21,6 +21,7 @@ from spritz.scheduling.records import Verdict
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.reservation import Reservation
+    from spritz.model.resources import Allocation
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import NodeTable
 
@@ -154,9 +155,9 @@ class Reserved:
             if not item.licenses or item.gives_way_to(mine):
                 continue
             if item.floating:
-                meets = request.seconds > item.float_seconds
+                meets = request.limit_seconds > item.float_seconds
             else:
-                meets = any(start < now + request.seconds and end > now for start, end in item.spans(2))
+                meets = any(start < now + request.limit_seconds and end > now for start, end in item.spans(2))
             for kind, count in item.licenses if meets else ():
                 kept[kind] = kept.get(kind, 0) + max(0, count - used.get(name, {}).get(kind, 0))
         return kept
@@ -167,7 +168,7 @@ class Reserved:
         return tuple(
             name
             for name, item in self.by_name.items()
-            if item.floating and request.seconds > item.float_seconds and not item.gives_way_to(mine)
+            if item.floating and request.limit_seconds > item.float_seconds and not item.gives_way_to(mine)
         )
 
     def met(self, request: Request, now: float) -> list[Booking]:
@@ -177,8 +178,21 @@ class Reserved:
             hold
             for holds in self.holds.values()
             for hold in holds
-            if hold.start_at < now + request.seconds and hold.end_at > now and not hold.reservation.gives_way_to(mine)
+            if hold.start_at < now + request.limit_seconds
+            and hold.end_at > now
+            and not hold.reservation.gives_way_to(mine)
         ]
+
+
+def crossed(reserved: Reserved, request: Request, allocation: Allocation, at: float) -> float | None:
+    """When the last reservation is over that the allocation would meet before the job's limit; None if there is none.
+
+    Only of jobs that are planned to end before their limits: others find nothing free then.
+    """
+    if not request.soft_minutes or not reserved.holds:
+        return None
+    names = set(allocation.names)
+    return max((hold.end_at for hold in reserved.met(request, at) if names & set(hold.reservation.nodes)), default=None)
 
 
 class _Watched(set[int]):

@@ -44,7 +44,7 @@ def start(
     record.request = waiting.request_of(projection, record, allocation.partition)
     if projection.ledger.promises:
         upkeep.redeem(projection, record, record.request)
-    record.ends_at = ends_at or at + YEAR_SECONDS
+    record.ends_at = _planned_end(record, ends_at or at + YEAR_SECONDS)
     record.started_at, record.suspended_seconds = at, 0.0
     insort(projection.ends, (record.ends_at, record.id))
     hold_nodes(projection, record)
@@ -120,11 +120,17 @@ def suspend(projection: Projection, record: JobRecord, suspended: bool) -> None:
 
 def set_end(projection: Projection, record: JobRecord, ends_at: float, at: float) -> None:
     """The end of a running job's time limit moved; what was promised for then must be reckoned again."""
-    _move_end(projection, record, ends_at or at + YEAR_SECONDS)
+    _move_end(projection, record, _planned_end(record, ends_at or at + YEAR_SECONDS))
     for name in record.all_names:
         index = projection.table.index_of.get(name)
         if index is not None:
             projection.free(index)
+
+
+def _planned_end(record: JobRecord, ends_at: float) -> float:
+    """Before that, with time_min_as_soft_limit."""
+    request = record.request
+    return ends_at if request is None else ends_at - (request.limit_seconds - request.seconds)
 
 
 def load(projection: Projection, job: Job) -> None:

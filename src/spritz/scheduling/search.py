@@ -15,6 +15,7 @@ from spritz.scheduling.placement.place import could_serve, place
 from spritz.scheduling.placement.runs import plain
 from spritz.scheduling.profile import NEVER
 from spritz.scheduling.records import Failure
+from spritz.scheduling.reservations import crossed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,8 @@ class Search:
         if found is None:
             due = self._kept.due(shape.request)
             found = None if due is None else (due, None)
+        if found is not None and crossed(self._snapshot.reserved, shape.request, found[0], self._snapshot.now):
+            return None
         return found
 
     def _look_for(self, record: JobRecord, key: Rank, shape: Shape) -> Found | None:
