@@ -123,15 +123,19 @@ def cluster_settings(
 def enforced(words: Iterable[str]) -> tuple[str, ...]:
     """AccountingStorageEnforce with what each value implies."""
     given = {word.lower() for word in words} - {"none", "0"}
-    if given & {"all", "1"}:
-        given |= {"associations", "limits", "qos", "wckeys"}
+    if "1" in given:
+        given.add("associations")
+    if "2" in given:
+        given.add("limits")
+    if "all" in given:
+        given |= {"associations", "limits", "qos", "safe", "wckeys"}
     if "safe" in given:
         given.add("limits")
     if given & {"limits", "qos", "wckeys"}:
         given.add("associations")
     if "nojobs" in given:
         given.add("nosteps")
-    return tuple(sorted(given - {"all", "1"}))
+    return tuple(sorted(given - {"all", "1", "2"}))
 
 
 def _private(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -155,6 +155,10 @@ def _timeout(name: str) -> Callable[[LoadedConfig], tuple[str, str]]:
 
 
 _SPECIAL: dict[str, Callable[[LoadedConfig], tuple[str, str]]] = {
+    "AccountingStorageEnforce": lambda config: (
+        "AccountingStorageEnforce",
+        ",".join(config.cluster.enforce) or "none",
+    ),
     "CpuFreqDef": _or("CpuFreqDef", "Unknown"),
     "DefMemPerNode": _memory("DefMemPer"),
     "EpilogTimeout": _timeout("EpilogTimeout"),
@@ -169,6 +173,7 @@ _SPECIAL: dict[str, Callable[[LoadedConfig], tuple[str, str]]] = {
     "SrunPortRange": _or("SrunPortRange", "0-0"),
     "SuspendTime": _suspend_time,
     "TaskPluginParam": _or("TaskPluginParam", "(null type)"),
+    "TrackWCKey": lambda config: ("TrackWCKey", "Yes" if config.cluster.track_wckey else "No"),
 }
 
 

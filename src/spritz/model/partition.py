@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
+from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 
 
@@ -67,3 +68,23 @@ class Partition(Struct, frozen=True, kw_only=True):
     resume_timeout_seconds: int | None = None
     #: nodes that its jobs have left are powered down at once
     power_down_on_idle: bool = False
+
+
+def barrier(partition: Partition, account: str, qos: str) -> tuple[Reason, str] | None:
+    """Why the partition is closed to jobs of this account or QOS, and in words; None if it is open to them.
+
+    Source: slurm.conf(5) AllowAccounts, DenyAccounts, AllowQos, DenyQos: where both are given, the second is not heeded.
+    """
+    kinds = (
+        (Reason.ACCOUNT_NOT_ALLOWED, "account", account, partition.allow_accounts, partition.deny_accounts),
+        (Reason.QOS_NOT_ALLOWED, "QOS", qos, partition.allow_qos, partition.deny_qos),
+    )
+    for reason, what, name, allowed, denied in kinds:
+        if allowed and name not in allowed:
+            rule = f"allows {','.join(allowed)} not {name}"
+        elif not allowed and name and name in denied:
+            rule = f"denies {','.join(denied)} including {name}"
+        else:
+            continue
+        return reason, f"Job's {what} not permitted to use this partition ({partition.name} {rule})"
+    return None

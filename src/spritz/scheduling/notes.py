@@ -25,12 +25,14 @@ PRIORITY = Verdict(Reason.PRIORITY)
 #: What no end of another job changes.
 _NEVER_HERE = frozenset(
     {
+        Reason.ACCOUNT_NOT_ALLOWED,
         Reason.BAD_CONSTRAINTS,
         Reason.PARTITION_CONFIG,
         Reason.PARTITION_DOWN,
         Reason.PARTITION_INACTIVE,
         Reason.PARTITION_NODE_LIMIT,
         Reason.PARTITION_TIME_LIMIT,
+        Reason.QOS_NOT_ALLOWED,
     }
 )
 

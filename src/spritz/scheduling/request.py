@@ -19,6 +19,7 @@ from spritz.model.job import Sharing
 from spritz.model.limits import flags as qos_flag
 from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
+from spritz.model.partition import barrier
 from spritz.model.sharing import has_segment, jobs_per_cpu, oversubscription
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.licenses import LicenseError, license_choices
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
+    from spritz.model.reasons import Reason
     from spritz.model.resources import GresRequest
 
 #: How long a job without a time limit is taken to run, as in Slurm's backfill.
@@ -142,6 +144,8 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     soft_minutes: int = 0
     #: what is asked for and not built, in words; such a job never starts
     refusal: str = ""
+    #: the partition is closed to its account or QOS: reason and words
+    barred: tuple[Reason, str] | None = None
     #: account, user and QOS, where a limit of theirs may matter
     billed: tuple[str, str, str] | None = None
     #: its QOS, where that decides whom it may preempt ("": it does not)
@@ -228,6 +232,7 @@ def resolve(
     soft = (spec.time_min_minutes or 0) if policy_of(settings).soft_limits else 0
     return Request(
         partition=partition.name,
+        barred=barrier(partition, spec.account, spec.qos),
         nodes_min=nodes_min,
         nodes_max=nodes_max,
         nodes_want_max=spec.nodes_given and not spec.use_min_nodes,

@@ -30,12 +30,14 @@ BOOTS_LATER = "No node has the features now, and none is rebooted for them yet (
 
 
 def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
-    """State and limits of the partition; None if they let the job start."""
+    """State, rights and limits of the partition; None if they let the job start."""
     partition = snapshot.partitions[request.partition]
     if partition.state is PartitionState.DOWN:
         return Verdict(Reason.PARTITION_DOWN)
     if partition.state is PartitionState.INACTIVE:
         return Verdict(Reason.PARTITION_INACTIVE)
+    if request.barred is not None:
+        return Verdict(*request.barred)
     if request.time_limit_minutes > partition.max_time_minutes and not request.lifts(flags.PARTITION_TIME_LIMIT):
         return Verdict(Reason.PARTITION_TIME_LIMIT)
     too_few = request.nodes_max is not None and request.nodes_max < partition.min_nodes

@@ -50,6 +50,16 @@ def test_defaults_are_filled_in_and_strangers_are_refused() -> None:
     made.check()
 
 
+def test_what_is_not_enforced_is_set_right_for_the_records() -> None:
+    """An account that is not the user's becomes his default, and whoever has no association has QOS normal."""
+    made = World(hardware=capacity(cpus=8))
+    made.ok(SetPolicy(policy=Policy(version=1, associations=(ROOT_ACCOUNT, CHEM, ALICE_IN_CHEM), qos=(NORMAL, FAST))))
+    spec = made.job(made.submit(account="phys", qos="fast")).spec
+    assert (spec.account, spec.qos) == ("chem", "fast")
+    spec = made.job(made.submit(BOB, account="phys")).spec
+    assert (spec.account, spec.qos) == ("phys", "normal")
+
+
 def test_nobody_moves_a_job_to_an_account_or_qos_that_is_not_his() -> None:
     made = world()
     job = made.submit()
@@ -117,7 +127,9 @@ def test_an_enforced_wckey_must_be_the_users() -> None:
     )
     associations = (ROOT_ACCOUNT, CHEM, ALICE_IN_CHEM)
     made.ok(SetPolicy(policy=Policy(version=1, associations=associations, qos=(NORMAL,), wckeys=keys)))
-    assert made.submit_refused(wckey="other") == made.submit_refused() == "ESLURM_INVALID_WCKEY"
+    assert made.submit_refused(wckey="other") == "ESLURM_INVALID_WCKEY"
+    assert made.submit_refused(wckey="other", account="phys") == "ESLURM_INVALID_ACCOUNT"
+    assert made.job(made.submit()).spec.wckey == "*", "Slurm takes no default for one, too"
     assert made.job(made.submit(wckey="proj")).spec.wckey == "proj"
     made.ok(
         SetPolicy(

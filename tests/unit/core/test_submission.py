@@ -143,11 +143,6 @@ def test_every_task_of_an_array_counts_for_max_job_count(make_world: Make) -> No
     [
         ({"root_only": True}, {}, "ESLURM_ACCESS_DENIED"),
         ({"allow_groups": ("staff",)}, {}, "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP"),
-        ({"allow_accounts": ("physics",)}, {"account": "art"}, "ESLURM_INVALID_ACCOUNT"),
-        ({"allow_accounts": ("physics",)}, {}, "ESLURM_INVALID_ACCOUNT"),
-        ({"deny_accounts": ("art",)}, {"account": "art"}, "ESLURM_INVALID_ACCOUNT"),
-        ({"allow_qos": ("high",)}, {"qos": "low"}, "ESLURM_INVALID_QOS"),
-        ({"deny_qos": ("low",)}, {"qos": "low"}, "ESLURM_INVALID_QOS"),
         ({"allow_alloc_nodes": ("login",)}, {"submit_host": "n1"}, "ESLURM_ACCESS_DENIED"),
         ({"require_reservation": True}, {}, "ESLURM_ACCESS_DENIED"),
         ({"state": PartitionState.DRAIN}, {}, "ESLURM_PARTITION_NOT_AVAIL"),
@@ -177,12 +172,18 @@ def test_partitions_let_in_whom_they_allow(make_world: Make, rule: dict[str, Any
 
 def test_root_jobs_may_be_disabled(make_world: Make) -> None:
     world = make_world(partitions=part(disable_root_jobs=True))
-    assert world.submit_refused(ROOT) == "ESLURM_ACCESS_DENIED"
+    assert world.submit_refused(ROOT) == "ESLURM_USER_ID_MISSING"
     assert world.submit(ROOT, uid=1001, gid=1001, user="alice", group="alice")
 
 
 TIME, NODES = "ESLURM_INVALID_TIME_LIMIT", "ESLURM_INVALID_NODE_COUNT"
+ACCOUNT, QOS = "ESLURM_INVALID_ACCOUNT", "ESLURM_INVALID_QOS"
 LIMITS: list[tuple[dict[str, Any], dict[str, Any], Reason, str]] = [
+    ({"allow_accounts": ("physics",)}, {"account": "art"}, Reason.ACCOUNT_NOT_ALLOWED, ACCOUNT),
+    ({"allow_accounts": ("physics",)}, {}, Reason.ACCOUNT_NOT_ALLOWED, ACCOUNT),
+    ({"deny_accounts": ("art",)}, {"account": "art"}, Reason.ACCOUNT_NOT_ALLOWED, ACCOUNT),
+    ({"allow_qos": ("high",)}, {"qos": "low"}, Reason.QOS_NOT_ALLOWED, QOS),
+    ({"deny_qos": ("low",)}, {"qos": "low"}, Reason.QOS_NOT_ALLOWED, QOS),
     ({"max_time_minutes": 60}, {"time_limit_minutes": 61}, Reason.PARTITION_TIME_LIMIT, TIME),
     ({"max_time_minutes": 60}, {"time_limit_minutes": INFINITE}, Reason.PARTITION_TIME_LIMIT, TIME),
     ({"max_nodes": 1}, {"nodes_min": 2, "nodes_given": True}, Reason.PARTITION_NODE_LIMIT, NODES),

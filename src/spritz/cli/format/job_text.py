@@ -51,6 +51,9 @@ def job_label(
 #: --exclusive and --oversubscribe as listings show them
 SHARING = {"": "OK", "exclusive": "NO", "user": "USER", "mcs": "MCS", "topo": "TOPO", "oversubscribe": "YES"}
 
+#: reasons whose detail says it all
+_TOLD_BY_DETAIL = frozenset({"AccountNotAllowed", "QOSNotAllowed", "Resources", "ReservationDeleted"})
+
 
 def reason_text(reason: str, detail: str) -> str:
     """`Resources`, or with what follows: `ReqNodeNotAvail, UnavailableNodes:n1`.
@@ -61,7 +64,7 @@ def reason_text(reason: str, detail: str) -> str:
         return reason
     if reason.startswith("JobHeld"):
         return detail.replace("_", " ")
-    if reason.endswith(":%d") or reason in ("Resources", "ReservationDeleted"):
+    if reason.endswith(":%d") or reason in _TOLD_BY_DETAIL:
         return detail
     return f"{reason}, {detail}"
 

@@ -70,10 +70,8 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
     p = partition
     sums = dict(totals(p, views))
     default = "NONE" if p.default_time_minutes is None else format_minutes(p.default_time_minutes)
-    accounts = (
-        f"DenyAccounts={','.join(p.deny_accounts)}" if p.deny_accounts else f"AllowAccounts={_all(p.allow_accounts)}"
-    )
-    qos = f"DenyQos={','.join(p.deny_qos)}" if p.deny_qos else f"AllowQos={_all(p.allow_qos)}"
+    accounts = _rule("Accounts", p.allow_accounts, p.deny_accounts)
+    qos = _rule("Qos", p.allow_qos, p.deny_qos)
     over = "NONE" if p.over_time_minutes is None else limit(p.over_time_minutes)
     lines = [
         f"PartitionName={p.name}",
@@ -101,3 +99,8 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
     if p.billing_weights_text:
         lines.append(f"TRESBillingWeights={p.billing_weights_text}")
     return join(lines, oneliner)
+
+
+def _rule(what: str, allowed: tuple[str, ...], denied: tuple[str, ...]) -> str:
+    """Where both are given, who is denied is not heeded (model.partition.barrier)."""
+    return f"Deny{what}={','.join(denied)}" if denied and not allowed else f"Allow{what}={_all(allowed)}"

@@ -19,6 +19,7 @@ KEYS = (
             "wckeys",
             "all",
             "1",
+            "2",
             "none",
             "0",
             empty="none",

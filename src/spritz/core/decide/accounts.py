@@ -65,26 +65,45 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
         spec = replace(spec, wckey=f"*{rules.default_wckeys.get(spec.user, '')}")
     if not rules.known and not enforce:
         return spec
-    if not spec.account:
-        account = rules.default_account(spec.user)
-        if account:
-            spec = replace(spec, account=account)
-    names = spec.partitions or tuple(one.name for one in state.partitions.values() if one.default)
+    spec = _with_known_account(state, spec)
+    names = _partition_names(state, spec)
     found = [rules.association(spec.account, spec.user, name) for name in names]
     own = next((one for one in found if one is not None), None)
     if "associations" in enforce and (own is None or None in found):
         raise Refused("ESLURM_INVALID_ACCOUNT")
-    if "wckeys" in enforce and (spec.user, spec.wckey.removeprefix("*")) not in rules.wckeys:
-        raise Refused("ESLURM_INVALID_WCKEY")
-    if not spec.qos and own is not None:
-        only = own.default_qos or (next(iter(own.qos)) if len(own.qos) == 1 else NORMAL)
+    if not spec.qos:
+        alone = next(iter(own.qos)) if own is not None and len(own.qos) == 1 else NORMAL
+        only = (own.default_qos if own is not None else "") or alone
         if only in rules.qos:
             spec = replace(spec, qos=only)
     if "qos" in enforce and (spec.qos not in rules.qos or own is None or spec.qos not in own.qos):
         raise Refused("ESLURM_INVALID_QOS")
+    # The user's default, with its asterisk, is taken as it is, and be it none.
+    named = not spec.wckey.startswith("*")
+    if "wckeys" in enforce and named and (spec.user, spec.wckey) not in rules.wckeys:
+        raise Refused("ESLURM_INVALID_WCKEY")
     if spec.time_limit_minutes is None and "limits" in enforce and names:
         spec = _with_longest_time(state, spec, names[0])
     return spec
+
+
+def _with_known_account(state: State, spec: JobSpec) -> JobSpec:
+    """Its user's default account where it names none; or, if associations are not enforced, one that is not his.
+
+    Slurm does the latter too, to keep its records free of names that mean nothing.
+    """
+    default = state.rules.default_account(spec.user)
+    if not default or spec.account == default:
+        return spec
+    if spec.account:
+        his = (state.rules.association(spec.account, spec.user, name) for name in _partition_names(state, spec))
+        if "associations" in state.settings.enforce or any(one is not None for one in his):
+            return spec
+    return replace(spec, account=default)
+
+
+def _partition_names(state: State, spec: JobSpec) -> tuple[str, ...]:
+    return spec.partitions or tuple(one.name for one in state.partitions.values() if one.default)
 
 
 def association_number(state: State, spec: JobSpec, partition: str) -> int:

@@ -17,6 +17,7 @@ from spritz.core.turn import Refused, Turn
 from spritz.model.ids import INFINITE
 from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
+from spritz.model.partition import barrier
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation import features
@@ -244,23 +245,15 @@ def _check_times(spec: JobSpec, now: float) -> None:
 
 
 def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:
-    """May this user and account use the partition at all?"""
+    """May this user use the partition at all?"""
     if partition.root_only and not caller.admin:
         raise Refused("ESLURM_ACCESS_DENIED")
     if partition.disable_root_jobs and spec.uid == 0:
-        raise Refused("ESLURM_ACCESS_DENIED")
+        raise Refused("ESLURM_USER_ID_MISSING")
     if partition.allow_groups and spec.uid != 0:
         names = set(caller.group_names) if caller.uid == spec.uid else {spec.group}
         if not names & set(partition.allow_groups) and not caller.admin:
             raise Refused("ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP")
-    if partition.allow_accounts and spec.account not in partition.allow_accounts:
-        raise Refused("ESLURM_INVALID_ACCOUNT")
-    if not partition.allow_accounts and spec.account and spec.account in partition.deny_accounts:
-        raise Refused("ESLURM_INVALID_ACCOUNT")
-    if partition.allow_qos and spec.qos not in partition.allow_qos:
-        raise Refused("ESLURM_INVALID_QOS")
-    if not partition.allow_qos and spec.qos and spec.qos in partition.deny_qos:
-        raise Refused("ESLURM_INVALID_QOS")
     if partition.allow_alloc_nodes and spec.submit_host and spec.submit_host not in partition.allow_alloc_nodes:
         raise Refused("ESLURM_ACCESS_DENIED")
     if partition.require_reservation and not spec.reservation:
@@ -301,6 +294,8 @@ def _misfit_refusal(state: State, spec: JobSpec, partition: Partition) -> Refuse
 
 
 _LIMIT_CODES = {
+    Reason.ACCOUNT_NOT_ALLOWED: "ESLURM_INVALID_ACCOUNT",
+    Reason.QOS_NOT_ALLOWED: "ESLURM_INVALID_QOS",
     Reason.PARTITION_TIME_LIMIT: "ESLURM_INVALID_TIME_LIMIT",
     Reason.PARTITION_NODE_LIMIT: "ESLURM_INVALID_NODE_COUNT",
     Reason.MAX_MEMORY_PER_LIMIT: "ESLURM_INVALID_TASK_MEMORY",
@@ -310,10 +305,13 @@ _LIMIT_CODES = {
 def limit_reason(
     spec: JobSpec, partition: Partition, settings: ClusterSettings, lifted: frozenset[str] = flags.NONE
 ) -> Reason:
-    """Which limit of the partition (or else the cluster) the job exceeds, as the reason for which it waits.
+    """Which rule of the partition (or limit of the cluster) keeps the job out, as the reason for which it waits.
 
     `lifted`: flags of its QOS, which may free it from some.
     """
+    barred = barrier(partition, spec.account, spec.qos)
+    if barred is not None:
+        return barred[0]
     limit = spec.time_limit_minutes
     if limit == 0:
         limit = INFINITE

@@ -26,6 +26,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.mcs import kept_by
+from spritz.model.partition import barrier
 from spritz.model.resources import mask_of
 from spritz.model.sharing import has_segment, jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
@@ -74,6 +75,8 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not available"
     if job.spec.partitions and allocation.partition not in job.spec.partitions:
         return "partition not asked for"
+    if barrier(partition, job.spec.account, job.spec.qos) is not None:
+        return "partition not allowed"
     if not allocation.nodes:
         return "no nodes"
     refusal = limit_refusal(state, job, start, room.ledger if room else state.ledger, now)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Reasons that no end of a running job does away with.
 NEVER_REASONS = frozenset(
     {
+        Reason.ACCOUNT_NOT_ALLOWED,
+        Reason.QOS_NOT_ALLOWED,
         Reason.BAD_CONSTRAINTS,
         Reason.PARTITION_CONFIG,
         Reason.DEPENDENCY_NEVER_SATISFIED,

@@ -153,6 +153,9 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
         if partition.state in (PartitionState.DOWN, PartitionState.INACTIVE):
             text = f"partition {name} is {partition.state.value}: it starts no jobs"
             yield Limit(kind="PartitionState", subject=name, text=text, holds=True)
+        if request.barred is not None:
+            reason, text = request.barred
+            yield Limit(kind=reason.value, subject=name, text=text, holds=True)
         asked, most = request.time_limit_minutes, partition.max_time_minutes
         if asked > most and not request.lifts(flags.PARTITION_TIME_LIMIT):
             text = f"{limit_text(asked)} asked for, partition {name} allows {limit_text(most)}"

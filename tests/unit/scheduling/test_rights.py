@@ -1,0 +1,44 @@
+"""Partitions that are closed to accounts and QOS, at any moment of a job's waiting. Source: slurm.conf(5) AllowAccounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spritz.model.events.cluster import PartitionUpdated
+from tests.unit.scheduling.site import Site, node, partition, spec
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"allow_accounts": ("art",)}, "account not permitted to use this partition (debug allows art not chem)"),
+        ({"deny_accounts": ("chem",)}, "account not permitted to use this partition (debug denies chem including chem)"),
+        ({"allow_qos": ("high",)}, "QOS not permitted to use this partition (debug allows high not low)"),
+        ({"deny_qos": ("low",)}, "QOS not permitted to use this partition (debug denies low including low)"),
+    ],
+)
+def test_a_job_waits_from_when_its_partition_closes_until_it_opens(rule: dict[str, Any], reason: str) -> None:
+    nodes = [node("n1", 4)]
+    site = Site(nodes, [partition("debug", nodes, default=True)])
+    site.submit(spec(4))
+    site.cycle()
+    job = site.submit(spec(4, account="chem", qos="low"))
+    (open_to_all,) = site.partitions
+    site.apply(PartitionUpdated(at=site.now, partition=replace(open_to_all, **rule)))
+    site.end(1)
+    assert site.cycle() == {}
+    assert site.reason(job).endswith(f"Job's {reason}")
+    site.apply(PartitionUpdated(at=site.now, partition=open_to_all))
+    assert site.cycle().keys() == {job}
+
+
+def test_who_is_allowed_is_not_denied() -> None:
+    """slurm.conf(5): if AllowAccounts is used then DenyAccounts will not be enforced."""
+    nodes = [node("n1", 4)]
+    rules = {"allow_accounts": ("chem",), "deny_accounts": ("chem",), "allow_qos": ("low",), "deny_qos": ("low",)}
+    site = Site(nodes, [partition("debug", nodes, default=True, **rules)])
+    job = site.submit(spec(4, account="chem", qos="low"))
+    assert site.cycle().keys() == {job}
