@@ -73,7 +73,7 @@ class Partition(Struct, frozen=True, kw_only=True):
 def barrier(partition: Partition, account: str, qos: str) -> tuple[Reason, str] | None:
     """Why the partition is closed to jobs of this account or QOS, and in words; None if it is open to them.
 
-    Source: slurm.conf(5) AllowAccounts, DenyAccounts, AllowQos, DenyQos: where both are given, the second is not heeded.
+    Source: slurm.conf(5) AllowAccounts, DenyAccounts, AllowQos, DenyQos: of both, Allow holds.
     """
     kinds = (
         (Reason.ACCOUNT_NOT_ALLOWED, "account", account, partition.allow_accounts, partition.deny_accounts),

@@ -30,7 +30,6 @@ def shown(directory: Path, text: str) -> dict[str, str]:
         ("AccountingStorageEnforce=nojobs", "AccountingStorageEnforce", "nojobs,nosteps"),
         ("AccountingStorageEnforce=all", "AccountingStorageEnforce", "associations,limits,qos,safe,wckeys"),
         ("AccountingStorageEnforce=wckeys", "TrackWCKey", "Yes"),
-        ("", "TrackWCKey", "No"),
         ("", "AllowSpecResourcesUsage", "No"),
         ("", "AuthInfo", "(null)"),
         ("", "CpuFreqDef", "Unknown"),

@@ -1,4 +1,4 @@
-"""Partitions that are closed to accounts and QOS, at any moment of a job's waiting. Source: slurm.conf(5) AllowAccounts."""
+"""Partitions that are closed to accounts and QOS, as long as a job waits. Source: slurm.conf(5) AllowAccounts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from tests.unit.scheduling.site import Site, node, partition, spec
 
 
 @pytest.mark.parametrize(
-    ("rule", "reason"),
+    ("rule", "kind", "why"),
     [
-        ({"allow_accounts": ("art",)}, "account not permitted to use this partition (debug allows art not chem)"),
-        ({"deny_accounts": ("chem",)}, "account not permitted to use this partition (debug denies chem including chem)"),
-        ({"allow_qos": ("high",)}, "QOS not permitted to use this partition (debug allows high not low)"),
-        ({"deny_qos": ("low",)}, "QOS not permitted to use this partition (debug denies low including low)"),
+        ({"allow_accounts": ("art",)}, "account", "allows art not chem"),
+        (
+            {"deny_accounts": ("chem",)},
+            "account",
+            "denies chem including chem",
+        ),
+        ({"allow_qos": ("high",)}, "QOS", "allows high not low"),
+        ({"deny_qos": ("low",)}, "QOS", "denies low including low"),
     ],
 )
-def test_a_job_waits_from_when_its_partition_closes_until_it_opens(rule: dict[str, Any], reason: str) -> None:
+def test_a_job_waits_from_when_its_partition_closes_until_it_opens(rule: dict[str, Any], kind: str, why: str) -> None:
     nodes = [node("n1", 4)]
     site = Site(nodes, [partition("debug", nodes, default=True)])
     site.submit(spec(4))
@@ -30,7 +34,7 @@ def test_a_job_waits_from_when_its_partition_closes_until_it_opens(rule: dict[st
     site.apply(PartitionUpdated(at=site.now, partition=replace(open_to_all, **rule)))
     site.end(1)
     assert site.cycle() == {}
-    assert site.reason(job).endswith(f"Job's {reason}")
+    assert site.reason(job).endswith(f"Job's {kind} not permitted to use this partition (debug {why})")
     site.apply(PartitionUpdated(at=site.now, partition=open_to_all))
     assert site.cycle().keys() == {job}
 
