@@ -41,6 +41,8 @@ struct reply {
 static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH, SIGUSR1, SIGUSR2, SIGALRM, 0};
 
 static volatile sig_atomic_t child;
+/* SIGCONT has come since the command stopped. */
+static volatile sig_atomic_t continued;
 
 long long now_ms(void)
 {
@@ -54,6 +56,7 @@ static void forward(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
     (void)context;
+    continued |= number == SIGCONT;
     if (child > 0)
         kill(info->si_code > 0 || number == SIGCONT ? -child : child, number);
     errno = saved;
@@ -175,6 +178,18 @@ static void die_by(int number)
     _exit(128 + number);
 }
 
+/* The command has stopped: so does the launcher, by the same signal, which the shell tells. Where that has no effect, as
+ * at a terminal's signals in a group that no shell looks after, the command would not have stopped in this place. */
+static void stop_by(int number)
+{
+    continued = 0;
+    signal(number, SIG_DFL);
+    raise(number);
+    take_over_signals();
+    if (!continued)
+        kill(-child, SIGCONT);
+}
+
 static void fail(const struct call *call) __attribute__((noreturn));
 static void fail(const struct call *call)
 {
@@ -196,7 +211,7 @@ static void follow(const struct call *call, int connection, int pid)
         if (reply.kind == KILLED)
             die_by(reply.value);
         if (reply.kind == STOPPED)
-            raise(SIGSTOP);
+            stop_by(reply.value);
     }
     fail(call);
 }

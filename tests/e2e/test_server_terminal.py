@@ -13,7 +13,7 @@ import signal
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -26,16 +26,16 @@ _SECONDS = 40.0
 
 
 class Shell:
-    """An interactive shell on a terminal. Everything it prints is in `text`."""
+    """An interactive shell, or another program, on a terminal of its own. Everything it prints is in `text`."""
 
-    def __init__(self, environment: dict[str, str], cwd: Path) -> None:
+    def __init__(self, environment: dict[str, str], cwd: Path, argv: Sequence[str] = ("sh", "-i")) -> None:
         self._master, slave = pty.openpty()
         # What is typed is not to be taken for what is printed.
         settings = termios.tcgetattr(slave)
         settings[3] &= ~termios.ECHO
         termios.tcsetattr(slave, termios.TCSANOW, settings)
         self.process = subprocess.Popen(
-            ["sh", "-i"],
+            argv,
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -61,19 +61,20 @@ class Shell:
         """As from the keyboard."""
         os.write(self._master, keys.encode())
 
-    def expect(self, wanted: str) -> None:
-        """Wait for this text after what was expected before."""
+    def expect(self, wanted: str) -> str:
+        """Wait for this text after what was expected before; returns what came in between."""
         deadline = time.monotonic() + _SECONDS
         while wanted not in self.text:
             if not select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise AssertionError(f"no {wanted!r} in {self.text!r}")
             self.text += os.read(self._master, 4096).decode(errors="replace")
-        self.text = self.text.partition(wanted)[2]
+        before, _, self.text = self.text.partition(wanted)
+        return before
 
-    def run(self, line: str, wanted: str) -> None:
+    def run(self, line: str, wanted: str) -> str:
         """A line to the shell, and what it leads to."""
         self.type(line + "\n")
-        self.expect(wanted)
+        return self.expect(wanted)
 
 
 @pytest.fixture
@@ -111,15 +112,32 @@ def state_of(pid: int) -> str:
         return ""
 
 
-def test_ctrl_c_ends_a_command_with_its_status(launched: Launched, shell: Shell) -> None:
-    """`sbatch` waits for a script to be typed."""
+@pytest.mark.parametrize("served", [True, False])
+def test_ctrl_c_ends_a_loop_of_commands_too(launched: Launched, shell: Shell, served: bool) -> None:
+    """`sbatch` waits for a script to be typed. A shell goes on to the next turn after an exit, whatever its status."""
     before = launched.direct_calls()
-    shell.type("sbatch; echo status=$?\n")
-    until(lambda: child_of_call(launched), "it has begun")
+    shell.run(f"export SPRITZ_NO_SERVER={'' if served else 1}; echo $((6 * 7))", "42")
+    shell.type("while :; do sbatch; echo and again; done\n")
+    call = until(lambda: child_of_call(launched) if served else launcher_of(shell), "it has begun")
+    until(lambda: state_of(call) == "S", "it reads")
     shell.type("\x03")
-    shell.run("echo again=$?", "=")
-    shell.run("squeue --version", "slurm 25.05.0")
-    assert launched.direct_calls() == before
+    until(lambda: not launcher_of(shell), "it is interrupted, and the loop with it")
+    assert "and again" not in shell.run("echo status=$?", "status=130")
+    assert (launched.direct_calls() == before) == served
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_ctrl_z_stops_nothing_where_no_shell_could_continue_it(
+    launched: Launched, tmp_path: Path, served: bool
+) -> None:
+    """The command is its terminal's first process, as under `ssh -t`."""
+    launched.warm()
+    environment = launched.environment(SLURM_CONF="/nowhere/slurm.conf", SPRITZ_NO_SERVER="" if served else "1")
+    with Shell(environment, tmp_path, [str(launched.directory / "sbatch")]) as alone:
+        call = until(lambda: child_of_call(launched) if served else alone.process.pid, "it has begun")
+        until(lambda: state_of(call) == "S", "it reads")
+        alone.type("\x1a")
+        alone.run("#!/bin/sh\ntrue\n\x04", "/nowhere/slurm.conf")
 
 
 def test_ctrl_z_stops_and_fg_continues(launched: Launched, shell: Shell) -> None:

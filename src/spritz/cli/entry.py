@@ -7,6 +7,7 @@ Ctrl-C ends as the shell expects.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from spritz.cli.context import Context
@@ -17,7 +18,7 @@ from spritz.notation.errors import NotationError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TextIO
+    from typing import NoReturn, TextIO
 
     Main = Callable[[list[str], Context], int]
 
@@ -30,12 +31,25 @@ def run(program: str, main: Main) -> None:
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _open_missing_streams()
     context = Context.of_process(program)
-    status = call(main, sys.argv[1:], context)
+    try:
+        status = call(main, sys.argv[1:], context)
+    except KeyboardInterrupt:
+        end_by(signal.SIGINT)
     os._exit(status)
 
 
+def end_by(number: signal.Signals) -> NoReturn:
+    """End as a program does that leaves the signal alone: a shell's loop goes on after an exit status of 130."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)
+
+
 def call(main: Main, argv: list[str], context: Context) -> int:
-    """`main` with its errors printed; returns the exit status. Flushes both streams."""
+    """`main` with its errors printed; returns the exit status. Flushes both streams.
+
+    Raises KeyboardInterrupt.
+    """
     try:
         try:
             status = main(argv, context)
@@ -66,8 +80,6 @@ def call(main: Main, argv: list[str], context: Context) -> int:
         context.stderr.write(f"{context.program}: error: {what}: {error.strerror}\n")
         context.stderr.flush()
         return 1
-    except KeyboardInterrupt:
-        return 130
     return status
 
 

@@ -220,14 +220,15 @@ class Child:
             self._leave_post()
         elif name in _LASTING:
             post.control.send(LONG + self._pid.to_bytes(4, "little"))
-        status = self._perform(main, name, request, descriptors)
+        kind, value = self._perform(main, name, request, descriptors)
         if name in _LASTING:
             surroundings.take_signals()
         if borrowed and not once:
             surroundings.give_limits_back(post.limits)
         surroundings.put_back(request, self._null)
         _outlive(connection)
-        connection.send(reply.encode(reply.ENDED, status & 0xFF))
+        late = 0 if name in _LASTING else surroundings.late_signal(request)
+        connection.send(reply.encode(reply.KILLED, late) if late else reply.encode(kind, value))
         self._calls += 1
         return once
 
@@ -244,7 +245,8 @@ class Child:
         post.control.close()
         post.sources.close()
 
-    def _perform(self, main: Main, name: str, request: Request, descriptors: Descriptors) -> int:
+    def _perform(self, main: Main, name: str, request: Request, descriptors: Descriptors) -> tuple[bytes, int]:
+        """The command; how it ended, in the words of `reply`."""
         surroundings.take_over(request, descriptors)
         locate.begin_call()
         environ = surroundings.environment()
@@ -263,13 +265,14 @@ class Child:
             status = call(begin, sys.argv[1:], context)
             surroundings.hold_signals()
         except KeyboardInterrupt:
-            status = 130
+            surroundings.hold_signals()  # Ctrl-C twice
+            return reply.KILLED, signal.SIGINT
         except Exception:
             sys.excepthook(*sys.exc_info())
             sys.stderr.flush()
             self._calls = _CALLS_MAX
             status = 1
-        return status
+        return reply.ENDED, status & 0xFF
 
     def _is_as_before(self) -> bool:
         """The call has left no process, no thread, no descriptor (but its connection) and not much memory."""

@@ -10,7 +10,7 @@ THERE = b"H"
 STARTED = b"S"
 #: exit status
 ENDED = b"E"
-#: the signal that killed the child
+#: the signal that killed the command
 KILLED = b"K"
 #: the signal that stopped it
 STOPPED = b"T"

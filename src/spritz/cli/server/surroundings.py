@@ -14,7 +14,7 @@ import sys
 import time
 
 # The module `signal` makes an enumeration's member of each signal that is blocked: more work than most commands.
-from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]  # typeshed knows `signal` alone
+from _signal import getsignal, pthread_sigmask, sigpending  # type: ignore[import-not-found]  # typeshed knows `signal` alone
 from socket import SO_PEERCRED, SOL_SOCKET
 
 from spritz.cli.server import terminal
@@ -41,6 +41,8 @@ FORWARDED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH,
     signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
 )  # fmt: skip
+#: Of these, those that end a process which leaves them alone.
+_DEADLY = frozenset(FORWARDED) - {signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH}
 
 
 class Unsuitable(Exception):
@@ -230,6 +232,14 @@ def release_signals(request: Request) -> None:
 def hold_signals() -> None:
     """No signal that a launcher passes on is to meet a child that is not at work."""
     pthread_sigmask(signal.SIG_SETMASK, FORWARDED)
+
+
+def late_signal(request: Request) -> int:
+    """A signal that came when the command had done its work, and that would have killed a process of its own before
+    its exit; 0: none.
+    """
+    pending = sigpending()
+    return min(_DEADLY & pending - set(_numbers(request.blocked)), default=0) if pending else 0
 
 
 def _numbers(bits: int) -> list[int]:
