@@ -13,6 +13,7 @@ from spritz.sim.processors.rlscheduler import WINDOWS, mean_bounded_slowdown, re
 from spritz.sim.progress import progress
 from spritz.sim.report import Report, write_starts
 from spritz.sim.trace.read import read_trace
+from spritz.sim.trace.swf import machine_of
 from spritz.sim.trace.workload import TraceError
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ def run_swf(arguments: Namespace, context: Context) -> Report:
     check_policy(policy)
     with progress(context, "reading", None) as tick:
         reading = read_trace(arguments.trace, arguments.processors, tick)
-    processors = arguments.processors or _machine_of(reading.header)
+    processors = arguments.processors or machine_of(reading.header)
+    if processors is None:
+        raise TraceError("the trace does not say how large the machine was", "add --processors N")
     for remark in reading.remarks():
         context.warn(remark)
     workload = reading.workload
@@ -117,12 +120,3 @@ def _used(workload: Workload, window: Window, processors: int) -> float:
     jobs = range(window.first, window.first + len(window.start))
     used = sum(workload.run[job] * workload.processors[job] for job in jobs)
     return used / (processors * _span(workload, window))
-
-
-def _machine_of(header: dict[str, str]) -> int:
-    """Processors that the trace's own header names."""
-    for key in ("MaxProcs", "MaxNodes"):
-        word = header.get(key, "").split(" ")[0]
-        if word.isdigit() and int(word) > 0:
-            return int(word)
-    raise TraceError("the trace does not say how large the machine was", "add --processors N")

@@ -105,6 +105,7 @@ def test_an_option_becomes_fields(options: dict[str, str], fields: dict[str, obj
         ("gres-flags", "x", "Invalid --gres-flags specification", 255),
         ("kill-on-invalid-dep", "x", "Invalid --kill-on-invalid-dep specification", 255),
         ("nodefile", "nosuch", "Invalid --nodefile node file", 255),
+        ("nodefile", "/dev/null", "Invalid --nodefile node file", 255),
         ("dependency", "afterok:nosuch", "Job dependency problem", 1),
         ("nodelist", "n[1-", "Invalid node name specified", 1),
         ("gres", "nosuch:x:y:z", "Invalid generic resource (gres) specification", 1),

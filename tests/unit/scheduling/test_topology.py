@@ -76,6 +76,15 @@ def test_few_switches_are_waited_for_and_then_no_more() -> None:
     assert " ".join(site.cycle()[job].names) == "n1 n4"
 
 
+def test_switches_that_could_never_hold_the_job_keep_it_no_longer() -> None:
+    site = site_of()
+    assert nodes_for(site, "", nodes=4, switches=1, switch_wait_seconds=60) == ""
+    job = max(site.jobs)
+    assert site.reason(job) == "Resources"
+    site.now += 60
+    assert " ".join(site.cycle()[job].names) == "n1 n2 n3 n4"
+
+
 def test_the_cluster_limits_how_long_they_are_waited_for() -> None:
     site = site_of(scheduler_parameters=(("max_switch_wait", "10"),))
     assert nodes_for(site, "n2 n3 n5 n7 n8", nodes=2, switches=1, switch_wait_seconds=3600) == ""

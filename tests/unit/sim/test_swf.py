@@ -90,3 +90,9 @@ def test_a_file_without_jobs_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="No such file"):
         read_trace(str(tmp_path / "absent.swf"), None)
+
+
+def test_the_machine_of_the_header_is_as_large_as_one_that_is_given() -> None:
+    reading = parse_swf(["; MaxProcs: 128", row(processors=200), row(processors=100)])
+    assert reading.remarks()[0] == "skipped 1 row: asks for more than 128 processors (first at line 2)"
+    assert len(reading.workload) == 1

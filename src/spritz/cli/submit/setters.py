@@ -140,7 +140,10 @@ def read_hosts(path: str, source: Source, option: str) -> tuple[str, ...]:
         why = error.strerror if isinstance(error, OSError) else str(error)
         details = (f"slurm_allocate_resources error opening file {path}, {why}",)
         raise SpritzError(f"Invalid --{option} node file", exit_code=PARSE_STATUS, details=details) from error
-    return tuple(name for word in words for name in expanded(word))
+    names = tuple(name for word in words for name in expanded(word))
+    if not names:
+        raise SpritzError(f"Invalid --{option} node file", exit_code=PARSE_STATUS, details=("Hostlist is empty!",))
+    return names
 
 
 # -- single options

@@ -116,4 +116,6 @@ def _why_unknown(view: View, record: JobRecord) -> str:
         return "unknown: when enough jobs under the same limit have ended, which is not planned ahead"
     if reason is Reason.RESOURCES and detail:
         return "unknown: when nodes that are down or drained come back"
+    if reason is Reason.RESOURCES and record.spec.switches and not record.any_switches:
+        return "when it has waited long enough for so few switches (--switches, max_switch_wait), if not before"
     return _UNKNOWN.get(reason, "unknown: no end of a running job that is planned ahead lets it start")

@@ -34,6 +34,8 @@ def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable
         if words[0][0] == ";":
             _remark(reading, line)
             continue
+        if processors is None and not reading.rows:
+            processors = machine_of(reading.header)
         reading.rows += 1
         if tick is not None and reading.rows % 20_000 == 0:
             tick(reading.rows)
@@ -93,6 +95,15 @@ def _unusable(submit: float, run: float, limit: float, size: int, processors: in
     if processors is not None and size > processors:
         return f"asks for more than {processors} processors"
     return ""
+
+
+def machine_of(header: dict[str, str]) -> int | None:
+    """Processors that the trace's own header names."""
+    for key in ("MaxProcs", "MaxNodes"):
+        word = header.get(key, "").split(" ")[0]
+        if word.isdigit() and int(word) > 0:
+            return int(word)
+    return None
 
 
 def _remark(reading: Reading, line: str) -> None:
