@@ -1,6 +1,6 @@
-/* Arithmetic on what nodes will have free: a hold put into a profile.
+/* Arithmetic on what nodes will have free: a node worked out, and a hold put into a profile.
 
-The inner loop of `scheduling.profile`, which says the same in Python; tests compare the two. See docs/decisions/0096.
+The inner loops of `scheduling.profile`, which says the same in Python; tests compare the two. See docs/decisions/0096.
 */
 #include "_arrays.h"
 
@@ -96,7 +96,141 @@ end:
     return result;
 }
 
+/* -- what a node will have free */
+
+#define EVENTS_MAX 256
+
+struct event {
+    double at;
+    int64_t sign;
+    PyObject *taken;
+};
+
+static int by_moment(const void *one, const void *other)
+{
+    double mine = ((const struct event *)one)->at, theirs = ((const struct event *)other)->at;
+    return mine < theirs ? -1 : mine > theirs;
+}
+
+static int add(int64_t *state, const struct event *event, Py_ssize_t quantities)
+{
+    for (Py_ssize_t each = 0; each < quantities; each++) {
+        int64_t amount = PyLong_AsLongLong(PyTuple_GET_ITEM(event->taken, each));
+        if (amount == -1 && PyErr_Occurred())
+            return -1;
+        state[each] += event->sign * amount;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(ahead_doc, "ahead(times, counts, node, now, events) -> int\n\n"
+                        "Put into the node's row of times and of each column of counts what it has now, and from every later\n"
+                        "moment on: as `changes.counts_ahead`. `now`: its counts; `events`: (when, 1 or -1, CPUs, memory,\n"
+                        "company and GRES that are given back or taken then). Returns how many moments there are, -1 where\n"
+                        "sums are not certain; nothing is put where there is no room for so many.");
+
+static PyObject *ahead(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer times, columns[COLUMNS_MAX];
+    struct event events[EVENTS_MAX];
+    int64_t state[COLUMNS_MAX] = {0};
+    Py_ssize_t opened = 0, moments = 0;
+    PyObject *result = NULL;
+    if (count != 5 || !PyTuple_Check(arguments[1]) || !PyList_Check(arguments[3]) || !PyList_Check(arguments[4]))
+        return wrong("five arguments");
+    Py_ssize_t number = PyTuple_GET_SIZE(arguments[1]), quantities = number - 1, some = PyList_GET_SIZE(arguments[4]);
+    Py_ssize_t node = PyLong_AsSsize_t(arguments[2]);
+    if (number < IDLE + 1 || number > COLUMNS_MAX || PyList_GET_SIZE(arguments[3]) != number)
+        return wrong("as many counts as columns");
+    if (some > EVENTS_MAX)
+        return PyLong_FromLong(-1);
+    if (PyErr_Occurred() || table_of(arguments[0], &times, 2) < 0)
+        return NULL;
+    const Py_ssize_t width = times.shape[1];
+    if (node < 0 || node >= times.shape[0]) {
+        wrong("no such node");
+        goto end;
+    }
+    for (; opened < number; opened++) {
+        if (table_of(PyTuple_GET_ITEM(arguments[1], opened), &columns[opened], 2) < 0)
+            goto end;
+        if (columns[opened].shape[0] != times.shape[0] || columns[opened].shape[1] != width) {
+            opened++;
+            wrong("counts are int64[node, moment]");
+            goto end;
+        }
+    }
+    for (Py_ssize_t each = 0; each < some; each++) {
+        PyObject *item = PyList_GET_ITEM(arguments[4], each);
+        if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 3 || !PyTuple_Check(PyTuple_GET_ITEM(item, 2)) ||
+            PyTuple_GET_SIZE(PyTuple_GET_ITEM(item, 2)) != quantities) {
+            wrong("an event is (when, sign, amounts)");
+            goto end;
+        }
+        events[each].at = PyFloat_AsDouble(PyTuple_GET_ITEM(item, 0));
+        events[each].sign = PyLong_AsLongLong(PyTuple_GET_ITEM(item, 1));
+        events[each].taken = PyTuple_GET_ITEM(item, 2);
+        if (PyErr_Occurred())
+            goto end;
+    }
+    qsort(events, (size_t)some, sizeof *events, by_moment);
+    /* Quantities are CPUs, memory, company and GRES; twice, the first time to see whether they are certain. */
+    for (int turn = 0; turn < 2; turn++) {
+        int64_t company = 0;
+        for (Py_ssize_t each = 0; each < number; each++) {
+            int64_t have = PyLong_AsLongLong(PyList_GET_ITEM(arguments[3], each));
+            if (have == -1 && PyErr_Occurred())
+                goto end;
+            if (each != CORES)
+                state[each == CPUS ? 0 : each - 1] = each == IDLE ? 0 : have;
+            if (turn)
+                ((int64_t *)columns[each].buf)[node * width] = have;
+        }
+        for (Py_ssize_t each = 0; each < some; each++)
+            company -= events[each].sign * PyLong_AsLongLong(PyTuple_GET_ITEM(events[each].taken, 2));
+        if (PyErr_Occurred())
+            goto end;
+        state[2] = company;
+        moments = 0;
+        for (Py_ssize_t each = 0; each < some; moments++) {
+            double at = events[each].at;
+            for (; each < some && events[each].at == at; each++)
+                if (add(state, &events[each], quantities) < 0)
+                    goto end;
+            int certain = state[0] >= 0;
+            for (Py_ssize_t quantity = 3; quantity < quantities; quantity++)
+                certain &= state[quantity] >= 0;
+            if (!certain) {
+                result = PyLong_FromLong(-1);
+                goto end;
+            }
+            if (!turn)
+                continue;
+            ((double *)times.buf)[node * width + moments + 1] = at;
+            for (Py_ssize_t column = 0; column < number; column++) {
+                int64_t value = column == IDLE ? !state[2] : state[column < MEMORY ? 0 : column - 1];
+                ((int64_t *)columns[column].buf)[node * width + moments + 1] = value;
+            }
+        }
+        if (moments >= width)
+            break;
+    }
+    if (moments < width) {
+        double *row = (double *)times.buf + node * width;
+        row[0] = -INFINITY;
+        for (Py_ssize_t moment = moments + 1; moment < width; moment++)
+            row[moment] = INFINITY;
+    }
+    result = PyLong_FromSsize_t(moments);
+end:
+    while (opened)
+        PyBuffer_Release(&columns[--opened]);
+    PyBuffer_Release(&times);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"ahead", (PyCFunction)(void (*)(void))ahead, METH_FASTCALL, ahead_doc},
     {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, hold_doc},
     {NULL, NULL, 0, NULL},
 };

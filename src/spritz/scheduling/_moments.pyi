@@ -1,6 +1,14 @@
 from spritz.scheduling.profile import Floats
 from spritz.scheduling.table import Ints
 
+def ahead(
+    times: Floats,
+    counts: tuple[Ints, ...],
+    node: int,
+    now: list[int],
+    events: list[tuple[float, int, tuple[int, ...]]],
+    /,
+) -> int: ...
 def hold(
     times: Floats,
     counts: tuple[Ints, ...],

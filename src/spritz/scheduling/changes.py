@@ -54,37 +54,43 @@ class Changes:
             row.charge(_moved(row, holder, self._avoid) if hold.flexible else holder)
 
 
+def events_ahead(
+    row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
+) -> list[tuple[float, int, tuple[int, ...]]] | None:
+    """When something is given back (1) or taken (-1), and how much (`Holder.taken`), in no order. None where what is
+    free then is no matter of addition.
+    """
+    hardware = row.hardware
+    if row.overlaps or row.shares_free or hardware.threads > 1:
+        return None
+    events = [(holder.ends_at, 1, holder.taken(kinds, hardware)) for holder in row.holders.values()]
+    for hold, holder in holds:
+        if not hold.flexible:
+            return None
+        taken = holder.taken(kinds, hardware)
+        events += ((hold.start_at, -1, taken), (holder.ends_at, 1, taken))
+    return events
+
+
 def counts_ahead(
     row: NodeRow, holds: Sequence[tuple[Hold, Holder]], kinds: tuple[tuple[str, str], ...]
 ) -> tuple[list[float], list[tuple[int, ...]]] | None:
     """Moments, and the counts (`NodeRow.counts`) now and from each of them on: what `Changes` would find, by addition
     alone. None where that is not certain.
     """
-    hardware = row.hardware
-    if row.overlaps or row.shares_free or hardware.threads > 1:
+    events = events_ahead(row, holds, kinds)
+    if events is None:
         return None
-    changes: dict[float, list[tuple[int, ...]]] = {}
-    begun: dict[float, list[tuple[int, ...]]] = {}
-    company = 0
-    for holder in row.holders.values():
-        taken = holder.taken(kinds, hardware)
-        company += taken[2]
-        changes.setdefault(holder.ends_at, []).append(taken)
-    for hold, holder in holds:
-        if not hold.flexible:
-            return None
-        taken = holder.taken(kinds, hardware)
-        begun.setdefault(hold.start_at, []).append(taken)
-        changes.setdefault(hold.start_at, [])
-        changes.setdefault(holder.ends_at, []).append(taken)
+    changes: dict[float, list[tuple[int, tuple[int, ...]]]] = {}
+    for at, sign, taken in events:
+        changes.setdefault(at, []).append((sign, taken))
     now = row.counts(kinds)
     moments, found = sorted(changes), [tuple(now)]
-    state = [now[0], now[2], -company, *now[4:]]
+    # Nobody is there once all who are have gone.
+    state = [now[0], now[2], -sum(sign * taken[2] for _at, sign, taken in events), *now[4:]]
     for at in moments:
-        for taken in changes[at]:
-            state = [have + count for have, count in zip(state, taken, strict=True)]
-        for taken in begun.get(at, ()):
-            state = [have - count for have, count in zip(state, taken, strict=True)]
+        for sign, taken in changes[at]:
+            state = [have + sign * count for have, count in zip(state, taken, strict=True)]
         if state[0] < 0 or min(state[3:], default=0) < 0:
             # More is promised than there is (a job's end has moved): rows say what is left.
             return None

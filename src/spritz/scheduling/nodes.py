@@ -367,6 +367,12 @@ class NodeRow:
         found += [self.count_free(name, kind) for name, kind in kinds]
         return found
 
+    def free(self) -> tuple[object, ...]:
+        """What the node is made of and what is free of it, but for shares."""
+        gres, counted = self.gres_free, self.counts_free
+        free = (id(self.hardware), self.free_cpus, self.free_memory_mib)
+        return (*free, *gres.values(), *counted.values()) if gres or counted else free
+
     def key(self) -> tuple[object, ...]:
         """Everything that matters, for comparing two tables."""
         return (

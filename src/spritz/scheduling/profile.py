@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spritz.scheduling.changes import Changes, Least, counts_ahead
+from spritz.scheduling.changes import Changes, Least, counts_ahead, events_ahead
 from spritz.scheduling.nodes import Holder, NodeRow
 from spritz.scheduling.table import Bools, Ints, NodeTable, is_choosy
 
 #: Is the compiled part there? It is optional.
 compiled: bool
 try:
-    from spritz.scheduling import _moments
+    from spritz.scheduling._moments import ahead as put_ahead
+    from spritz.scheduling._moments import hold as put_hold
 
     compiled = True
 except ImportError:
@@ -190,7 +191,7 @@ class Profile:
         self._own()
         cpus, memory, company, *devices = holder.taken(self.kinds, self.table.rows[index].hardware)
         amounts = (cpus, cpus, memory, company, *devices)
-        done = _moments.hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
+        done = put_hold(self.times, tuple(self.counts), index, hold.start_at, holder.ends_at, amounts)
         self.worked_out += 2 * done
         return done
 
@@ -225,6 +226,8 @@ class Profile:
 
     def _work_out(self, index: int) -> None:
         row, holds = self.table.rows[index], self.holds.get(index, ())
+        if compiled and self._add_up(index, row, holds):
+            return
         added = counts_ahead(row, holds, self.kinds)
         moments, found = added or _played(row, holds, self.kinds)
         if added is None:
@@ -239,6 +242,22 @@ class Profile:
         self.times[index, len(found) :] = NEVER
         for column, values in zip(self.counts, zip(*found, strict=True), strict=True):
             column[index, : len(found)] = values
+
+    def _add_up(self, index: int, row: NodeRow, holds: Sequence[tuple[Hold, Holder]]) -> bool:
+        """By addition alone, in the compiled part. False where that is not certain."""
+        events = events_ahead(row, holds, self.kinds)
+        if events is None:
+            return False
+        now = row.counts(self.kinds)
+        moments = put_ahead(self.times, tuple(self.counts), index, now, events)
+        if moments >= self.times.shape[1]:
+            self._widen(moments + 1)
+            put_ahead(self.times, tuple(self.counts), index, now, events)
+        if moments < 0:
+            return False
+        self._played.discard(index)
+        self.worked_out += moments + 1
+        return True
 
     def _widen(self, moments: int) -> None:
         more = max(moments, 2 * self.times.shape[1]) - self.times.shape[1]

@@ -21,6 +21,7 @@ from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 MEMORY = structs.replace(SETTINGS, default_memory_mib_per_cpu=50)
 CPUS = structs.replace(MEMORY, consumable=Grain.CPU.value)
+UNCOUNTED = structs.replace(CPUS, memory_consumable=False)
 
 
 def some_spec(rng: random.Random) -> JobSpec:
@@ -30,7 +31,8 @@ def some_spec(rng: random.Random) -> JobSpec:
         {"gpus_per_node": rng.choice([1, "a:1", 3])},
         {"gpus_per_task": 1},
         {"gpus": rng.randint(1, 4)},
-        {"memory_mib_per_node": rng.randint(0, 500)},
+        {"memory_mib_per_node": rng.randint(1, 500)},
+        {"memory_mib_per_node": 0},
         {"memory_mib_per_cpu": rng.randint(1, 200)},
         {"sharing": Sharing.EXCLUSIVE},
         {"tasks_per_node": rng.randint(1, 3)},
@@ -47,19 +49,20 @@ def some_spec(rng: random.Random) -> JobSpec:
 
 def some_site(rng: random.Random, threads: int) -> Site:
     """Busy nodes, some with GPUs of two types, and promises to those that wait."""
+    memory = rng.choice([(400, 1000), (1000,)])
     nodes = [
         node(
             f"n{number}",
             8,
             threads=threads,
             gres=[gpus(2, "a"), gpus(2, "b", first=2)] if number % 2 else [],
-            memory=rng.choice([400, 1000]),
+            memory=rng.choice(memory),
             tmp=rng.choice([0, 100]),
             weight=rng.choice([1, 1, 2]),
         )
         for number in range(7)
     ]
-    site = Site(nodes, settings=rng.choice([SETTINGS, MEMORY, CPUS]))
+    site = Site(nodes, settings=rng.choice([SETTINGS, MEMORY, CPUS, UNCOUNTED]))
     for _ in range(12):
         site.submit(some_spec(rng))
     site.cycle()

@@ -13,6 +13,7 @@ from spritz.scheduling import profile as profile_module
 from spritz.scheduling.changes import Changes, counts_ahead
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.profile import NEVER, Hold, Profile
+from spritz.scheduling.running import set_end
 from tests.unit.scheduling.site import Site, gpus, node, spec
 
 CPUS = 6
@@ -117,6 +118,45 @@ def test_counts_ahead_by_addition_are_those_of_rows_on_which_every_change_is_mad
                     counts.append(tuple(copied.counts(kinds)))
                 assert found == (changes.moments, counts)
     assert certain > 60
+
+
+@pytest.mark.skipif(not profile_module.compiled, reason="installed without a C compiler")
+def test_a_node_is_worked_out_alike_with_and_without_the_compiled_part() -> None:
+    """Nodes of one thread a core and of two, with more moments than there was room for, and promises that have become
+    too many.
+    """
+    rng = random.Random(5)
+    seen = 0
+    for turn in range(40):
+        threads = 1 + turn % 4 // 3
+        site = Site([node(f"n{i}", 8, threads=threads, gres=[gpus(4)] if i else []) for i in range(2)])
+        for _ in range(14):
+            site.submit(
+                spec(rng.randint(1, 5), gpus_per_node=rng.choice([(), 1]), time_limit_minutes=rng.randint(1, 9))
+            )
+        site.cycle()
+        site.cycle()
+        if turn % 2 and (running := [job.id for job in site.jobs.values() if job.allocation is not None]):
+            site.projection.snapshot(site.now)
+            set_end(site.projection, site.projection.records[running[0]], site.now + 900.0, site.now)
+        profile = site.projection.profile
+        found = []
+        for compiled in (True, False):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(profile_module, "compiled", compiled)
+                profile.stale.update(range(2))
+                profile.settle()
+            there = profile.times < NEVER
+            found.append(
+                (
+                    profile.times[there].tolist(),
+                    [column[there].tolist() for column in profile.counts],
+                    set(profile._played),
+                )
+            )
+            seen += int(there.sum())
+        assert found[0] == found[1]
+    assert seen > 400
 
 
 @pytest.mark.skipif(not profile_module.compiled, reason="installed without a C compiler")

@@ -92,8 +92,8 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
         or request.overcommit
         or request.tasks_per_core
         or most < tasks
-        or (table.threads != threads).any()
-        or request.memory_per_node == 0
+        or not _alike(table.threads)
+        or (request.memory_per_node == 0 and request.memory_counts and not _alike(table.memory_total))
         or (not request.memory_counts and (request.memory_per_node or request.memory_per_cpu or request.memory_per_gpu))
     ):
         return None
@@ -116,6 +116,8 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
     used = min(threads, request.threads_used) if request.threads_used else threads
     cores = max(-(-request.cpus_per_task * tasks // used), -(-max(1, request.cpus_per_node_min) // threads))
     memory = request.memory_per_node or 0
+    if request.memory_per_node == 0 and request.memory_counts and len(table.memory_total):
+        memory = int(table.memory_total[0])  # all that there is
     if request.tasks_per_gpu and gpus and gpus * request.tasks_per_gpu < tasks:
         return None
     if request.memory_per_gpu and (gpus or each):
@@ -137,6 +139,11 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
     if request.whole:
         least[3] = 1
     return least
+
+
+def _alike(column: Ints) -> bool:
+    """Is it the same for all nodes?"""
+    return not len(column) or bool((column == column[0]).all())
 
 
 def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.resources import Allocation
+from spritz.model.resources import Allocation, NodeAllocation
 from spritz.scheduling.placement.capacity import capacity, open_to
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
 from spritz.scheduling.placement.counts import by_node_count
@@ -24,7 +24,7 @@ from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
 from spritz.scheduling.placement.scheme import choose
 from spritz.scheduling.placement.select import Candidate, Portion, select, target_of
-from spritz.scheduling.placement.share import assign
+from spritz.scheduling.placement.share import assign, depends_on_free
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -456,12 +456,21 @@ def assign_all(
 ) -> tuple[Allocation | None, int]:
     """The allocation, or the index of the node on which its portion does not fit."""
     nodes = []
+    # Nodes that are alike give alike.
+    given: dict[tuple[object, ...], NodeAllocation] = {}
+    counted = len(portions) > 1 and depends_on_free(request)
     for portion in portions:
         row = rows[portion.index]
         busy = ~prefer.rows[portion.index].free_cpus & row.hardware.cpus if prefer is not None else 0
-        node = assign(row, request, portion.tasks, portion.gpus, busy)
-        if node is None:
-            return None, portion.index
+        key = (portion.tasks, portion.gpus, busy, *row.free()) if counted and not row.shares_free else ()
+        like = given.get(key) if key else None
+        if like is not None:
+            node = NodeAllocation(node=row.name, cpus=like.cpus, memory_mib=like.memory_mib, gres=like.gres)
+        else:
+            found = assign(row, request, portion.tasks, portion.gpus, busy)
+            if found is None:
+                return None, portion.index
+            node = given[key] = found
         nodes.append(node)
     allocation = Allocation(
         partition=request.partition,

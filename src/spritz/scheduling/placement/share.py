@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.ids import INFINITE
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_ids, mask_of, mask_text
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.placement.capacity import (
@@ -43,6 +44,11 @@ def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 
         # The first row with enough CPUs may have them on the wrong sockets; the roomiest has the best of what there is.
         found = _assign_from(row, request, needs, usable_cpus(row, request), (tasks, devices, wanted), prefer)
     return found
+
+
+def depends_on_free(request: Request) -> bool:
+    """Does what `assign` finds depend on nothing of a row without shares but what is free there (`NodeRow.free`)?"""
+    return not request.share_rows and request.max_cpus_per_socket >= INFINITE
 
 
 def _assign_from(
