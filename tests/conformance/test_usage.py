@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.msgpack import encode
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from sqlalchemy import select, update
 
 from spritz.accounting import schema
@@ -37,8 +37,8 @@ HOUR = 3600
 pytestmark = pytest.mark.xdist_group("databases")
 
 
-def register(store: Store) -> int:
-    return store.register(RegisterCluster(cluster="c1", journal=JOURNAL, last_sequence=10**9), START)[0]
+def register(store: Store, cluster: str = "c1") -> int:
+    return store.register(RegisterCluster(cluster=cluster, journal=JOURNAL, last_sequence=10**9), START)[0]
 
 
 def roll_all(store: Store, now: float) -> int:
@@ -126,6 +126,29 @@ def test_rolled_up_early_late_and_again_it_is_the_same(make_store: Callable[[], 
     found = rolled(at_once)
     assert rolled(piecewise) == found
     assert {row[1] for row in found["cluster"]} == {0, 1}, "hours and days"
+
+
+def test_usage_of_two_clusters_in_one_database_is_that_of_each_in_its_own(make_store: Callable[[], Store]) -> None:
+    def reported(store: Store, *clusters: str) -> list[tuple[Any, ...]]:
+        asked = AskUsage(clusters=clusters, starts_at=int(START - START % HOUR), ends_at=int(end))
+        return sorted(
+            astuple(row) for piece in usage_of(store.engine, asked) for row in (*piece.clusters, *piece.holders)
+        )
+
+    end = START - START % HOUR + 60 * HOUR
+    both, alone = make_store(), (make_store(), make_store())
+    wanted = []
+    for number, store in enumerate(alone, 1):
+        name, groups = f"c{number}", in_groups(iter(story(30 + number)), number)
+        for one in (both, store):
+            register(one, name)
+            one.ingest(name, JOURNAL, groups)
+        roll_all(store, end)
+        wanted.append(reported(store))
+    roll_all(both, end)
+    assert all(wanted)
+    assert reported(both) == sorted(wanted[0] + wanted[1])
+    assert reported(both, "c2") == wanted[1]
 
 
 def test_a_restored_backup_catches_up_to_the_same_usage(make_store: Callable[[], Store]) -> None:

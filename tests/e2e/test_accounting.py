@@ -24,6 +24,7 @@ class Accounted:
 
     def __init__(self, make_cluster: Callable[..., Cluster]) -> None:
         self.port = free_port()
+        self._make = make_cluster
         self.cluster = make_cluster(
             extra=f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
             f"AccountingStoragePort={self.port}\nAccountingStoreFlags=job_comment,job_script,job_env\n"
@@ -37,6 +38,26 @@ class Accounted:
         )
         self.conf.chmod(0o600)
         self.daemon: subprocess.Popen[bytes] | None = None
+
+    def another(self) -> Cluster:
+        """A second cluster of the same slurmdbd."""
+        return self._make(
+            extra=f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
+            f"AccountingStoragePort={self.port}\nAccountingStorageEnforce=associations\n"
+        )
+
+    def command(self, name: str, *arguments: str, cluster: Cluster | None = None) -> list[str]:
+        """Lines of a command that succeeds, asked as from a cluster's machine."""
+        done = subprocess.run(
+            [sys.executable, "-c", f"from spritz.cli.{name} import entry; entry()", *arguments],
+            env={"PATH": os.environ["PATH"], "SLURM_CONF": str((cluster or self.cluster).conf)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{name} {arguments}: {done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout.splitlines()
 
     def start(self) -> None:
         """slurmdbd; sacct waits until it serves."""
@@ -298,3 +319,56 @@ def test_the_completion_log_has_a_line_for_every_end(make_cluster: Callable[...,
     assert said.endswith(" ExitCode=3:0 ")
     shown = run(cluster, "sacct", "--completion", "-n", "-P", "-o", "jobid,jobname,state,exitcode,user").stdout
     assert shown.decode() == f"{number}|odd|FAILED|3:0|{user_name()}\n"
+
+
+def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted) -> None:
+    """Accounts and users are of both; associations, jobs and usage of each."""
+    accounted.start()
+    first, second = accounted.cluster, accounted.another()
+    first.start()
+    second.start()
+    accounted.sacct("-j", "1")
+    names = sorted((first.name, second.name))
+    until(lambda: sorted(row[0] for row in listed(accounted, "cluster", "cluster")) == names, "both have registered")
+    accounted.command("sacctmgr", "-i", "add", "account", "phys")
+    accounted.command("sacctmgr", "-i", "add", "account", "chem", f"cluster={second.name}")
+    me = user_name()
+    accounted.command("sacctmgr", "-i", "add", "user", me, "account=phys,chem", "defaultaccount=phys")
+    rows = listed(accounted, "assoc", "cluster,account", f"user={me}", "account=phys,chem")
+    assert sorted(rows) == sorted([[first.name, "phys"], [second.name, "phys"], [second.name, "chem"]])
+    # Job numbers are each cluster's own.
+    there = second.submit("true", account="chem")
+    here = first.submit("true", account="phys")
+    first.wait_state(here, "COMPLETED")
+    second.wait_state(there, "COMPLETED")
+
+    def ended(*options: str) -> list[list[str]]:
+        return sorted(accounted.sacct("-X", "-S", "now-1hour", *options, "-o", "cluster,jobid,account,state"))
+
+    mine = [first.name, str(here), "phys", "COMPLETED"]
+    theirs = [second.name, str(there), "chem", "COMPLETED"]
+    until(lambda: ended("-L") == sorted([mine, theirs]), lambda: f"both jobs are told: {ended('-L')}")
+    assert ended() == [mine]
+    assert ended("-M", second.name) == [theirs]
+    assert ended("-M", ",".join(names)) == sorted([mine, theirs])
+    utilization = accounted.command(
+        "sreport", "-nP", "-a", "cluster", "utilization", "start=now-1hour", "end=now+1hour"
+    )
+    assert {line.split("|")[0] for line in utilization} <= set(names)
+    # What is taken from one stays with the other.
+    accounted.command("sacctmgr", "-i", "delete", "account", "phys", f"cluster={second.name}")
+    assert listed(accounted, "assoc", "cluster,account", "account=phys", f"user={me}") == [[first.name, "phys"]]
+    refused = subprocess.run(
+        [sys.executable, "-c", "from spritz.cli.sbatch import entry; entry()", "-A", "phys", "--wrap", "true"],
+        env={"PATH": os.environ["PATH"], "SLURM_CONF": str(second.conf)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "Invalid account or account/partition combination specified" in refused.stderr
+
+
+def listed(accounted: Accounted, entity: str, fields: str, *conditions: str) -> list[list[str]]:
+    """Rows of `sacctmgr show`."""
+    lines = accounted.command("sacctmgr", "-nP", "show", entity, f"format={fields}", *conditions)
+    return [line.split("|") for line in lines]
