@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ pytestmark = [
     ),
 ]
 _USER, _GROUPS = 54321, (54322, 54323)
+_OTHER = 54331
 
 
 @pytest.fixture
@@ -46,11 +49,24 @@ def system(launcher: Path, packages: Path) -> Iterator[tuple[Launched, int]]:
         process.wait(40)
         shutil.rmtree(SYSTEM_DIRECTORY, ignore_errors=True)
         shutil.rmtree(base)
-        shutil.rmtree(f"/tmp/spritz-{_USER}", ignore_errors=True)
+        for user in (_USER, _OTHER):
+            shutil.rmtree(f"/tmp/spritz-{user}", ignore_errors=True)
 
 
-def start(launched: Launched, *words: str, **env: str) -> subprocess.Popen[bytes]:
-    """A command of that user's."""
+def start(
+    launched: Launched,
+    *words: str,
+    user: int = _USER,
+    groups: tuple[int, ...] = _GROUPS,
+    files: int = 0,
+    **env: str,
+) -> subprocess.Popen[bytes]:
+    """A command of that user's, who may open no more than so many files (0: as many as we)."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files) if files else limits)
+
     return subprocess.Popen(
         words,
         executable=launched.directory / words[0],
@@ -59,10 +75,45 @@ def start(launched: Launched, *words: str, **env: str) -> subprocess.Popen[bytes
         stderr=subprocess.PIPE,
         cwd="/",
         env={"PATH": "/usr/bin:/bin", "HOME": "/", **env},
-        user=_USER,
-        group=_USER,
-        extra_groups=_GROUPS,
+        user=user,
+        group=user,
+        extra_groups=groups,
+        preexec_fn=limit,
     )
+
+
+def version(launched: Launched, **surroundings: Any) -> None:
+    """Any short command, to its end."""
+    process = start(launched, "squeue", "--version", **surroundings)
+    out, err = process.communicate(timeout=40)
+    assert (process.returncode, out, err) == (0, b"slurm 25.05.0\n", b"")
+
+
+def idle_children(server: int, user: int) -> set[int]:
+    """Those that work for that user."""
+    found = set()
+    for pid in map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split()):
+        try:
+            fields = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except OSError:
+            continue
+        if f"Uid:\t{user}\t{user}\t{user}\t{user}" in fields and is_alive(pid):
+            found.add(pid)
+    return found
+
+
+def remembers(pid: int, word: bytes) -> bool:
+    """Whether it stands anywhere in a process's memory."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, access, *_ = line.split()
+            if "r" not in access or "[v" in line:
+                continue
+            first, last = (int(part, 16) for part in place.split("-"))
+            memory.seek(first)
+            if word in memory.read(last - first):
+                return True
+    return False
 
 
 def test_a_child_is_its_caller_and_nobody_else(system: tuple[Launched, int]) -> None:
@@ -112,3 +163,92 @@ def test_garbage_from_a_user_ends_a_child_and_no_more(system: tuple[Launched, in
     process = start(launched, "squeue", "--version")
     assert process.communicate(timeout=40)[0] == b"slurm 25.05.0\n"
     assert is_alive(server)
+
+
+def test_a_child_serves_its_user_again_and_nobody_else(system: tuple[Launched, int]) -> None:
+    launched, server = system
+    version(launched)
+    (child,) = until(lambda: idle_children(server, _USER), "a child is kept")
+    for _ in range(3):
+        version(launched)
+        version(launched, user=_OTHER)
+    assert idle_children(server, _USER) == {child}
+    assert len(idle_children(server, _OTHER)) == 1
+    assert launched.direct_calls() == []
+
+
+def test_nothing_of_one_user_is_in_memory_that_works_for_another(system: tuple[Launched, int]) -> None:
+    launched, server = system
+    word = "tanzbaer-" * 3
+    version(launched, TOKEN=word)
+    version(launched, user=_OTHER)
+    (first,), (second,) = idle_children(server, _USER), idle_children(server, _OTHER)
+    assert remembers(first, word.encode())
+    assert not remembers(second, word.encode())
+    assert not remembers(server, word.encode())
+
+
+def test_a_child_that_has_become_a_user_cannot_take_calls_by_itself(system: tuple[Launched, int]) -> None:
+    """It holds nothing that leads to other users' calls: no listener, and one line, which leads to the parent."""
+    launched, server = system
+    version(launched)
+    version(launched, user=_OTHER)
+    (child,) = idle_children(server, _USER)
+
+    def held() -> set[str]:
+        return {os.readlink(entry) for entry in Path(f"/proc/{child}/fd").iterdir()}
+
+    # Until its launcher has ended it has the connection as well.
+    until(lambda: {link.partition("[")[0] for link in held()} == {"/dev/null", "socket:"} and len(held()) == 2, "idle")
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines() if launched.socket.name in line]
+    listening = [line[6] for line in lines if line[3] == "00010000"]
+    assert listening
+    assert not held() & {f"socket:[{inode}]" for inode in listening}
+
+
+def test_other_groups_are_another_caller(system: tuple[Launched, int]) -> None:
+    launched, server = system
+    version(launched)
+    version(launched, groups=_GROUPS[:1])
+    groups = {Path(f"/proc/{child}/status").read_text() for child in idle_children(server, _USER)}
+    assert len(groups) == 2
+    assert launched.direct_calls() == []
+
+
+def test_limits_are_those_of_each_call(system: tuple[Launched, int]) -> None:
+    """A child that has a user's limits keeps them. A call with lower ones is its last, since it cannot go back."""
+    launched, server = system
+    version(launched, files=500)
+    version(launched, files=500)
+    (child,) = idle_children(server, _USER)
+    assert f"{500:<21}{500:<21}files" in Path(f"/proc/{child}/limits").read_text()
+    version(launched, files=400)
+    until(lambda: not idle_children(server, _USER), "it has gone")
+    version(launched, files=500)
+
+
+def test_idle_children_end_with_their_server(system: tuple[Launched, int]) -> None:
+    launched, server = system
+    version(launched)
+    children = until(lambda: idle_children(server, _USER), "a child is kept")
+    os.kill(server, signal.SIGKILL)
+    until(lambda: not any(map(is_alive, children)), "no child is left")
+
+
+def test_an_idle_child_that_its_user_stops_or_kills_is_replaced(system: tuple[Launched, int]) -> None:
+    """A stopped one is not kept: a call would wait for it."""
+    launched, server = system
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        version(launched)
+        (child,) = until(lambda: idle_children(server, _USER), "a child is kept")
+        os.kill(child, number)
+        until(lambda child=child: child not in idle_children(server, _USER), "it has gone")  # type: ignore[misc]
+    version(launched)
+
+
+def test_many_users_at_once(system: tuple[Launched, int]) -> None:
+    launched, _ = system
+    processes = [start(launched, "squeue", "--version", user=user) for user in (_USER, _OTHER) * 12]
+    for process in processes:
+        assert process.communicate(timeout=40)[0] == b"slurm 25.05.0\n"
+    assert launched.direct_calls() == []

@@ -14,29 +14,29 @@ import fcntl
 import gc
 import os
 import resource
-import select
 import signal
 import struct
 import sys
 
 # As in `surroundings`: without an enumeration.
 from _signal import sigpending  # type: ignore[import-not-found]
-from socket import AF_UNIX, SCM_RIGHTS, SO_RCVTIMEO, SOCK_STREAM, SOL_SOCKET, socket
+from socket import SO_RCVTIMEO, SOL_SOCKET
 
 from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.server import rehearsal, reply, surroundings
+from spritz.cli.server.door import FREE, LONG
 from spritz.cli.server.request import BadRequest, Descriptors, Request, receive, receive_descriptors
 from spritz.cli.server.surroundings import Unsuitable
 from spritz.client import locate, sync
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
+    from socket import socket
     from typing import NoReturn
 
     from spritz.cli.entry import Main
-    from spritz.cli.server.sources import Sources
+    from spritz.cli.server.door import Door
 
 #: struct timeval: so long a launcher may take to say what it wants
 _REQUEST_TIME = struct.pack("@ll", 10, 0)
@@ -55,40 +55,18 @@ _COLLECT_CALLS = 50
 _F_SETSIG = 10
 _OPEN = "/proc/self/fd"
 
-#: what the parent is told over the control socket: with the connection, that a call is taken; that it is one that may
-#: last; that it is over
-TAKEN, LONG, FREE, STALE = b"T", b"L", b"F", b"S"
-
 
 class Post:
-    """What a child has from its parent. `lifeline` ends when the parent does, or wants idle children to.
-
-    A byte in `surplus` is for one idle child to read, and to end.
-    """
+    """What a child has from its parent. Calls come through `door`; `limits` are the parent's own, as a request has
+    them."""
 
     def __init__(
-        self,
-        listener: socket,
-        control: socket,
-        lifeline: int,
-        surplus: int,
-        sources: Sources,
-        commands: dict[str, Main],
-        *,
-        system: bool,
-        inherited: tuple[int, ...],
-        limits: tuple[int, ...],
+        self, door: Door, commands: dict[str, Main], *, inherited: tuple[int, ...], limits: tuple[int, ...]
     ) -> None:
-        self.listener = listener
-        self.control = control
-        self.lifeline = lifeline
-        self.surplus = surplus
-        self.sources = sources
+        self.door = door
         self.commands = commands
-        self.system = system
         #: descriptors of the parent's that a child must not hold
         self.inherited = inherited
-        #: the parent's own, as a request has them
         self.limits = limits
 
 
@@ -108,47 +86,28 @@ class Child:
     """One child, between calls and in them."""
 
     def __init__(self, post: Post) -> None:
-        self._post = post
+        self._door = post.door
+        self._commands = post.commands
         self._pid = os.getpid()
-        self._user = surroundings.User.of_process()
         self._null = os.open(os.devnull, os.O_RDWR)
         for descriptor in post.inherited:
             os.close(descriptor)
-        self._inbox = select.epoll()
-        # Among idle children the kernel wakes one: the first that waits, whose memory is warm.
-        self._inbox.register(post.listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
-        self._listener_is_open = True
-        self._lifeline = self._watch_lifeline()
-        self._inbox.register(self._lifeline, 0)
-        self._inbox.register(post.surplus, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        self._door.open()
+        #: for whom it works; None: for whoever calls first
+        self._user = None if self._door.takes_owner else surroundings.User.of_process()
+        #: what it has between calls
+        self._limits = post.limits
         self._calls = 0
         self._descriptors = 0
         self._peak_kib = 0
-
-    def _watch_lifeline(self) -> int:
-        """The parent's end is heard in the middle of a call as well: see `_parent_gone`."""
-        # Opened anew: who is told is a matter of the open file, and children share the inherited one.
-        lifeline = os.open(f"/proc/self/fd/{self._post.lifeline}", os.O_RDONLY | os.O_NONBLOCK)
-        os.close(self._post.lifeline)
-        signal.signal(signal.SIGIO, self._parent_gone)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, self._pid)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-        return lifeline
-
-    def _parent_gone(self, number: int, frame: FrameType | None) -> None:
-        """A call that lasts must not keep a listener that nobody serves: who connects would wait for nothing."""
-        if self._listener_is_open:
-            self._listener_is_open = False
-            self._inbox.unregister(self._post.listener)
-            self._post.listener.close()
 
     def live(self) -> None:
         """Call after call, until there is a reason to end."""
         os.setpgid(0, 0)
         surroundings.hold_signals()
         surroundings.take_signals()
-        if not self._inbox.poll(0):
-            _rehearse(self._post)
+        if not self._door.called():
+            _rehearse(self._commands)
         gc.collect()
         gc.freeze()
         # Listings make many objects and no circles.
@@ -156,59 +115,42 @@ class Child:
         self._descriptors = _descriptors()
         self._peak_kib = _peak_kib()
         sync.keeper = sync.Keeper()
-        while (connection := self._wait()) is not None:
+        while (connection := self._door.wait()) is not None:
             once = self._serve(connection)
             # The launcher is about to end meanwhile.
-            if once or not self._is_as_before() or not self._is_let_go(connection):
+            if once or not self._is_as_before() or not self._door.is_let_go(connection):
+                break
+            # No signal can come from it any more; one that came too late is not to meet the next command.
+            if sigpending():
                 break
             connection.close()
-            self._post.control.send(FREE + self._pid.to_bytes(4, "little"))
+            self._door.tell(FREE)
             if self._calls % _COLLECT_CALLS == 0:
                 gc.collect()
 
-    def _wait(self) -> socket | None:
-        """The next call's connection; None if this child is to end."""
-        post = self._post
-        while True:
-            ready = [descriptor for descriptor, _ in self._inbox.poll()]
-            if self._lifeline in ready:
-                return None
-            try:
-                if post.surplus in ready and os.read(post.surplus, 1):
-                    return None
-                descriptor, _ = post.listener._accept()  # type: ignore[attr-defined]  # accept() without getsockname & co.
-            except BlockingIOError:
-                continue  # another child was faster
-            return socket(AF_UNIX, SOCK_STREAM, 0, descriptor)
-
     def _serve(self, connection: socket) -> bool:
         """One call. Whether it must be the last one."""
-        post = self._post
-        stale = post.sources.changed()
-        if not stale:
-            # Before anything else: the launcher's next step takes as long as ours.
-            connection.send(reply.encode(reply.THERE, 0))
-        message = (STALE if stale else TAKEN) + self._pid.to_bytes(4, "little")
-        post.control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack("i", connection.fileno()))])
-        if stale:
+        if self._door.declines(connection):
             return True
+        # Before anything else: the launcher's next step takes as long as ours.
+        connection.send(reply.encode(reply.THERE, 0))
+        self._door.take(connection)
         # The kernel's own time-out: Python's would ask it before each message whether there is one.
         connection.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _REQUEST_TIME)
+        first = self._meet(connection)
         request = receive(connection)
-        caller = surroundings.User.of_peer(connection)
-        if post.system:
-            caller.become()
-        elif not caller.is_like(self._user):
-            raise Unsuitable("another user, or other groups")
         name = os.path.basename(os.fsdecode(request.argv[0]))
-        main = post.commands.get(name)
+        main = self._commands.get(name)
         if main is None:
             raise Unsuitable("no command of ours")
-        once = post.system or name in _ONCE or request.opened != 7
-        borrowed = surroundings.has_other_limits(request, post.limits)
+        once = name in _ONCE or request.opened != 7
+        borrowed = surroundings.has_other_limits(request, self._limits)
         if borrowed:
-            once = once or not surroundings.can_go_back(request, post.limits)
+            once = once or (not first and not surroundings.can_go_back(request, self._limits))
             surroundings.take_limits(request)
+        if first:
+            # They are the user's own, as far as is known.
+            once, borrowed, self._limits = once or surroundings.wear_out(request), False, request.limits
         descriptors = receive_descriptors(connection, request)
         os.fchdir(descriptors.directory)
         _die_with(connection, self._pid)
@@ -219,12 +161,12 @@ class Child:
         if once:
             self._leave_post()
         elif name in _LASTING:
-            post.control.send(LONG + self._pid.to_bytes(4, "little"))
+            self._door.tell(LONG)
         kind, value = self._perform(main, name, request, descriptors)
         if name in _LASTING:
             surroundings.take_signals()
         if borrowed and not once:
-            surroundings.give_limits_back(post.limits)
+            surroundings.give_limits_back(self._limits)
         surroundings.put_back(request, self._null)
         _outlive(connection)
         late = 0 if name in _LASTING else surroundings.late_signal(request)
@@ -232,18 +174,22 @@ class Child:
         self._calls += 1
         return once
 
+    def _meet(self, connection: socket) -> bool:
+        """Who calls must be for whom this child works. Whether he became that just now. Raises Unsuitable."""
+        caller = surroundings.User.of_peer(connection)
+        if self._user is None:
+            caller.become()
+            self._user = caller
+            return True
+        if not caller.is_like(self._user):
+            raise Unsuitable("another user, or other groups")
+        return False
+
     def _leave_post(self) -> None:
         """Nothing of the server's is to be in a process that may start others, or last."""
-        post = self._post
-        post.control.send(LONG + self._pid.to_bytes(4, "little"))
+        self._door.tell(LONG)
         sync.keeper = None
-        self._inbox.close()
-        os.close(self._lifeline)
-        signal.signal(signal.SIGIO, signal.SIG_DFL)
-        os.close(post.surplus)
-        post.listener.close()
-        post.control.close()
-        post.sources.close()
+        self._door.close()
 
     def _perform(self, main: Main, name: str, request: Request, descriptors: Descriptors) -> tuple[bytes, int]:
         """The command; how it ended, in the words of `reply`."""
@@ -289,16 +235,6 @@ class Child:
             return True
         return False
 
-    def _is_let_go(self, connection: socket) -> bool:
-        """The launcher has ended: no signal can come from it any more.
-
-        False if the parent has gone meanwhile, or a signal has come that no command will meet.
-        """
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        poll.register(self._lifeline, 0)
-        return all(descriptor != self._lifeline for descriptor, _ in poll.poll()) and not sigpending()
-
 
 def _die_with(connection: socket, pid: int) -> None:
     """Have the kernel kill this process when the launcher has gone: what it stood for is to end with it.
@@ -324,12 +260,12 @@ def _peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _rehearse(post: Post) -> None:
+def _rehearse(commands: dict[str, Main]) -> None:
     """Have the memory written to that a call writes to."""
     # Whatever hangs in here would have every caller wait: better no child at all.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(_REHEARSAL_SECONDS)
-    rehearsal.rehearse(post.commands)
+    rehearsal.rehearse(commands)
     surroundings.take_environment(b"".join(b"REHEARSAL_%d=%s\0" % (number, b"x" * 60) for number in range(60)))
     surroundings.take_environment(b"")
     surroundings.streams((0, 1, 2))

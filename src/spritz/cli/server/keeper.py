@@ -14,13 +14,16 @@ import time
 from socket import AF_UNIX, SCM_RIGHTS, SOCK_SEQPACKET, SOL_SOCKET, socketpair
 
 from spritz.cli.server import child, reply, surroundings
+from spritz.cli.server.door import FREE, LONG, STALE, CommonDoor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
+    from typing import NoReturn
 
     from spritz.cli.entry import Main
+    from spritz.cli.server.door import Door
     from spritz.cli.server.sources import Sources
 
 #: Idle children that there are always to be.
@@ -31,11 +34,10 @@ _LOOK_SECONDS = 30.0
 _SHOW_SECONDS = 1.0
 #: How long there may be fewer spares, and none at all: calls are short, and their children serve again.
 _FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
-#: Short calls that keep all processors busy: a further child would only take from them, unless none of these ends.
-_BUSY_MAX = 3 * (os.cpu_count() or 1)
-_BUSY_SECONDS = 0.05
-#: What children say is heard together: to be woken for each word would cost more than the words.
-_TOGETHER_SECONDS = 0.003
+#: How long where short calls keep all processors busy: a further child would only take from them. With so many at work
+#: there are no more, unless none of these calls has ended for `_STILL_SECONDS`.
+_BUSY, _BUSY_MAX = os.cpu_count() or 1, 3 * (os.cpu_count() or 1)
+_BUSY_SECONDS, _STILL_SECONDS = 0.1, 0.05
 #: How long there may be more.
 _MANY_SECONDS = 5.0
 _CMSG_CLOEXEC = 0x40000000
@@ -44,29 +46,33 @@ _UNUSED_MAX = 5
 
 
 class Keeper:
-    """`path` is the listener's name.
+    """Of a user's own server: children take calls from the listener themselves.
 
-    `is_current()` says whether calls still come here, and what is installed is still this.
+    `name` is the listener's, in `directory`. `is_current()` says whether calls still come here, and what is installed
+    is still this.
     """
+
+    #: What children say is heard together: to be woken for each word would cost more than the words.
+    together_seconds = 0.003
 
     def __init__(
         self,
         listener: socket,
-        path: str,
+        directory: int,
+        name: str,
         lock: int,
         commands: dict[str, Main],
         sources: Sources,
         *,
-        system: bool,
         is_current: Callable[[], bool],
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._listener = listener
-        self._path = path
+        self._directory = directory
+        self._name = name
         self._lock = lock
         self._commands = commands
         self._sources = sources
-        self._system = system
         self._is_current = is_current
         self._idle_seconds = idle_seconds
         self._control, self._childrens_control = socketpair(AF_UNIX, SOCK_SEQPACKET)
@@ -79,6 +85,8 @@ class Keeper:
         self._connections: dict[int, int] = {}
         #: of these, the children whose calls are short
         self._short: set[int] = set()
+        #: children that were stopped and have not finished their call since
+        self._halted: set[int] = set()
         self._poll = select.poll()
         #: of these events, the one that bears no delay: a child has stopped or ended
         self._ends = select.poll()
@@ -120,36 +128,40 @@ class Keeper:
                 self._retire()
             self._regulate(now)
             if events:
-                self._ends.poll(_TOGETHER_SECONDS * 1000)
+                self._ends.poll(self.together_seconds * 1000)
 
     def _patience(self) -> float:
         """Seconds until something is to be done although nothing happens."""
+        if self._halted:
+            return _SHOW_SECONDS
         if self._retired or len(self._spares) == SPARES:
             return _LOOK_SECONDS
         if len(self._spares) > SPARES:
             return _MANY_SECONDS
-        return self._few_seconds()
+        return min(self._few_seconds(), _STILL_SECONDS)
 
     def _few_seconds(self) -> float:
+        """How long there may be as few as there are."""
+        working = len(self._short)
+        moving = time.monotonic() - self._freed_at < _STILL_SECONDS
+        if moving and working >= _BUSY:
+            return _BUSY_SECONDS if working < _BUSY_MAX else _LOOK_SECONDS
         if self._spares:
             return _FEW_SECONDS
-        return _NONE_SECONDS if len(self._short) < _BUSY_MAX else _BUSY_SECONDS
-
-    def _moved_at(self) -> float:
-        """When it was last seen that calls which keep all processors busy are on their way to their ends."""
-        return self._freed_at if not self._spares and len(self._short) >= _BUSY_MAX else 0.0
+        return _NONE_SECONDS if working < _BUSY_MAX else _STILL_SECONDS
 
     def _regulate(self, now: float) -> None:
         """As many idle children as there are to be.
 
         None is forked the moment that one gets a call: the call needs the processors, and is over in a moment.
         """
+        self._end_halted()
         missing = SPARES - len(self._spares)
         if missing <= 0:
             self._few_since = 0.0
         elif not self._few_since:
             self._few_since = now
-        elif now - max(self._few_since, self._moved_at()) >= self._few_seconds():
+        elif now - self._few_since >= self._few_seconds():
             self._few_since = now
             self._fork_spares(1)
         if missing >= 0:
@@ -187,20 +199,33 @@ class Keeper:
         if self._retired:
             return
         for _ in range(count):
-            try:
-                pid = os.fork()
-            except OSError:
+            if not self._fork():
                 break
-            if not pid:
-                self._be_child()
-            self._spares.add(pid)
-        # Without any child, calls are sent away rather than left waiting.
+        self._watch_listener()
+
+    def _fork(self) -> bool:
+        """One more idle child; False if there can be none."""
+        try:
+            pid = os.fork()
+        except OSError:
+            return False
+        if not pid:
+            self._be_child(
+                lambda: CommonDoor(
+                    self._listener, self._childrens_control, self._lifeline, self._surplus, self._sources
+                )
+            )
+        self._spares.add(pid)
+        return True
+
+    def _watch_listener(self) -> None:
+        """Without any child, calls are sent away rather than left waiting."""
         if self._spares or self._connections:
             self._forget(self._listener.fileno())
         else:
             self._poll.register(self._listener.fileno(), select.POLLIN)
 
-    def _be_child(self) -> None:
+    def _be_child(self, door: Callable[[], Door]) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -209,19 +234,8 @@ class Keeper:
             self._control.close()
             for connection in self._connections.values():
                 os.close(connection)
-            child.run(
-                child.Post(
-                    self._listener,
-                    self._childrens_control,
-                    self._lifeline,
-                    self._surplus,
-                    self._sources,
-                    self._commands,
-                    system=self._system,
-                    inherited=(self._lock, self._wake, self._woken),
-                    limits=self._limits,
-                )
-            )
+            inherited = (self._lock, self._wake, self._woken, self._directory)
+            child.run(child.Post(door(), self._commands, inherited=inherited, limits=self._limits))
         finally:
             os._exit(1)
 
@@ -233,15 +247,17 @@ class Keeper:
             except BlockingIOError:
                 return
             pid = int.from_bytes(message[1:5], "little")
-            if message[:1] == child.LONG:
+            if message[:1] == LONG:
                 self._short.discard(pid)
                 continue
             self._drop(pid)
-            if message[:1] == child.FREE:
+            if message[:1] == FREE:
                 self._spares.add(pid)
                 self._freed_at = time.monotonic()
+                if len(self._spares) >= SPARES:
+                    self._few_since = 0.0
                 continue
-            if message[:1] == child.STALE:
+            if message[:1] == STALE:
                 self._retire()
             self._unused = 0
             self._called_at = time.monotonic()
@@ -263,6 +279,7 @@ class Keeper:
             self._hear()
             if os.WIFSTOPPED(status):
                 self._tell(pid, reply.STOPPED, os.WSTOPSIG(status))
+                self._halted.add(pid)
                 continue
             if pid in self._spares:
                 self._spares.discard(pid)
@@ -273,6 +290,21 @@ class Keeper:
             if os.WIFSIGNALED(status):
                 self._tell(pid, reply.KILLED, os.WTERMSIG(status))
             self._drop(pid)
+            self._gone(pid)
+
+    def _end_halted(self) -> None:
+        """A child that stopped between two calls has nobody who would continue it, and the next call would wait."""
+        for pid in list(self._halted):
+            connection = self._connections.get(pid, -1)
+            if connection >= 0:
+                left = select.poll()
+                left.register(connection, 0)
+            if connection < 0 or left.poll(0):
+                self._halted.discard(pid)
+                os.kill(pid, signal.SIGKILL)
+
+    def _gone(self, pid: int) -> None:
+        """A child has ended; its launcher knows."""
 
     def _tell(self, pid: int, kind: bytes, value: int) -> None:
         connection = self._connections.get(pid)
@@ -284,6 +316,7 @@ class Keeper:
 
     def _drop(self, pid: int) -> None:
         self._short.discard(pid)
+        self._halted.discard(pid)
         connection = self._connections.pop(pid, None)
         if connection is not None:
             os.close(connection)
@@ -311,7 +344,7 @@ class Keeper:
         self._retired = True
         if self._is_current():
             try:
-                os.unlink(self._path)
+                os.unlink(self._name, dir_fd=self._directory)
             except OSError:
                 pass
         self._forget(self._listener.fileno())

@@ -66,6 +66,7 @@ def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, i
 
     from spritz.cli.server import warm
     from spritz.cli.server.keeper import IDLE_SECONDS, Keeper
+    from spritz.cli.server.users import UsersKeeper
 
     commands = warm.commands()
     sources.complete(warm.loaded_files())
@@ -73,13 +74,13 @@ def _serve(directory: int, name: str, lock: int, script: str, *, system: bool, i
     path = f"/proc/self/fd/{directory}/{name}"
     listener = listen(path, mode=0o666 if system else 0o600)
     is_there = socket_check(directory, name)
-    Keeper(
+    (UsersKeeper if system else Keeper)(
         listener,
-        path,
+        directory,
+        name,
         lock,
         commands,
         sources,
-        system=system,
         is_current=lambda: is_installed() and is_there(),
         idle_seconds=float(idle or IDLE_SECONDS),
     ).run()

@@ -109,6 +109,11 @@ def can_go_back(request: Request, own: tuple[int, ...]) -> bool:
     )
 
 
+def wear_out(request: Request) -> bool:
+    """Whether the request's limits are on what calls use up one after the other: processor time."""
+    return request.limits[2 * resource.RLIMIT_CPU] != _UNLIMITED
+
+
 def give_limits_back(own: tuple[int, ...]) -> None:
     """The server's own again."""
     for number in range(LIMITS):

@@ -1,0 +1,199 @@
+"""How calls come to a child of the server, and what it tells its parent.
+
+`CommonDoor`: children of a user's own server take calls from one listener, whoever is first. `OwnDoor`: the parent of
+all users' server hands each child calls of one user, over a line of the child's own (`users.py`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+from socket import AF_UNIX, MSG_CMSG_CLOEXEC, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Protocol
+
+    from spritz.cli.server.sources import Sources
+
+    class Door(Protocol):
+        """What a child needs."""
+
+        #: whether whoever calls first is whom the child works for from then on
+        takes_owner: bool
+
+        def open(self) -> None:
+            """In the child, before anything else."""
+
+        def called(self) -> bool:
+            """Whether somebody waits already."""
+
+        def wait(self) -> socket | None:
+            """The next call's connection; None if this child is to end."""
+
+        def declines(self, connection: socket) -> bool:
+            """Whether the call must not be taken: sources have changed."""
+
+        def take(self, connection: socket) -> None:
+            """Tell that the call is taken."""
+
+        def tell(self, word: bytes) -> None:
+            """LONG or FREE."""
+
+        def is_let_go(self, connection: socket) -> bool:
+            """Wait until the launcher has ended. False if the parent has gone meanwhile."""
+
+        def close(self) -> None:
+            """Hold nothing of the server's."""
+
+
+#: what the parent is told: with the connection, that a call is taken; that it is one that may last; that it is over
+TAKEN, LONG, FREE, STALE = b"T", b"L", b"F", b"S"
+
+
+class CommonDoor:
+    """`lifeline` ends when the parent does, or wants idle children to. A byte in `surplus` is for one idle child to
+    read, and to end. Everything is told over `control`, with the child's process id."""
+
+    takes_owner = False
+
+    def __init__(self, listener: socket, control: socket, lifeline: int, surplus: int, sources: Sources) -> None:
+        self._listener = listener
+        self._control = control
+        self._lifeline = lifeline
+        self._surplus = surplus
+        self._sources = sources
+
+    def open(self) -> None:
+        """See `Door`."""
+        self._pid = os.getpid()
+        self._inbox = select.epoll()
+        # Among idle children the kernel wakes one: the first that waits, whose memory is warm.
+        self._inbox.register(self._listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        self._listener_is_open = True
+        self._watch_lifeline()
+        self._inbox.register(self._lifeline, 0)
+        self._inbox.register(self._surplus, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+
+    def _watch_lifeline(self) -> None:
+        """The parent's end is heard in the middle of a call as well: see `_parent_gone`."""
+        # Opened anew: who is told is a matter of the open file, and children share the inherited one.
+        lifeline = os.open(f"/proc/self/fd/{self._lifeline}", os.O_RDONLY | os.O_NONBLOCK)
+        os.close(self._lifeline)
+        self._lifeline = lifeline
+        signal.signal(signal.SIGIO, self._parent_gone)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, self._pid)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def _parent_gone(self, number: int, frame: FrameType | None) -> None:
+        """A call that lasts must not keep a listener that nobody serves: who connects would wait for nothing."""
+        if self._listener_is_open:
+            self._listener_is_open = False
+            self._inbox.unregister(self._listener)
+            self._listener.close()
+
+    def called(self) -> bool:
+        """See `Door`."""
+        return bool(self._inbox.poll(0))
+
+    def wait(self) -> socket | None:
+        """See `Door`."""
+        while True:
+            ready = [descriptor for descriptor, _ in self._inbox.poll()]
+            if self._lifeline in ready:
+                return None
+            try:
+                if self._surplus in ready and os.read(self._surplus, 1):
+                    return None
+                descriptor, _ = self._listener._accept()  # type: ignore[attr-defined]  # accept() without getsockname & co.
+            except BlockingIOError:
+                continue  # another child was faster
+            return socket(AF_UNIX, SOCK_STREAM, 0, descriptor)
+
+    def declines(self, connection: socket) -> bool:
+        """See `Door`."""
+        if not self._sources.changed():
+            return False
+        self._pass(STALE, connection)
+        return True
+
+    def take(self, connection: socket) -> None:
+        """See `Door`."""
+        self._pass(TAKEN, connection)
+
+    def _pass(self, word: bytes, connection: socket) -> None:
+        message = word + self._pid.to_bytes(4, "little")
+        self._control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack("i", connection.fileno()))])
+
+    def tell(self, word: bytes) -> None:
+        """See `Door`."""
+        self._control.send(word + self._pid.to_bytes(4, "little"))
+
+    def is_let_go(self, connection: socket) -> bool:
+        """See `Door`."""
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        poll.register(self._lifeline, 0)
+        return all(descriptor != self._lifeline for descriptor, _ in poll.poll())
+
+    def close(self) -> None:
+        """See `Door`."""
+        self._inbox.close()
+        os.close(self._lifeline)
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        os.close(self._surplus)
+        self._listener.close()
+        self._control.close()
+        self._sources.close()
+
+
+class OwnDoor:
+    """`line` leads to the parent and to nobody else: what a child says there can only be about itself."""
+
+    takes_owner = True
+
+    def __init__(self, line: socket) -> None:
+        self._line = line
+
+    def open(self) -> None:
+        """See `Door`."""
+
+    def called(self) -> bool:
+        """See `Door`."""
+        poll = select.poll()
+        poll.register(self._line, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def wait(self) -> socket | None:
+        """See `Door`."""
+        _, control, _, _ = self._line.recvmsg(1, 64, MSG_CMSG_CLOEXEC)
+        for level, kind, content in control:
+            if level == SOL_SOCKET and kind == SCM_RIGHTS:
+                return socket(AF_UNIX, SOCK_STREAM, 0, struct.unpack("i", content[:4])[0])
+        return None
+
+    def declines(self, connection: socket) -> bool:
+        """The parent has looked."""
+        return False
+
+    def take(self, connection: socket) -> None:
+        """The parent knows."""
+
+    def tell(self, word: bytes) -> None:
+        """See `Door`."""
+        self._line.send(word)
+
+    def is_let_go(self, connection: socket) -> bool:
+        """See `Door`."""
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        poll.register(self._line, 0)
+        return all(descriptor != self._line.fileno() for descriptor, _ in poll.poll())
+
+    def close(self) -> None:
+        """See `Door`."""
+        self._line.close()
