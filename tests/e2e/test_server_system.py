@@ -21,6 +21,7 @@ from tests.e2e.launched import Launched
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.xdist_group("system"),  # there is one such directory
     pytest.mark.skipif(
         os.geteuid() != 0 or os.path.exists(SYSTEM_DIRECTORY), reason="needs root, and no such server on this machine"
     ),
