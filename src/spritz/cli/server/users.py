@@ -177,8 +177,8 @@ class UsersKeeper(Keeper):
                 self._connections[pid] = connection
                 self._short.add(pid)
                 self._unused = 0
-            elif pid or not (self._spares or self._connections):
-                os.close(connection)
+            elif pid:
+                os.close(connection)  # the child has just ended: the launcher does it itself
             else:
                 kept.append((connection, owner))
         self._waiting = kept
@@ -190,6 +190,8 @@ class UsersKeeper(Keeper):
             if self._owners[pid] == owner:
                 del self._idle[pid]
                 return pid
+        if not self._spares and not self._connections:
+            self._fork()
         return self._spares.pop() if self._spares else 0
 
     def _hand_over(self, pid: int, connection: int) -> bool:
