@@ -56,6 +56,7 @@ def cluster_settings(
         max_step_count=number("MaxStepCount"),
         max_tasks_per_node=number("MaxTasksPerNode"),
         max_node_count=number("MaxNodeCount"),
+        cpu_bind=_default_binding(have),
         node_sets=tuple(NodeSet(name=one.name, feature=one.feature) for one in nodesets if one.feature),
         min_job_age_seconds=number("MinJobAge"),
         kill_wait_seconds=number("KillWait"),
@@ -295,6 +296,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
                     gres_text=common.gres_text,
                     suspend_seconds=common.suspend_seconds,
                     topology=common.topology,
+                    cpu_bind=common.cpu_bind,
                 )
             )
     return tuple(found)
@@ -312,7 +314,22 @@ def _common(line: NodeLine) -> NodeConfig:
         gres_text=",".join(_words(line["Gres"])),
         suspend_seconds=_optional(line["SuspendTime"]),
         topology=str(line["Topology"] or ""),
+        cpu_bind=_binding(line["CpuBind"]),
     )
+
+
+def _binding(value: Value) -> str:
+    """CpuBind=: cores, …; "" where others decide."""
+    return "" if value in (None, "off") else str(value)
+
+
+def _default_binding(settings: Settings) -> str:
+    """TaskPluginParam: `cores` is for all tasks, `autobind=cores` for those that no whole parts fit."""
+    for word in ("none", "sockets", "cores", "threads"):
+        if settings.has_option("TaskPluginParam", word):
+            return word
+    fallback = (settings.option("TaskPluginParam", "autobind") or "").lower()
+    return f"autobind={fallback}" if fallback not in ("", "none") else ""
 
 
 def _capacity(line: NodeLine, have: Settings) -> NodeCapacity:
@@ -369,6 +386,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         deny_qos=_words(line["DenyQos"]),
         allow_alloc_nodes=() if alloc.upper() in ("", "ALL") else tuple(hostlist.expand(alloc)),
         alternate=str(line["Alternate"]),
+        cpu_bind=_binding(line["CpuBind"]),
         oversubscribe=str(line["OverSubscribe"]),
         exclusive_user=line["ExclusiveUser"] is True or line["Exclusive"] == "USER",
         exclusive_topo=line["ExclusiveTopo"] is True or line["Exclusive"] == "TOPO",

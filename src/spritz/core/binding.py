@@ -40,25 +40,54 @@ class Hardware:
 
 
 def cpu_masks(
-    tasks: int, cpus: int, cpus_per_task: int, hardware: Hardware, bind: str, distributed: str
+    tasks: int, cpus: int, cpus_per_task: int, hardware: Hardware, bind: str, distributed: str, default: str = ""
 ) -> tuple[int, ...]:
     """A mask for each local task; () leaves them unbound, with all of the step's CPUs.
 
-    Without --cpu-bind tasks are bound only if they use up the CPUs exactly, as in Slurm.
+    `default` is what CpuBind and TaskPluginParam say for tasks without --cpu-bind. Where they say nothing, tasks are
+    bound if they are as many as the whole sockets, cores or threads of the step, and else as `autobind=` says.
     """
     wanted = parse_cpu_bind(bind) if bind else Binding()
-    if wanted.type == "none" or not cpus:
+    if "one_thread" in wanted.flags:
+        cpus = reduce(or_, (lowest_bits(cpus & core, 1) for core in hardware.cores if cpus & core), 0)
+    if not cpus:
         return ()
     if wanted.type in ("map_cpu", "mask_cpu", "rank"):
         return _listed_cpus(tasks, cpus, wanted)
-    fits = tasks * cpus_per_task <= cpus.bit_count()
-    if not fits or (not wanted.type and tasks * cpus_per_task != cpus.bit_count()):
+    if wanted.type in ("map_ldom", "mask_ldom"):
+        return _listed_domains(tasks, cpus, wanted, hardware)
+    kind = wanted.type or _kind_by_default(tasks * cpus_per_task, cpus, hardware, default)
+    if kind == "none" or tasks * cpus_per_task > cpus.bit_count():
         return ()
     masks = _dealt(tasks, cpus, cpus_per_task, hardware, distributed)
-    if wanted.type in ("cores", ""):
-        return tuple(_widened(mask, cpus, hardware.cores) for mask in masks) if wanted.type else tuple(masks)
-    if wanted.type in ("sockets", "ldoms", "rank_ldom"):
+    if kind == "cores":
+        return tuple(_widened(mask, cpus, hardware.cores) for mask in masks)
+    if kind in ("sockets", "ldoms", "rank_ldom"):
         return tuple(_widened(mask, cpus, hardware.sockets) for mask in masks)
+    return tuple(masks)
+
+
+def _kind_by_default(wanted: int, cpus: int, hardware: Hardware, default: str) -> str:
+    """How tasks that want so many CPUs are bound without a word of the user's."""
+    if default and not default.startswith("autobind="):
+        return default
+    for kind, parts in (("sockets", hardware.sockets), ("cores", hardware.cores)):
+        touched = [part for part in parts if part & cpus]
+        if wanted == len(touched) and all(part & cpus == part for part in touched):
+            return kind
+    if wanted == cpus.bit_count():
+        return "threads"
+    return default.removeprefix("autobind=") or "none"
+
+
+def _listed_domains(tasks: int, cpus: int, wanted: Binding, hardware: Hardware) -> tuple[int, ...]:
+    """Lists name locality domains of the node, which are its sockets here."""
+    masks = []
+    for task in range(tasks):
+        value = wanted.values[task % len(wanted.values)]
+        domains = mask_ids(value) if wanted.type == "mask_ldom" else (value,)
+        mask = reduce(or_, (hardware.sockets[number] for number in domains if number < len(hardware.sockets)), 0)
+        masks.append(mask & cpus or cpus)
     return tuple(masks)
 
 

@@ -38,6 +38,7 @@ class Wish:
 
     __slots__ = (
         "cpus_per_task",
+        "default_bind",
         "exact",
         "method",
         "most",
@@ -49,10 +50,12 @@ class Wish:
         "tasks",
     )
 
-    def __init__(self, job: Job, spec: StepSpec) -> None:
+    def __init__(self, job: Job, spec: StepSpec, default_bind: str) -> None:
         assert job.allocation is not None, f"job {job.id} holds nothing"
         count = len(job.allocation.nodes)
         self.spec = spec
+        #: binding of tasks without --cpu-bind (`binding.cpu_masks`)
+        self.default_bind = default_bind
         #: shares that each task of the job gets: those of a step that asks for none by itself too
         self.shares_each = () if asks_gres(spec) or spec.gres_none else job.spec.gres_per_task
         self.cpus_per_task = spec.cpus_per_task or 1
@@ -88,10 +91,12 @@ def _task_count(job: Job, spec: StepSpec, job_nodes: int) -> int:
     return nodes
 
 
-def lay_out(job: Job, spec: StepSpec, steps: Iterable[Step], node_of: Callable[[str], Node]) -> tuple[StepNode, ...]:
+def lay_out(
+    job: Job, spec: StepSpec, steps: Iterable[Step], node_of: Callable[[str], Node], default_bind: str = ""
+) -> tuple[StepNode, ...]:
     """The step's nodes in rank order. Raises Refused."""
     assert job.allocation is not None, f"job {job.id} holds nothing"
-    wish = Wish(job, spec)
+    wish = Wish(job, spec, default_bind)
     if wish.tasks < 1:
         raise Refused("ESLURM_BAD_TASK_COUNT")
     shares = job.allocation.nodes
@@ -261,7 +266,9 @@ def _step_node(wish: Wish, room: Room, ids: tuple[int, ...], gres: tuple[GresAll
         if memory > room.memory_mib:
             raise Refused("ESLURM_INVALID_TASK_MEMORY")
     capacity = node.config.capacity
-    bound = cpu_masks(tasks, cpus, wish.cpus_per_task, Hardware(capacity), spec.cpu_bind, spec.distribution)
+    bound = cpu_masks(
+        tasks, cpus, wish.cpus_per_task, Hardware(capacity), spec.cpu_bind, spec.distribution, wish.default_bind
+    )
     devices = _gpus_of(gres, "")
     near = near_cpus(capacity) if spec.gpu_bind.endswith("closest") else {}
     each = [(_gpus_of(gres, item.type), item.count) for item in spec.gpus_per_task if item.name == "gpu" and item.count]

@@ -86,6 +86,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     max_tasks_per_node: int = 512
     #: nodes that there may be, dynamic ones counted (0: those of the file)
     max_node_count: int = 0
+    #: TaskPluginParam: none, sockets, cores, threads; `autobind=cores` only where tasks fit no whole parts; "": neither
+    cpu_bind: str = ""
     #: sets of nodes by which partitions name theirs
     node_sets: tuple[NodeSet, ...] = ()
     min_job_age_seconds: int = 300

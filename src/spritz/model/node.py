@@ -33,6 +33,8 @@ class NodeConfig(Struct, frozen=True, kw_only=True):
     suspend_seconds: int | None = None
     #: Topology=: its place in networks that do not name it, `network:unit,…`
     topology: str = ""
+    #: CpuBind=: none, sockets, ldoms, cores, threads; "": partition and cluster decide
+    cpu_bind: str = ""
     #: slurm.conf does not have it: a daemon brought it (`slurmd -Z`), or `scontrol create`
     dynamic: bool = False
 

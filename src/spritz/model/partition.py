@@ -43,6 +43,8 @@ class Partition(Struct, frozen=True, kw_only=True):
     #: NO, YES:n, FORCE:n, EXCLUSIVE
     oversubscribe: str = "NO"
     exclusive_user: bool = False
+    #: CpuBind=, where the nodes of a job do not all say the same
+    cpu_bind: str = ""
     #: a job has the leaf switches or blocks that it uses for itself
     exclusive_topo: bool = False
     priority_tier: int = 1

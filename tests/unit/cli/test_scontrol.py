@@ -331,7 +331,8 @@ def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
         (("State=nosuch",), "scontrol: error: Invalid input: State=nosuch\n"),
         (("MaxTime=abc",), "scontrol: error: Invalid input MaxTime=abc\n"),
         (("nosuch=1",), "Update of this parameter is not supported: nosuch=1\n"),
-        (("CpuBind=cores",), "scontrol: error: update of a partition's CpuBind is not supported"),
+        (("CpuBind=often",), "scontrol: error: Invalid input CpuBind=often"),
+        (("DenyGroups=a",), "scontrol: error: update of a partition's DenyGroups is not supported"),
         ((), "No changes specified\n"),
     ):
         ran = site.run(main, "update", "partitionname=long", *words)

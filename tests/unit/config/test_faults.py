@@ -149,7 +149,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ("SchedulerParameters=extra_constraints", "SchedulerParameters=extra_constraints is not implemented yet"),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),
         ("SlurmctldParameters=enable_configless", "SlurmctldParameters=enable_configless is not implemented yet"),
-        ("TaskPluginParam=Cores", "TaskPluginParam=Cores is not implemented yet"),
+        ("TaskPluginParam=SlurmdOffSpec", "TaskPluginParam=SlurmdOffSpec is not implemented yet"),
         (
             "SelectTypeParameters=CR_CPU,CR_Pack_Nodes",
             "SelectTypeParameters=CR_Pack_Nodes has no effect: tasks fill one",

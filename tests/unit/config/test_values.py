@@ -212,3 +212,22 @@ def test_every_p0_key_of_the_inventory_is_in_the_table() -> None:
     PropagateResourceLimitsExcept TmpFS
     """
     assert [name for name in names.split() if name.lower() not in slurm_keys()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "bind"),
+    [
+        ("TaskPluginParam=Cores,Verbose", "cores"),
+        ("TaskPluginParam=autobind=Threads", "autobind=threads"),
+        ("TaskPluginParam=none,autobind=cores", "none"),
+        ("TaskPluginParam=autobind=none", ""),
+        ("", ""),
+    ],
+)
+def test_how_tasks_are_bound_by_default(tmp_path: Path, text: str, bind: str) -> None:
+    """slurm.conf(5) TaskPluginParam, CpuBind."""
+    nodes = "NodeName=n1 CpuBind=core\nNodeName=n2 CpuBind=off\nPartitionName=p Nodes=n1 CpuBind=Sockets\n"
+    config = loaded(tmp_path, f"TaskPlugin=task/affinity\n{text}\n", nodes=nodes)
+    assert config.cluster.cpu_bind == bind
+    assert [node.cpu_bind for node in config.nodes] == ["cores", ""]
+    assert [partition.cpu_bind for partition in config.partitions] == ["sockets"]

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spritz.core.binding import Hardware, cpu_masks, gpu_masks, near_cpus
+from spritz.model.commands.cluster import Configure
+from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity, NodeCapacity
+from spritz.testing.builders import World
 
 TWO_SOCKETS = Hardware(NodeCapacity(cpus=8, sockets=2, cores_per_socket=4))
 THREADS = Hardware(NodeCapacity(cpus=8, sockets=1, cores_per_socket=4, threads_per_core=2))
 FLAT = Hardware(NodeCapacity(cpus=8, cores_per_socket=8))
 
 
-def bound(tasks: int, each: int, bind: str = "", distribution: str = "", hardware: Hardware = FLAT) -> list[str]:
+def bound(
+    tasks: int, each: int, bind: str = "", distribution: str = "", hardware: Hardware = FLAT, default: str = ""
+) -> list[str]:
     """Masks of all eight CPUs dealt out, in binary."""
-    return [format(mask, "08b") for mask in cpu_masks(tasks, 0xFF, each, hardware, bind, distribution)]
+    return [format(mask, "08b") for mask in cpu_masks(tasks, 0xFF, each, hardware, bind, distribution, default)]
 
 
 def test_tasks_that_use_up_the_cpus_are_bound_and_others_are_not() -> None:
@@ -55,6 +63,64 @@ def test_cyclic_over_sockets_is_the_default_and_block_fills_one_first() -> None:
 )
 def test_cpu_bind_says_how_wide(bind: str, expected: list[str]) -> None:
     assert bound(2, 1, bind, hardware=THREADS) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "each", "hardware", "expected"),
+    [
+        (2, 1, TWO_SOCKETS, ["00001111", "11110000"]),  # as many as sockets
+        (4, 1, THREADS, ["00000011", "00000011", "00001100", "00001100"]),  # as many as cores
+        (8, 1, THREADS, [format(1 << cpu, "08b") for cpu in range(8)]),
+        (3, 1, THREADS, []),
+    ],
+)
+def test_tasks_as_many_as_whole_parts_are_bound_to_these(
+    tasks: int, each: int, hardware: Hardware, expected: list[str]
+) -> None:
+    """slurm.conf(5) TaskPluginParam: automatic binding, and what `autobind=` adds."""
+    assert bound(tasks, each, hardware=hardware) == expected
+    fallback = ["00000001", "00000010", "00000100"]
+    assert bound(tasks, each, hardware=hardware, default="autobind=threads") == (expected or fallback)
+    assert bound(tasks, each, hardware=hardware, default="none") == []
+
+
+def test_parts_that_the_step_has_not_whole_do_not_count() -> None:
+    assert cpu_masks(2, 0b00110011, 1, TWO_SOCKETS, "", "") == ()
+
+
+def test_a_default_binds_where_the_user_says_nothing() -> None:
+    assert bound(2, 1, hardware=THREADS, default="cores", distribution="block:block") == ["00000011", "00000011"]
+    assert bound(2, 1, "threads", hardware=THREADS, default="cores") == ["00000001", "00000010"]
+    assert bound(2, 4, "none", default="cores") == []
+
+
+def test_domains_are_sockets_and_one_thread_is_the_first_of_each_core() -> None:
+    assert bound(2, 1, "map_ldom:1,0", hardware=TWO_SOCKETS) == ["11110000", "00001111"]
+    assert bound(1, 1, "mask_ldom:0x3", hardware=TWO_SOCKETS) == ["11111111"]
+    assert bound(4, 1, "one_thread,threads", hardware=THREADS) == ["00000001", "00000100", "00010000", "01000000"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "partition", "cluster", "expected"),
+    [
+        (("threads", "threads"), "sockets", "none", "1"),
+        (("threads", "cores"), "sockets", "none", "ff"),
+        (("threads", ""), "", "sockets", "ff"),
+        (("", ""), "threads", "sockets", "1"),
+    ],
+)
+def test_nodes_that_agree_say_how_then_the_partition_then_the_cluster(
+    make_world: Callable[..., World], nodes: tuple[str, str], partition: str, cluster: str, expected: str
+) -> None:
+    """slurm.conf(5) CpuBind of NodeName and PartitionName, TaskPluginParam."""
+    debug = Partition(name="debug", nodes=("n1", "n2"), default=True, cpu_bind=partition)
+    world = make_world(nodes=2, hardware=NodeCapacity(cpus=8, cores_per_socket=8), partitions=(debug,))
+    configs = tuple(replace(node, cpu_bind=bind) for node, bind in zip(world.nodes, nodes, strict=True))
+    settings = replace(world.settings, cpu_bind=cluster)
+    world.do(Configure(settings=settings, nodes=configs, partitions=world.partitions))
+    job = world.submit(nodes_min=2, tasks=2)
+    world.start(job, "n1", "n2", cpus=8)
+    assert world.step(job, tasks=2, nodes_min=2).nodes[0].cpus_by_task == (expected,)
 
 
 def test_a_cpu_that_is_not_the_steps_falls_back_to_all_that_is() -> None:

@@ -51,12 +51,13 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
 
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
     architecture = f"Arch={node.architecture} " if node.architecture else ""
+    bind = f"CpuBind={config.cpu_bind} " if config.cpu_bind else ""
     load = f"{view.sample.cpu_load / 100:.2f}" if view.sample is not None else "N/A"
     free = str(view.sample.free_memory_mib) if view.sample is not None else "N/A"
     version = f" Version={node.version}" if node.version else ""
     gres = or_null(gres_text(view))
     lines = [
-        f"NodeName={config.name} {architecture}CoresPerSocket={capacity.cores_per_socket} ",
+        f"NodeName={config.name} {architecture}{bind}CoresPerSocket={capacity.cores_per_socket} ",
         f"CPUAlloc={view.cpus_allocated} CPUEfctv={capacity.cpus - int(capacity.cpus_reserved, 16).bit_count()} "
         f"CPUTot={capacity.cpus} CPULoad={load}",
         f"AvailableFeatures={or_null(','.join(node.available))}",

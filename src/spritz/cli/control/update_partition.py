@@ -19,6 +19,7 @@ FIELDS = {
     "AllowGroups": "allow_groups",
     "AllowQos": "allow_qos",
     "Alternate": "alternate",
+    "CpuBind": "cpu_bind",
     "Default": "default",
     "DefaultTime": "default_time_minutes",
     "DefCpuPerGPU": "default_cpus_per_gpu",
@@ -61,7 +62,6 @@ FIELDS = {
 
 #: other keys that Slurm takes
 REFUSED = {
-    "CpuBind": "set it in slurm.conf and reconfigure",
     "DenyGroups": "set AllowGroups",
     "Exclusive": "use OverSubscribe or ExclusiveUser",
     "SelectTypeParameters": "resources are counted alike in all partitions",
@@ -112,6 +112,8 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
         raise SpritzError(f"Invalid input {word}", hint=f"accepted: {entry.kind.accepted}") from error
     if key == "PreemptMode" and isinstance(value, tuple):
         value = ",".join(str(item) for item in value) or "OFF"
+    if key == "CpuBind" and value == "off":
+        value = ""
     if key == "AllocNodes":
         from spritz.notation.hostlist import expand
 

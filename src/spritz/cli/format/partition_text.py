@@ -73,10 +73,11 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
     accounts = _rule("Accounts", p.allow_accounts, p.deny_accounts)
     qos = _rule("Qos", p.allow_qos, p.deny_qos)
     over = "NONE" if p.over_time_minutes is None else limit(p.over_time_minutes)
+    bind = f"CpuBind={p.cpu_bind}  " if p.cpu_bind else ""
     lines = [
         f"PartitionName={p.name}",
         f"AllowGroups={_all(p.allow_groups)} {accounts} {qos}",
-        f"AllocNodes={_all(p.allow_alloc_nodes)} Default={yes_no(p.default)} QoS={p.qos or 'N/A'}",
+        f"AllocNodes={_all(p.allow_alloc_nodes)} Default={yes_no(p.default)} {bind}QoS={p.qos or 'N/A'}",
     ]
     if p.alternate:
         lines.append(f"Alternate={p.alternate}")

@@ -12,12 +12,12 @@ from spritz.notation import hostlist, ranges
 _PARTS = integer(1, SMALL_MAX)
 CPU_BIND = choice(
     "none",
-    "socket",
-    "ldom",
-    "core",
-    "thread",
+    "sockets",
+    "ldoms",
+    "cores",
+    "threads",
     "off",
-    aliases={"sockets": "socket", "cores": "core", "threads": "thread"},
+    aliases={"socket": "sockets", "ldom": "ldoms", "core": "cores", "thread": "threads"},
 )
 
 

@@ -70,6 +70,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 #: Options that are honoured and take one of these words ("": none is needed).
 WORDS: dict[str, tuple[str, ...]] = {
+    "Autobind": ("none", "threads", "cores", "sockets"),
     "bf_hetjob_prio": ("min", "avg", "max"),
     "bf_policy": ("conservative", "easy"),
     "bf_predict": ("", "priority", "slowdown"),

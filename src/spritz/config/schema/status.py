@@ -33,12 +33,14 @@ FairShareDampeningFactor PriorityUsageResetPeriod
 """
 
 _NODE = """
-NodeName Boards CoreSpecCount CoresPerSocket CPUs CPUSpecList Features Gres MemSpecLimit NodeAddr NodeHostname Port
+NodeName Boards CoreSpecCount CoresPerSocket CpuBind CPUs
+CPUSpecList Features Gres MemSpecLimit NodeAddr NodeHostname Port
 RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Topology Weight
 """
 
 _PARTITION = """
-PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
+PartitionName AllocNodes AllowAccounts AllowGroups AllowQos CpuBind
+Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
 DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser GraceTime Hidden LLN
 MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit
 PriorityJobFactor PriorityTier ReqResv RootOnly State QOS Topology TRESBillingWeights
@@ -75,6 +77,7 @@ SlurmctldParameters.preempt_send_user_signal SlurmctldParameters.enable_expedite
 SchedulerParameters.requeue_delay SchedulerParameters.jobs_per_user_per_hour
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step
+TaskPluginParam.Autobind TaskPluginParam.Cores TaskPluginParam.None TaskPluginParam.Sockets TaskPluginParam.Threads
 SlurmdParameters.config_overrides SlurmdParameters.private_hosts
 """
 

@@ -155,9 +155,18 @@ def _made_before(turn: Turn, command: CreateStep) -> Step | None:
 def _laid_out(turn: Turn, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:
     nodes = turn.state.nodes
     try:
-        return lay_out(job, spec, live, nodes.__getitem__)
+        return lay_out(job, spec, live, nodes.__getitem__, _default_binding(turn, job))
     except NotationError as error:
         raise Refused("ESLURM_BAD_DIST", hint=str(error)) from error
+
+
+def _default_binding(turn: Turn, job: Job) -> str:
+    """CpuBind of the nodes, if all say the same; else of the partition; else TaskPluginParam. Source: slurm.conf(5)."""
+    assert job.allocation is not None, f"job {job.id} holds nothing"
+    said = {turn.state.nodes[share.node].config.cpu_bind for share in job.allocation.nodes}
+    partition = turn.state.partitions.get(job.partition)
+    common = said.pop() if len(said) == 1 else ""
+    return common or (partition.cpu_bind if partition else "") or turn.state.settings.cpu_bind
 
 
 def _running_job(turn: Turn, job_id: int) -> Job:
