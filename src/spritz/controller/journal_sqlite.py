@@ -40,6 +40,12 @@ _FORMAT = 1
 _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 _IMAGE_MAGIC = b"spritz image 1\n"
 
+#: Nothing is inserted once a later controller has begun its term.
+_INSERT = """
+    INSERT INTO groups (last, first, at, checksum, payload)
+    SELECT ?, ?, ?, ?, ? WHERE (SELECT value FROM meta WHERE key = 'term') = ?
+"""
+
 _SCHEMA = f"""
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE groups (last INTEGER PRIMARY KEY, first INTEGER NOT NULL, at REAL NOT NULL, checksum INTEGER NOT NULL,
@@ -106,13 +112,22 @@ class SqliteJournal:
                 f"events {group.first} to {group.last} do not follow event {self.last_sequence} of the journal"
             )
         row = (group.last, group.first, group.at, group.checksum, group.payload)
-        with self._told(), self._transaction() as database:
-            self._check_term(database)
+        with self._told():
             if blobs:
-                database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
-            database.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?)", row)
+                with self._transaction() as database:
+                    database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
+                    self._insert(row)
+            else:
+                self._insert(row)
         self.last_sequence = group.last
         self.oldest_sequence = self.oldest_sequence or group.first
+
+    def _insert(self, row: tuple[object, ...]) -> None:
+        """One statement, which is a transaction by itself where there is none: each further one would wait again for
+        the interpreter's lock. Raises JournalFenced."""
+        if self._writer.execute(_INSERT, (*row, self.term)).rowcount != 1:
+            self._check_term(self._writer)
+            raise JournalFailed(f"{self._path} does not take events")
 
     def seed(self, sequence: int, blobs: Mapping[str, bytes]) -> None:
         """Begin an empty journal after event `sequence`, with these blobs: for a state that was saved from a damaged
