@@ -306,7 +306,7 @@ def _show_live(entity: str, where: list[Word], style: Style, said: Said, context
 def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word], said: Said, context: Context) -> int:
     from spritz.cli.manager import add, change, rawusage
     from spritz.cli.manager.commit import commit, get_book
-    from spritz.cli.manager.words import conditions
+    from spritz.cli.manager.words import conditions, need_some
 
     adding = {"account": add.accounts, "user": add.users, "qos": add.qos, "cluster": add.clusters}
     adding["coordinator"] = add.coordinators
@@ -330,6 +330,7 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             return adding[entity](book, [*where, *setting], context)
         asked = conditions(where, context)
         if verb == "delete":
+            need_some(asked, entity, context)
             return deleting[entity](book, asked, context)
         if not setting:
             context.err(" You didn't give me anything to set\n")

@@ -116,6 +116,8 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
 
 def users(book: Book, words: list[Word], context: Context) -> Edit:
     """`add user`."""
+    from msgspec.structs import replace
+
     own = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
     asked = Asked(words, context, own)
     sample = asked.association()
@@ -128,6 +130,8 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     if default and default not in wanted:
         wanted.append(default)
     keys = asked.list("wckey")
+    key = asked.own.get("defaultwckey", "") or next(iter(keys), "")
+    keys += [key] if key and key not in keys else []
     if not wanted and not keys:
         context.err(" Need name of account to add user to.\n")
         raise Silent
@@ -144,27 +148,29 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     known = {one.name: one for one in book.users}
     new = [name for name in names if name not in known]
     level = admin_level(asked.own.get("adminlevel", "None"), context)
-    puts += [User(name=name, admin=level, default_wckey=keys[0] if keys else "") for name in new]
+    puts += [User(name=name, admin=level, default_wckey=key) for name in new]
+    # Whoever has no default among his wckeys gets the first new one.
+    without = [known[name] for name in names if name in known and not known[name].default_wckey]
+    puts += [replace(one, default_wckey=key) for one in without if key]
     if new:
         lines += [" Adding User(s)", *(f"  {name}" for name in new)]
         said = [("Default Account", default)] if default else []
+        said += [("Default WCKey", key)] if "defaultwckey" in asked.own else []
         said += [("Admin Level", level)] if "adminlevel" in asked.own else []
         if said:
             lines += [" Settings =", *(f"  {title:<15} = {value}" for title, value in said)]
-    from msgspec.structs import replace
-
     there = {(one.cluster, one.account, one.user, one.partition) for one in book.associations}
     defaults = {(one.cluster, one.user) for one in book.associations if one.user and one.is_default}
     number = 0
     listed: list[str] = []
     for name in names:
-        for account in sorted(wanted):
+        for account in dict.fromkeys(wanted):
             for cluster in clusters:
                 for partition in asked.list("partition") or [""]:
                     if (cluster, account) not in on or (cluster, account, name, partition) in there:
                         continue
                     number += 1
-                    first = (cluster, name) not in defaults and account == (default or wanted[0])
+                    first = (cluster, name) not in defaults and account == (default or min(wanted))
                     if first:
                         defaults.add((cluster, name))
                     made = replace(sample, id=-number, cluster=cluster, account=account, user=name)
@@ -173,12 +179,13 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
                     listed.append(f"  U = {name:<9} A = {account:<10} C = {cluster:<10}{part}")
     if listed:
         lines += [" Associations =", *listed]
-        lines += [" Non Default Settings", *settings.listed(asked.shown)]
     old = {(one.cluster, one.name, one.user) for one in book.wckeys}
     more = [WcKey(cluster=c, name=k, user=n) for n in names for k in keys for c in clusters if (c, k, n) not in old]
     puts += more
     if more:
         lines += [" WCKeys =", *(f"  U = {one.user:<9} W = {one.name:<10} C = {one.cluster:<10}" for one in more)]
+    if listed:
+        lines += [" Non Default Settings", *settings.listed(asked.shown)]
     if not puts:
         return " Nothing new added.\n", [], []
     return "\n".join(lines) + "\n", puts, []
@@ -210,7 +217,7 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
     if not puts:
         return " Nothing new added.\n", [], []
     lines = [" Adding QOS(s)", *(f"  {name}" for name in new), " Settings"]
-    lines.append(f"  {'Description':<14} = {shown.pop('Description', '') or new[0]}")
+    lines.append(f"  {'Description':<14} = {shown.pop('Description', '') or new[-1]}")
     lines += [f"  {title:<24} = {value}" for title, value in sorted(shown.items())]
     return "\n".join(lines) + "\n", list(puts), []
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from spritz.cli.manager import settings
 from spritz.cli.manager.add import admin_level
+from spritz.cli.manager.heirs import heirs
 from spritz.cli.manager.words import Conditions, Word, match
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Association, Record
@@ -64,8 +65,23 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
             mine = tuple(other for other in book.associations if other.cluster == one.cluster)
             rules[one.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
         inherited = ",".join(sorted(rules[one.cluster].bounds(one).qos))
-        made.append(apply(one, words, context, inherited))
+        new = apply(one, words, context, inherited)
+        if new.default_qos != one.default_qos:
+            _need_qos(book, rules[one.cluster], new, context)
+        made.append(new)
     return made
+
+
+def _need_qos(book: Book, rules: Rules, one: Association, context: Context) -> None:
+    """A default is one of the QOS that the association may use. Raises Silent."""
+    if one.default_qos and one.default_qos not in {qos.name for qos in book.qos}:
+        context.err(f"You gave a bad default qos '{one.default_qos}'.  Use 'list qos' to get complete list.\n")
+        raise Silent
+    if one.default_qos and one.default_qos not in rules.bounds(one).qos:
+        context.err(" These associations don't have access to their default qos.\n")
+        context.err(" Please give them access before they the default can be set to this.\n")
+        context.err(f"  DefQOS = {one.default_qos:<10} {_line(one).lstrip()}\n")
+        raise Silent
 
 
 def apply(record: Association, words: list[Word], context: Context, inherited: str = "") -> Association:
@@ -99,6 +115,8 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
     puts: dict[object, Record] = {}
     names = {one.user for one in targets}
     people = [one for one in book.users if one.name in names or one.name in asked.names + asked.users]
+    if "defaultwckey" in own:
+        _need_wckey(book, asked, own["defaultwckey"].value, [one.name for one in people], context)
     if "adminlevel" in own or "defaultwckey" in own:
         for one in people:
             new = replace(one, default_wckey=own["defaultwckey"].value) if "defaultwckey" in own else one
@@ -115,13 +133,13 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
                 here = [one for one in theirs if one.cluster == cluster]
                 chosen = next((one for one in here if one.account == account), None)
                 if chosen is None:
-                    context.err(
+                    context.out(
                         f" Can't modify because these users aren't associated with new default account '{account}'...\n"
-                        f"  U = {person.name:<9} C = {cluster:<10}\n"
+                        f"  U = {person.name} C = {cluster}\n"
                     )
                     raise Silent
                 for each in here:
-                    if each.is_default is not (each is chosen):
+                    if each is chosen or each.is_default:
                         puts[each.id] = replace(each, is_default=each is chosen)
     if own and people:
         lines += [" Modified users...", *(f"  {one.name}" for one in people)]
@@ -135,6 +153,17 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
     if not puts:
         return " Nothing modified\n", [], []
     return "\n".join(lines) + "\n", list(puts.values()), []
+
+
+def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], context: Context) -> None:
+    """A default is one of the user's own, in every cluster that is meant; or none. Raises Silent."""
+    clusters = [one.name for one in book.clusters if not asked.clusters or one.name in asked.clusters]
+    theirs = {(one.cluster, one.user) for one in book.wckeys if one.name == name}
+    lacking = [(user, cluster) for user in users for cluster in clusters if (cluster, user) not in theirs]
+    if name and lacking:
+        context.out(f" Can't modify because these users aren't associated with new default wckey '{name}'...\n")
+        context.out("".join(f"  U = {user} C = {cluster}\n" for user, cluster in lacking))
+        raise Silent
 
 
 def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
@@ -158,10 +187,13 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
             raise Silent
         targets = [replace(one, parent=parent) for one in targets if one.account != "root"]
         puts.update((one.id, one) for one in targets)
-    if rest and targets:
-        puts.update((one.id, one) for one in _changed(book, targets, rest, context))
+    made = _changed(book, targets, rest, context) if rest else targets
+    if rest:
+        puts.update((one.id, one) for one in made)
     if (rest or "parent" in own) and targets:
-        lines += [" Modified account associations...", *map(_line, targets)]
+        lines.append(" Modified account associations...")
+        for old, new_one in zip(targets, made, strict=True):
+            lines += [_line(old), *map(_line, heirs(book, old, new_one))]
     if not puts:
         return " Nothing modified\n", [], []
     return "\n".join(lines) + "\n", list(puts.values()), []
@@ -194,7 +226,13 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
     if not targets:
         return " Nothing modified\n", [], []
     made = _changed(book, targets, words, context)
-    lines = [" Modified cluster defaults for associations...", *(f"  {one.cluster}" for one in made)]
+    shown: dict[str, str] = {}
+    settings.apply(targets[0], words, shown)
+    shown = {title: "NONE" if value == "-1" else value for title, value in shown.items()}
+    lines = [" Setting", "  Default Limits:", *settings.listed(shown)] if shown else []
+    lines.append(" Modified cluster defaults for associations...")
+    for old, new_one in zip(targets, made, strict=True):
+        lines += [f"  C = {old.cluster:<10} A = root", *map(_line, heirs(book, old, new_one))]
     return "\n".join(lines) + "\n", list(made), []
 
 
@@ -309,4 +347,6 @@ def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit
         return " Nothing deleted\n", [], []
     lines = [" Removing Coordinators with user name", *(f"  {name}" for name in sorted({one.user for one in doomed}))]
     lines += [" From Account(s)", *(f"  {name}" for name in sorted({one.account for one in doomed}))]
+    lines.append(" Removed Coordinators (sub accounts not listed)...")
+    lines += [f"  U = {one.user:<9} A = {one.account:<10}" for one in doomed]
     return "\n".join(lines) + "\n", [], list(doomed)

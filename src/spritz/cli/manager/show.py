@@ -348,12 +348,20 @@ def _user_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Ite
             continue
         if asked.defaults and defaults.get(one.name) not in asked.defaults:
             continue
-        accounts = sorted(each.account for each in book.coordinators if each.user == one.name)
+        accounts = _coordinated(book, one.name)
         plain: Row = {"u": one, "default_account": defaults.get(one.name, ""), "coordinators": ",".join(accounts)}
         if with_associations:
             yield from ({**row, **plain} for row in by_user.get(one.name, []))
         else:
             yield plain
+
+
+def _coordinated(book: Book, user: str) -> list[str]:
+    """Accounts of which the user is a coordinator, those below them included."""
+    found = {one.account for one in book.coordinators if one.user == user}
+    while found and (more := {one.account for one in book.associations if one.parent in found} - found):
+        found |= more
+    return sorted(found)
 
 
 def _lower(words: list[str]) -> set[str]:

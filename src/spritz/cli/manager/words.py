@@ -135,6 +135,14 @@ def conditions(words: Iterable[Word], context: Context, *, names_are: str = "nam
     return found
 
 
+def need_some(asked: Conditions, entity: str, context: Context) -> None:
+    """No conditions would mean everything: nobody deletes that. Raises Silent."""
+    if asked == Conditions():
+        coordinators = " You need to specify a user list or account list here.\n"
+        context.err(coordinators if entity == "coordinator" else " No conditions given to remove, not executing.\n")
+        raise Silent
+
+
 def time_of(text: str, now: float, context: Context) -> float:
     """A time of the past or to come. Raises Silent after the line that says what is wrong with it."""
     from spritz.notation.times import TimeError, parse_time
