@@ -56,6 +56,23 @@ class Bench:
         self.next_id += 1
         self.projection.apply(JobQueued(at=self.now, job=job))
 
+    def submit_whole(self, specs: list[JobSpec]) -> None:
+        """Queue a heterogeneous job of these components."""
+        first, size = self.next_id, len(specs)
+        for offset, spec in enumerate(specs):
+            job = Job(
+                id=first + offset,
+                spec=spec,
+                priority=1,
+                submitted_at=self.now,
+                eligible_at=self.now,
+                het_job_id=first,
+                het_offset=offset,
+                het_size=size,
+            )
+            self.projection.apply(JobQueued(at=self.now, job=job))
+        self.next_id += size
+
     def cycle(self, budget: int | None = None) -> Plan:
         """Plan and apply."""
         plan = cycle.run(self.projection.snapshot(self.now), budget)
@@ -267,6 +284,31 @@ def preemption(nodes: int) -> None:
     say(f"preemption_{nodes}_nodes", quick_ms=statistics.median(costs), quick_max_ms=max(costs), tested=tested / 20)
 
 
+def gangs(nodes: int, running: int, count: int) -> None:
+    """So many heterogeneous jobs of three components wait on a full cluster: what does one cost in a full cycle, when
+    nothing is promised yet, and after twenty jobs have ended?
+    """
+    rng = random.Random(5)
+    bench = Bench(nodes, 64, 8)
+    specs = some_specs(200, random.Random(7), 8)
+    for _ in range(running):
+        bench.submit(rng.choice(specs))
+    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    for _ in range(count):
+        bench.submit_whole(rng.sample(specs, 3))
+    costs = []
+    gc.disable()
+    for _ in range(3):
+        cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now), forecast=False))
+        costs.append(cost / count)
+        bench.apply(plan)
+        bench.projection.adopt(plan)
+        for _ in range(20):
+            bench.end(bench.running.pop(rng.randrange(len(bench.running))))
+    gc.enable()
+    say(f"gangs_{nodes}_nodes_{count}_waiting", first_ms=costs[0], again_ms=statistics.mean(costs[1:]))
+
+
 def burst() -> None:
     """5,000 empty nodes, 6,000 single-node GPU jobs of many sizes at once: placements a second."""
     rng = random.Random(7)
@@ -288,6 +330,8 @@ def main(arguments: list[str]) -> int:
     burst()
     cluster(1000, 10_000, 200)
     cluster(1000, 10_000, 2000)
+    gangs(1000, 4000, 100)
+    gangs(20, 100, 40)
     preemption(1000)
     if "--large" in arguments:
         preemption(10_000)

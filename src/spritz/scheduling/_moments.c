@@ -1,4 +1,5 @@
-/* Arithmetic on what nodes will have free: a node worked out, and a hold put into a profile.
+/* Arithmetic on what nodes will have free: a node worked out, a hold put into a profile, and the least
+of some time.
 
 The inner loops of `scheduling.profile`, which says the same in Python; tests compare the two. See docs/decisions/0096.
 */
@@ -229,9 +230,76 @@ end:
     return result;
 }
 
+PyDoc_STRVAR(lowest_doc, "lowest(times, counts, nodes, start, until, columns)\n\n"
+                         "Put into each of columns, one number (or byte) a node, the least that the column of counts says of\n"
+                         "these nodes (int64) for any time from start to until.");
+
+static PyObject *lowest(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer times, nodes, columns[2 * COLUMNS_MAX];
+    Py_ssize_t opened = 0;
+    PyObject *result = NULL;
+    if (count != 6 || !PyTuple_Check(arguments[1]) || !PyTuple_Check(arguments[5]) ||
+        PyTuple_GET_SIZE(arguments[1]) != PyTuple_GET_SIZE(arguments[5]) || PyTuple_GET_SIZE(arguments[1]) > COLUMNS_MAX)
+        return wrong("six arguments, as many columns as counts");
+    Py_ssize_t number = PyTuple_GET_SIZE(arguments[1]);
+    double start = PyFloat_AsDouble(arguments[3]), until = PyFloat_AsDouble(arguments[4]);
+    if (PyErr_Occurred() || table_of(arguments[0], &times, 2) < 0)
+        return NULL;
+    if (table_of(arguments[2], &nodes, 1) < 0)
+        goto times;
+    const Py_ssize_t rows = times.shape[0], width = times.shape[1];
+    for (; opened < number; opened++)
+        if (table_of(PyTuple_GET_ITEM(arguments[1], opened), &columns[opened], 2) < 0)
+            goto end;
+    for (; opened < 2 * number; opened++)
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(arguments[5], opened - number), &columns[opened],
+                               PyBUF_ND | PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0)
+            goto end;
+    for (Py_ssize_t each = 0; each < number; each++)
+        if (columns[each].len != times.len || (columns[number + each].itemsize != 8 && columns[number + each].itemsize != 1) ||
+            columns[number + each].len != rows * columns[number + each].itemsize) {
+            wrong("counts are int64[node, moment], columns have one value a node");
+            goto end;
+        }
+    for (Py_ssize_t each = 0; each < nodes.shape[0]; each++) {
+        const int64_t node = ((const int64_t *)nodes.buf)[each];
+        if (node < 0 || node >= rows) {
+            wrong("no such node");
+            goto end;
+        }
+        const double *row = (const double *)times.buf + node * width;
+        Py_ssize_t first = 0, last;
+        while (first + 1 < width && row[first + 1] <= start)
+            first++;
+        for (last = first; last < width && row[last] < until;)
+            last++;
+        for (Py_ssize_t column = 0; column < number; column++) {
+            const int64_t *values = (const int64_t *)columns[column].buf + node * width;
+            const Py_buffer *out = &columns[number + column];
+            int64_t least = INT64_MAX;
+            for (Py_ssize_t moment = first; moment < last; moment++)
+                least = values[moment] < least ? values[moment] : least;
+            if (out->itemsize == 8)
+                ((int64_t *)out->buf)[node] = least;
+            else
+                ((uint8_t *)out->buf)[node] = least != 0;
+        }
+    }
+    result = Py_NewRef(Py_None);
+end:
+    while (opened)
+        PyBuffer_Release(&columns[--opened]);
+    PyBuffer_Release(&nodes);
+times:
+    PyBuffer_Release(&times);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"ahead", (PyCFunction)(void (*)(void))ahead, METH_FASTCALL, ahead_doc},
     {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, hold_doc},
+    {"lowest", (PyCFunction)(void (*)(void))lowest, METH_FASTCALL, lowest_doc},
     {NULL, NULL, 0, NULL},
 };
 

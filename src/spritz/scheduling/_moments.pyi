@@ -1,5 +1,5 @@
 from spritz.scheduling.profile import Floats
-from spritz.scheduling.table import Ints
+from spritz.scheduling.table import Bools, Ints
 
 def ahead(
     times: Floats,
@@ -18,3 +18,12 @@ def hold(
     amounts: tuple[int, ...],
     /,
 ) -> bool: ...
+def lowest(
+    times: Floats,
+    counts: tuple[Ints, ...],
+    nodes: Ints,
+    start: float,
+    until: float,
+    columns: tuple[Ints | Bools, ...],
+    /,
+) -> None: ...

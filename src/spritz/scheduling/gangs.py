@@ -108,18 +108,24 @@ def start_now(
     count. `accept(index, placed)`: may the component have this beside those before it (None: all begins again)?
     """
     trial = table
+    #: by reservation: over the trial's table, and as it changes
+    profiles: dict[str, Profile] = {}
 
     def begin() -> None:
         nonlocal trial
         trial = table.fork()
         # What is different on this table from the one that profiles are of is so on the fork.
         trial.stale.update(table.stale)
+        profiles.clear()
         accept(0, None)
 
     def put(index: int, barred: Collection[int]) -> Placed | None:
         for request in choices[index]:
             until = now + request.seconds
-            seen = profile_of(request, trial).at(None, until, own)
+            profile = profiles.get(request.reservation)
+            if profile is None:
+                profile = profiles[request.reservation] = profile_of(request, trial)
+            seen = profile.at(None, until, own)
             within = None if not barred else _left(eligibility, request, barred)
             allocation = place(seen, request, eligibility, within=within)
             if allocation is None or not accept(index, (request, allocation)):

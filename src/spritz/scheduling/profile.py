@@ -12,6 +12,7 @@ Source: slurm.conf(5) SchedulerParameters=bf_*; the profile of conservative back
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ compiled: bool
 try:
     from spritz.scheduling._moments import ahead as put_ahead
     from spritz.scheduling._moments import hold as put_hold
+    from spritz.scheduling._moments import lowest as put_lowest
 
     compiled = True
 except ImportError:
@@ -39,6 +41,8 @@ NEVER = float("inf")
 MOST = np.iinfo(np.int64).max
 #: Moments for which a profile has room at first, per node.
 MOMENTS = 4
+#: For one of so many nodes what is free is rather worked out aside than put into arrays of one's own.
+ASIDE_SHARE = 32
 #: Starts are first looked for among the first so many parts of all moments to come; fewer than FEW are not divided.
 SHARES = (64, 8)
 FEW = 64
@@ -224,6 +228,24 @@ class Profile:
             self._work_out(index)
         stale.difference_update(todo)
 
+    def _settle_most(self, nodes: list[int]) -> list[int]:
+        """As `settle`; but for a few nodes no arrays are copied: these are left out, and told."""
+        self._attach(nodes)
+        few = sorted(self.stale.intersection(nodes)) if self._shares else []
+        if len(few) * ASIDE_SHARE > len(self.table.rows):
+            few = []
+        if not few:
+            self.settle(nodes)
+        return few
+
+    def _least(self, index: int, begun: float, until: float) -> list[int]:
+        """The least that the node has of everything from `begun` to `until`."""
+        row, holds = self.table.rows[index], self.holds.get(index, ())
+        moments, found = counts_ahead(row, holds, self.kinds) or _played(row, holds, self.kinds)
+        self.worked_out += len(found)
+        first, last = bisect_right(moments, begun), bisect_left(moments, until)
+        return [min(values) for values in zip(*found[first : last + 1], strict=True)]
+
     def _work_out(self, index: int) -> None:
         row, holds = self.table.rows[index], self.holds.get(index, ())
         if compiled and self._add_up(index, row, holds):
@@ -375,8 +397,12 @@ class Profile:
         else:
             held_nodes = only[held[only]]
         if len(held_nodes):
-            self.settle(held_nodes.tolist())
-            self._lower(columns, held_nodes, -NEVER if start_at is None else start_at, until)
+            begun = -NEVER if start_at is None else start_at
+            aside = self._settle_most(held_nodes.tolist())
+            self._lower(columns, held_nodes, begun, until)
+            for index in aside:
+                for column, least in zip(columns, self._least(index, begun, until), strict=True):
+                    column[index] = least
         table.rows = FutureRows(self, start_at, until, without)
         for index in {index for hold in without for index, _holder in hold.parts}:
             for column, count in zip(columns, table.rows[index].counts(self.kinds), strict=True):
@@ -385,6 +411,9 @@ class Profile:
 
     def _lower(self, columns: Sequence[npt.NDArray[Any]], nodes: Ints, start_at: float, until: float) -> None:
         """Put the least of the whole time into the columns of nodes that have holds."""
+        if compiled:
+            put_lowest(self.times, tuple(self.counts), nodes, start_at, until, tuple(columns))
+            return
         times = self.times[nodes]
         ends = np.concatenate((times[:, 1:], np.full((len(nodes), 1), NEVER)), axis=1)
         inside: Bools = (times < until) & (ends > start_at)

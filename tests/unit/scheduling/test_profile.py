@@ -206,3 +206,37 @@ def _portrait(profile: Profile) -> list[object]:
         moments = int((times < NEVER).sum())
         found.append((times[:moments].tolist(), [column[index, :moments].tolist() for column in profile.counts]))
     return found
+
+
+@pytest.mark.skipif(not profile_module.compiled, reason="installed without a C compiler")
+def test_the_least_of_some_time_is_the_same_by_whatever_way_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled, by arrays, and aside from the arrays for nodes that have just changed."""
+    rng = random.Random(11)
+    held = 0
+    for _ in range(20):
+        site = Site([node(f"n{i}", 8, gres=[gpus(4)] if i % 2 else []) for i in range(4)])
+        for _ in range(16):
+            site.submit(
+                spec(rng.randint(1, 5), gpus_per_node=rng.choice([(), 1]), time_limit_minutes=rng.randint(1, 9))
+            )
+        site.cycle()
+        site.cycle()
+        profile, starts = site.projection.profile, site.now + 30.0 * rng.randint(0, 20)
+        until = starts + 60.0 * rng.randint(1, 9)
+        for start_at in (None, starts):
+            found = []
+            for compiled, share in ((True, 0), (False, 99), (True, 99)):
+                monkeypatch.setattr(profile_module, "compiled", compiled)
+                monkeypatch.setattr(profile_module, "ASIDE_SHARE", share)
+                table = site.projection.table.fork()
+                for index in range(2):
+                    taken = Holder(
+                        9999, uid=0, partition="p", cpus=table.rows[index].free_cpus, memory_mib=1, ends_at=until
+                    )
+                    table.charge(index, taken)
+                seen = profile.fork(table).at(start_at, until)
+                columns = (seen.cpus, seen.core_cpus, seen.memory, seen.idle, *seen.gres.values())
+                found.append([column.tolist() for column in columns])
+            assert found[0] == found[1] == found[2]
+            held += int((profile.held_from < until).sum())
+    assert held > 40
