@@ -116,12 +116,14 @@ class Window:
         # hour, and multiplied when they are asked for; `_holders` and `_allocated` have the others.
         self._kinds: dict[tuple[Holder, str], int] = {}
         self._kind_names: list[tuple[Holder, str]] = []
+        self._kind_pairs: list[Pairs] = []
         #: for each hour: kind -> seconds
         self._plain: list[dict[int, int]] = [{} for _ in range(start, end, _HOUR)]
         #: hour -> holder -> TRES -> used
         self._holders: dict[int, dict[Holder, Amounts]] = {}
         self._allocated: dict[int, Amounts] = {}
-        self._wanted: dict[int, int] = {}
+        #: for each hour: CPU seconds that waiting jobs wanted, under 0 (as `_plain`, of a single kind)
+        self._wanted: list[dict[int, int]] = [{} for _ in range(start, end, _HOUR)]
         self._reserved: dict[str, list[_Reserved]] = {}
         #: by node, when it drained: (place of the record, from, to)
         self._drains: dict[str, list[tuple[int, int, int]]] = {}
@@ -137,6 +139,24 @@ class Window:
         while hour < end:
             yield hour, min(hour + _HOUR, end) - max(hour, start)
             hour += _HOUR
+
+    def _count(self, into: list[dict[int, int]], kind: int, start: int, end: int, times: int) -> None:
+        """Add a span's seconds to its hours, so many times. What `_hours` would say: here for a million jobs."""
+        first = self.start
+        start = (start if start > first else first) - first
+        end = (end if end < self.end else self.end) - first
+        if start >= end:
+            return
+        place, last = start // _HOUR, (end - 1) // _HOUR
+        sums = into[place]
+        if place == last:
+            sums[kind] = sums.get(kind, 0) + (end - start) * times
+            return
+        sums[kind] = sums.get(kind, 0) + ((place + 1) * _HOUR - start) * times
+        for sums in into[place + 1 : last]:
+            sums[kind] = sums.get(kind, 0) + _HOUR * times
+        sums = into[last]
+        sums[kind] = sums.get(kind, 0) + (end - last * _HOUR) * times
 
     # -- filling it
 
@@ -168,9 +188,8 @@ class Window:
             if kind < 0:
                 kind = self._kinds[key] = len(self._kind_names)
                 self._kind_names.append(key)
-            for hour, seconds in self._hours(job.started_at, end):
-                known = self._plain[(hour - self.start) // _HOUR]
-                known[kind] = known.get(kind, 0) + seconds
+                self._kind_pairs.append(pairs_of(job.tres))
+            self._count(self._plain, kind, job.started_at, end, 1)
         if job.energy and self.start <= job.ended_at < self.end:
             hour = job.ended_at - (job.ended_at - self.start) % _HOUR
             sums = self._holders.setdefault(hour, {}).setdefault(job.holder, {})
@@ -199,8 +218,7 @@ class Window:
     def _wait(self, job: Used) -> None:
         until = job.started_at or job.ended_at or _FOREVER
         if job.eligible_at < until:
-            for hour, seconds in self._hours(job.eligible_at, until):
-                self._wanted[hour] = self._wanted.get(hour, 0) + seconds * job.cpus_asked * job.tasks
+            self._count(self._wanted, 0, job.eligible_at, until, job.cpus_asked * job.tasks)
 
     def _reservation(self, name: str, hour: int) -> _Reserved | None:
         return next(
@@ -219,14 +237,14 @@ class Window:
 
     def expanded(self, counted: dict[int, int], rest: dict[Holder, Amounts]) -> dict[Holder, Amounts]:
         """What seconds by kind come to, added to `rest`."""
-        names = self._kind_names
+        names, pairs = self._kind_names, self._kind_pairs
         for kind, seconds in counted.items():
-            holder, text = names[kind]
+            holder = names[kind][0]
             sums = rest.get(holder)
             if sums is None:
-                rest[holder] = {name: count * seconds for name, count in pairs_of(text)}
+                rest[holder] = {name: count * seconds for name, count in pairs[kind]}
             else:
-                add(sums, pairs_of(text), seconds)
+                add(sums, pairs[kind], seconds)
         return rest
 
     def uncounted(self, hour: int) -> dict[Holder, Amounts]:
@@ -265,12 +283,12 @@ class Window:
         for one in (one for several in self._reserved.values() for one in several):
             into = planned_down if one.maintenance else allocated
             add(into, one.tres, overlap(one.start, one.end, hour, hour + _HOUR))
+        wanted = self._wanted[(hour - self.start) // _HOUR].get(0, 0)
         down: dict[str, int] = {}
         for record in trouble:
             add(down, by_node.get(record.node, ()), self._down_seconds(record, hour))
         return [
-            _divide(name, counts[name], whole, allocated, planned_down, down, self._wanted.get(hour, 0))
-            for name, whole in total.items()
+            _divide(name, counts[name], whole, allocated, planned_down, down, wanted) for name, whole in total.items()
         ]
 
     def _seconds_by_tres(self, hour: int) -> dict[str, int]:

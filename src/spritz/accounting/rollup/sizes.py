@@ -84,7 +84,15 @@ class Days:
 
     def count(self, key: tuple[Size, str], started: int, ended: int, suspended: tuple[tuple[int, int], ...]) -> None:
         """The same, by its size, its TRES and times."""
-        for day in range(max(0, bisect_right(self._bounds, started) - 1), len(self._found)):
+        first = bisect_right(self._bounds, started) - 1
+        if not suspended and 0 <= first < len(self._found) and ended <= self._bounds[first + 1]:
+            sums = self._found[first].get(key)  # nearly all jobs are of one day
+            if sums is None:
+                sums = self._found[first][key] = [0, 0, 0]
+            sums[1] += 1
+            sums[2] += max(0, ended - started)
+            return
+        for day in range(max(0, first), len(self._found)):
             low, high = self._bounds[day], self._bounds[day + 1]
             begins = started >= low
             if ended <= low and not begins:
