@@ -46,11 +46,7 @@ class Accounted:
             f"AccountingStoragePort={self.port}\nAccountingStorageEnforce=associations\n"
         )
 
-<<<<<<< Updated upstream
     def lines_of(self, name: str, *arguments: str, cluster: Cluster | None = None) -> list[str]:
-=======
-    def lines(self, name: str, *arguments: str, cluster: Cluster | None = None) -> list[str]:
->>>>>>> Stashed changes
         """Lines of a command that succeeds, asked as from a cluster's machine."""
         done = subprocess.run(
             [sys.executable, "-c", f"from spritz.cli.{name} import entry; entry()", *arguments],
@@ -334,17 +330,10 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
     accounted.sacct("-j", "1")
     names = sorted((first.name, second.name))
     until(lambda: sorted(row[0] for row in listed(accounted, "cluster", "cluster")) == names, "both have registered")
-<<<<<<< Updated upstream
     accounted.lines_of("sacctmgr", "-i", "add", "account", "phys")
     accounted.lines_of("sacctmgr", "-i", "add", "account", "chem", f"cluster={second.name}")
     me = user_name()
     accounted.lines_of("sacctmgr", "-i", "add", "user", me, "account=phys,chem", "defaultaccount=phys")
-=======
-    accounted.lines("sacctmgr", "-i", "add", "account", "phys")
-    accounted.lines("sacctmgr", "-i", "add", "account", "chem", f"cluster={second.name}")
-    me = user_name()
-    accounted.lines("sacctmgr", "-i", "add", "user", me, "account=phys,chem", "defaultaccount=phys")
->>>>>>> Stashed changes
     rows = listed(accounted, "assoc", "cluster,account", f"user={me}", "account=phys,chem")
     assert sorted(rows) == sorted([[first.name, "phys"], [second.name, "phys"], [second.name, "chem"]])
     # Job numbers are each cluster's own.
@@ -362,19 +351,12 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
     assert ended() == [mine]
     assert ended("-M", second.name) == [theirs]
     assert ended("-M", ",".join(names)) == sorted([mine, theirs])
-<<<<<<< Updated upstream
     utilization = accounted.lines_of(
         "sreport", "-nP", "-a", "cluster", "utilization", "start=now-1hour", "end=now+1hour"
     )
     assert {line.split("|")[0] for line in utilization} <= set(names)
     # What is taken from one stays with the other.
     accounted.lines_of("sacctmgr", "-i", "delete", "account", "phys", f"cluster={second.name}")
-=======
-    utilization = accounted.lines("sreport", "-nP", "-a", "cluster", "utilization", "start=now-1hour", "end=now+1hour")
-    assert {line.split("|")[0] for line in utilization} <= set(names)
-    # What is taken from one stays with the other.
-    accounted.lines("sacctmgr", "-i", "delete", "account", "phys", f"cluster={second.name}")
->>>>>>> Stashed changes
     assert listed(accounted, "assoc", "cluster,account", "account=phys", f"user={me}") == [[first.name, "phys"]]
     refused = subprocess.run(
         [sys.executable, "-c", "from spritz.cli.sbatch import entry; entry()", "-A", "phys", "--wrap", "true"],
@@ -388,9 +370,5 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
 
 def listed(accounted: Accounted, entity: str, fields: str, *conditions: str) -> list[list[str]]:
     """Rows of `sacctmgr show`."""
-<<<<<<< Updated upstream
     lines = accounted.lines_of("sacctmgr", "-nP", "show", entity, f"format={fields}", *conditions)
-=======
-    lines = accounted.lines("sacctmgr", "-nP", "show", entity, f"format={fields}", *conditions)
->>>>>>> Stashed changes
     return [line.split("|") for line in lines]
