@@ -9,12 +9,14 @@ from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 from spritz.model.commands.cluster import Tick, UpdateNode
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
-from spritz.model.reservation import Reservation
+from spritz.model.job import EndSignal
+from spritz.model.reservation import Reservation, leaving_seconds
 from spritz.model.resources import mask_of
 
 MINUTE = 60.0
 LICENSES = 4
 SITE = structs.replace(SETTINGS, licenses=(("matlab", LICENSES), ("idl", 1)))
+SIGNALS = [None, None, *(EndSignal(signal=10, seconds=seconds, reservation=True) for seconds in (0, 60, 90))]
 FLAGS = st.sets(st.sampled_from(["MAINT", "OVERLAP", "HOURLY", "DAILY", "FLEX", "MAGNETIC"]), max_size=2)
 
 
@@ -35,6 +37,7 @@ def requests(draw: st.DrawFn, name: str, now: float) -> ReservationRequest:
         licenses=(("matlab", draw(st.integers(1, 3))),) if place == "licenses" or draw(st.booleans()) else None,
         core_counts=(draw(st.integers(1, 6)),) if place == "cores" else None,
         users=(draw(st.sampled_from(["alice", "bob"])),),
+        max_start_delay_seconds=draw(st.sampled_from([None, None, 60])),
         flags=tuple(sorted(flags)),
     )
 
@@ -53,7 +56,8 @@ def check(site: Site) -> None:
                 taken = mask is None or bool(mask & cpus)
                 devices = other.devices_on(share.node)
                 taken = taken or any(mask_of(gres.indexes) & devices.get(gres.name, 0) for gres in share.gres)
-                if taken and other.active(site.now) and not other.gives_way_to(mine):
+                guest = other.lets_in(leaving_seconds(job.spec))
+                if taken and other.active(site.now) and not guest and not other.gives_way_to(mine):
                     raise AssertionError(f"job {job_id} of {mine} runs on {share.node} in the time of {other}")
             if mine is not None and not mine.flexible and mine.nodes and not moves(mine):
                 assert share.node in mine.nodes
@@ -113,6 +117,7 @@ def test_no_job_outside_of_a_reservation_runs_inside_it(data: st.DataObject) -> 
                     time_limit_minutes=data.draw(st.integers(1, 90)),
                     gpus_per_node=data.draw(st.sampled_from([(), (), 1, 2])),
                     licenses=data.draw(st.sampled_from(["", "", "matlab", "matlab:2", "matlab|idl"])),
+                    end_signal=data.draw(st.sampled_from(SIGNALS)),
                 )
             )
         elif action == "end" and site.machine.state.running:

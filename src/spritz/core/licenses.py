@@ -45,14 +45,22 @@ def _all_of(parts: list[str]) -> Needs:
 
 
 def choose(
-    state: State, text: str, returned: dict[str, int] | None = None, kept: dict[str, int] | None = None
+    state: State,
+    text: str,
+    returned: dict[str, int] | None = None,
+    kept: dict[str, int] | None = None,
+    wanted: Needs = (),
 ) -> Needs | None:
-    """The first choice that is free now, or once `returned` were given back; None if none is. `kept`: for others."""
+    """The first choice that is free now, or once `returned` were given back; None if none is. `kept`: for others.
+    `wanted`: that choice and no other.
+    """
     free = stock(state)
     for sign, counts in ((1, returned), (-1, kept)):
         for name, count in (counts or {}).items():
             free[name] = free.get(name, 0) + sign * count
     for needs in choices(text):
+        if wanted and needs != wanted:
+            continue
         if all(state.licenses_taken.get(name, 0) + count <= free.get(name, 0) for name, count in needs):
             return needs
     return None

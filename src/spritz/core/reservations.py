@@ -42,12 +42,14 @@ def crosses(reservation: Reservation, since: float, until: float) -> bool:
 
 
 def in_the_way(
-    state: State, share: NodeAllocation, since: float, until: float, mine: Reservation | None
+    state: State, share: NodeAllocation, since: float, until: float, mine: Reservation | None, leaving: int
 ) -> Reservation | None:
-    """A reservation that keeps a job of `mine` (None: of none) off this part of a node during that time."""
+    """A reservation that keeps a job of `mine` (None: of none) off this part of a node during that time. `leaving`:
+    `leaving_seconds` of the job.
+    """
     for name in state.reserved.get(share.node, ()):
         other = state.reservations[name]
-        if other.gives_way_to(mine) or not crosses(other, since, until):
+        if other.gives_way_to(mine) or other.lets_in(leaving) or not crosses(other, since, until):
             continue
         mask = other.mask_on(share.node)
         if mask is None or mask & mask_of(share.cpus):

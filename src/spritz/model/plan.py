@@ -21,6 +21,8 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
     allocation: Allocation
     #: minutes, where --time-min let the scheduler lower the limit (None: as asked)
     time_limit_minutes: int | None = None
+    #: those of its choices that it takes, as `Job.licenses` (empty: the first that is free)
+    licenses: tuple[tuple[str, int], ...] = ()
     #: in force at the start (0: the record's)
     priority: int = 0
     #: jobs before it in its partition cannot start yet

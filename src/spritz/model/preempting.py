@@ -109,6 +109,11 @@ def reclaim_mode(policy: PreemptionPolicy, who: Party, whom: Party) -> PreemptMo
     return PreemptMode.REQUEUE if mode is PreemptMode.SUSPEND else mode
 
 
+def guest_mode(policy: PreemptionPolicy) -> PreemptMode:
+    """What becomes of jobs that leave a reservation of others (--signal=R:)."""
+    return PreemptMode.REQUEUE if "REQUEUE" in policy.mode else PreemptMode.CANCEL
+
+
 def _higher_tier(policy: PreemptionPolicy, who: Party, whom: Party) -> bool:
     del policy
     return who.partition.priority_tier > whom.partition.priority_tier

@@ -8,9 +8,14 @@ Source: scontrol(1) RESERVATIONS; https://slurm.schedmd.com/reservations.html.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from spritz.model.resources import GresAllocation, mask_of
+
+if TYPE_CHECKING:
+    from spritz.model.job import JobSpec
 
 DAY = 86_400.0
 
@@ -168,6 +173,12 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return False
         return not self.accounts or (account in self.accounts) is not self.accounts_denied
 
+    def lets_in(self, leaving_seconds: int) -> bool:
+        """MaxStartDelay: may jobs of others run here that leave so soon once one of its own wants their place (-1: that
+        do not leave)?
+        """
+        return 0 <= leaving_seconds <= self.max_start_delay_seconds > 0 and not self.maintenance
+
     def gives_way_to(self, other: Reservation | None) -> bool:
         """Where both hold a node: do jobs of `other` (None: of no reservation) run there as if this one were not?"""
         if other is None:
@@ -175,3 +186,9 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if other.name == self.name or other.maintenance:
             return True
         return "OVERLAP" in other.flags and not self.maintenance
+
+
+def leaving_seconds(spec: JobSpec) -> int:
+    """How long a job takes to leave a reservation of others, with --signal=R:; -1 for one that stays."""
+    signal = spec.end_signal
+    return signal.seconds if signal is not None and signal.reservation else -1

@@ -19,8 +19,9 @@ from spritz.model.reasons import Reason
 from spritz.scheduling import gang_turn
 from spritz.scheduling.completing import waiting_partitions
 from spritz.scheduling.gangs import gangs_of
+from spritz.scheduling.guests import make_room
 from spritz.scheduling.kept import Kept
-from spritz.scheduling.licensing import Licensing
+from spritz.scheduling.licensing import NONE_ASKED, Licensing
 from spritz.scheduling.limits import Limits
 from spritz.scheduling.notes import PRIORITY, Notes
 from spritz.scheduling.placement.holding import holders_of
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
     from spritz.scheduling.gangs import Gang
+    from spritz.scheduling.licenses import Needs
     from spritz.scheduling.nodes import Holder
     from spritz.scheduling.records import Entry, JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request
@@ -266,8 +268,7 @@ class Cycle:
                         return True
                     continue
                 return self._blocked(record, shape) if licensed is not None else self._unlicensed(record, shape)
-            self._break_for(record, key, request)
-            self.start(record, request, found, task_id)
+            self.start(record, request, found, task_id, self._break_for(record, key, request))
             if record.tasks is None:
                 return True
             if self.licensing.find(record, key, request) is None:
@@ -306,7 +307,8 @@ class Cycle:
         left = self.notes.tasks_left(record) & ~self._promised_tasks.get(record.id, 0)
         return (left & -left).bit_length() - 1 if left else _NO_TASK
 
-    def start(self, record: JobRecord, request: Request, found: Found, task_id: int | None) -> None:
+    def start(self, record: JobRecord, request: Request, found: Found, task_id: int | None, licenses: Needs) -> None:
+        """The job starts there, with these licenses."""
         allocation, minutes = found
         self.starts.append(
             PlannedStart(
@@ -314,16 +316,19 @@ class Cycle:
                 task_id=task_id,
                 allocation=allocation,
                 time_limit_minutes=minutes,
+                licenses=tuple(licenses.items()),
                 priority=self.snapshot.pricing.priority(record, request.partition, self.snapshot.now),
                 backfilled=request.line in self.headed,
             )
         )
-        self._take(record, request, found)
+        self._take(record, request, found, licenses)
         if self.notes.started(record, task_id):
             self.started.add(record.id)
 
-    def _take(self, record: JobRecord, request: Request, found: Found) -> list[tuple[int, Holder]]:
-        """The job has these resources from now on."""
+    def _take(
+        self, record: JobRecord, request: Request, found: Found, licenses: Needs | None = None
+    ) -> list[tuple[int, Holder]]:
+        """The job has these resources from now on. `licenses` None: those that are free."""
         allocation, minutes = found
         # Every start gets a number that no job has; jobs before this cycle keep theirs.
         self._taken += 1
@@ -337,15 +342,16 @@ class Cycle:
         self.kept.redeem(record)
         if request.line in self.headed:
             self.search.backfilled += 1
-        self.licensing.take(request, allocation, ends_at)
+        self.licensing.take(request, allocation, ends_at, licenses)
         if record.array_job_id:
             self._array_starts[record.array_job_id] = self._array_starts.get(record.array_job_id, 0) + 1
         return holders
 
-    def _break_for(self, record: JobRecord, key: Rank, request: Request) -> None:
-        """Promises of licenses that the job takes are not kept: those of jobs that rank lower."""
-        licensed = self.licensing.find(record, key, request)
-        self.kept.take_back(licensed[1] if licensed is not None else ())
+    def _break_for(self, record: JobRecord, key: Rank, request: Request) -> Needs:
+        """Licenses that the job takes. Promises of these to jobs that rank lower are not kept."""
+        needs, broken = self.licensing.find(record, key, request) or NONE_ASKED
+        self.kept.take_back(broken)
+        return needs
 
     def hold(self, record: JobRecord, request: Request, allocation: Allocation) -> None:
         """These resources are the job's when others have left them: nobody behind it gets them."""
@@ -393,6 +399,8 @@ class Cycle:
 
     def _make_room(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
         """Others make room, or are doing so: the job starts, or has its place kept until they have left."""
+        if request.reservation and self._send_guests_away(record, key, request, task_id):
+            return True
         if not self.preemptor.enabled:
             return False
         kept, ends_at = self.kept, self.snapshot.now + request.seconds
@@ -422,15 +430,35 @@ class Cycle:
             self.preemptions.append(room.planned)
         kept.take_back(kept.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
         self._break_for(record, key, request)
-        self._take(record, request, (room.allocation, None))
-        if room.at_once:
-            if self.notes.started(record, task_id):
-                self.started.add(record.id)
+        if not room.at_once:
+            self._wait_for_place(record, request, room.allocation, task_id)
             return True
-        self.notes.job(record, Verdict(Reason.RESOURCES))
+        self._take(record, request, (room.allocation, None))
+        if self.notes.started(record, task_id):
+            self.started.add(record.id)
+        return True
+
+    def _send_guests_away(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:
+        """Jobs of others that the reservation lets in leave it for this one, which has their place when they have."""
+        planned = make_room(self.snapshot, self.table, record, request, task_id)
+        if planned is None or not self.licensing.free(request):
+            return False
+        if self.limits.verdict(record, request, planned.allocation) is not None:
+            return False
+        ends_at = self.snapshot.now + request.seconds
+        broken = self.kept.outranked(record, key, request, planned.allocation, ends_at, any_age=True)
+        if broken is None:
+            return False
+        self.kept.take_back(broken)
+        self.preemptions.append(planned)
+        self._wait_for_place(record, request, planned.allocation, task_id)
+        return True
+
+    def _wait_for_place(self, record: JobRecord, request: Request, allocation: Allocation, task_id: int | None) -> None:
+        """The job has its place when others have left it."""
+        self.hold(record, request, allocation)
         if task_id is not None and record.tasks is not None:
             self._promised_tasks[record.id] = self._promised_tasks.get(record.id, 0) | 1 << task_id
-        return True
 
     # -- result
 

@@ -55,8 +55,8 @@ def consider(cycle: Cycle, gang: Gang) -> None:
     trial = Trial(cycle, gang)
     found = _find(cycle, shapes, trial)
     if found is not None:
-        for record, (request, allocation) in zip(gang.records, found, strict=True):
-            cycle.start(record, request, (allocation, None), None)
+        for index, (request, allocation) in enumerate(found):
+            cycle.start(gang.records[index], request, (allocation, None), None, trial.licenses[index])
         return
     if trial.verdict is None and not _is_late(cycle, shapes):
         choices = [[shape.request for shape in some] for some in shapes]
@@ -74,6 +74,8 @@ class Trial:
         self._limits: Limits = cycle.limits.fork()
         self._licenses: LicensePool = cycle.licensing.pool.copy()
         self._needs: Needs = {}
+        #: by component, those that it takes
+        self.licenses: dict[int, Needs] = {}
         #: the last limit that was met
         self.verdict: Verdict | None = None
 
@@ -96,6 +98,7 @@ class Trial:
             return False
         self._limits.take(record, allocation, request.time_limit_minutes)
         self._licenses.take(chosen)
+        self.licenses[index] = chosen
         return True
 
 

@@ -168,7 +168,7 @@ def start_later(
         for request in choices[index]:
             view = views.get(request.reservation)
             if view is None:
-                view = views[request.reservation] = view_of(profile, reserved, request.reservation)
+                view = views[request.reservation] = view_of(profile, reserved, request)
             begins, ends = reserved.window(request)
             nodes = _left(eligibility, request, barred) if barred else None
             found = earliest(view, request, eligibility, max(since, begins), min(until, ends), nodes)
@@ -236,7 +236,7 @@ def where_promised(
         request = promise.request
         view = views.get(request.reservation)
         if view is None:
-            view = views[request.reservation] = view_of(profile, reserved, request.reservation)
+            view = views[request.reservation] = view_of(profile, reserved, request)
         begins, ends = reserved.window(request)
         index_of = profile.table.index_of
         nodes = np.array(sorted(index_of[name] for name in promise.allocation.names if name in index_of), np.intp)

@@ -42,8 +42,8 @@ class Kept:
         #: what is promised as this cycle changes it
         self.ledger = snapshot.ledger.fork()
         self._profile_made: Profile | None = None
-        #: what jobs inside a reservation see
-        self._views: dict[str, Profile] = {}
+        #: what jobs inside a reservation see, and those that it lets in
+        self._views: dict[tuple[str, int], Profile] = {}
         #: are they other than the snapshot's?
         self.changed = False
         self.overdue = Overdue(self.ledger, snapshot.now)
@@ -248,9 +248,12 @@ class Kept:
 
     def view(self, request: Request) -> Profile:
         """The profile as jobs of this request see it."""
-        if not request.reservation:
+        if not request.reservation and request.leaving_seconds < 0:
             return self.profile()
-        view = self._views.get(request.reservation)
+        seen = self.reserved.seen_by(request)
+        if seen == ("", -1):
+            return self.profile()
+        view = self._views.get(seen)
         if view is None:
-            view = self._views[request.reservation] = view_of(self.profile(), self.reserved, request.reservation)
+            view = self._views[seen] = view_of(self.profile(), self.reserved, request)
         return view

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: what a job may have, and promises that are broken by it
 Licensed = tuple["Needs", "list[Promise]"]
 
-_NONE_ASKED: Licensed = ({}, [])
+NONE_ASKED: Licensed = ({}, [])
 
 
 class Licensing:
@@ -45,7 +45,7 @@ class Licensing:
     def find(self, record: JobRecord, key: Rank, request: Request) -> Licensed | None:
         """The choice that the job may have now; None if there is none."""
         if not request.licenses:
-            return _NONE_ASKED
+            return NONE_ASKED
         reserved = self.reserved(request)
         found: list[Licensed] = []
         for needs in license_choices(request.licenses):
@@ -86,11 +86,12 @@ class Licensing:
             for name, count in needs.items():
                 used[name] = used.get(name, 0) + count
 
-    def take(self, request: Request, allocation: Allocation, ends_at: float) -> None:
-        """A job starts."""
+    def take(self, request: Request, allocation: Allocation, ends_at: float, needs: Needs | None) -> None:
+        """A job starts with these (None: with those that are free)."""
         if not request.licenses:
             return
-        needs = self._chosen(request, license_choices(request.licenses))
+        if needs is None:
+            needs = self._chosen(request, license_choices(request.licenses))
         self.pool.take(needs)
         if self._kept.licenses is not None:
             self._kept.licenses.take(needs, ends_at, allocation.reservation)

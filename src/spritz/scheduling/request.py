@@ -20,6 +20,7 @@ from spritz.model.limits import flags as qos_flag
 from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
+from spritz.model.reservation import leaving_seconds
 from spritz.model.sharing import has_segment, jobs_per_cpu, oversubscription
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.licenses import LicenseError, license_choices
@@ -160,6 +161,8 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     boots_later: bool = False
     #: number of the component of a heterogeneous job that makes it, since that waits with others (0: no component)
     component: int = 0
+    #: --signal=R: it leaves reservations of others within so many seconds, once their jobs come (-1: it does not)
+    leaving_seconds: int = -1
     #: flags of its QOS that bear on where and when it starts
     qos_flags: frozenset[str] = qos_flag.NONE
 
@@ -296,6 +299,7 @@ def resolve(
         time_limit_minutes=limit,
         time_min_minutes=0 if soft else spec.time_min_minutes or 0,
         soft_minutes=min(soft, limit),
+        leaving_seconds=leaving_seconds(spec),
         refusal=refusal or _refusal(spec, flags),
         qos_flags=qos_flags,
     )

@@ -147,6 +147,16 @@ class Reserved:
             for name, item in self.by_name.items()
         }
 
+    def gives_way(self, item: Reservation, request: Request) -> bool:
+        """Do jobs of the request run on its nodes as if it were not?"""
+        mine = self.by_name.get(request.reservation)
+        return item.gives_way_to(mine) or item.lets_in(request.leaving_seconds)
+
+    def seen_by(self, request: Request) -> tuple[str, int]:
+        """Requests of the same see the same reservations: `View` of them. ("", -1): all."""
+        leaving = request.leaving_seconds
+        return request.reservation, leaving if any(one.lets_in(leaving) for one in self.by_name.values()) else -1
+
     def licenses_kept(self, request: Request, now: float, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
         """Licenses that are kept from a job of the request that starts now; `used`: by each reservation's own jobs."""
         mine = self.by_name.get(request.reservation)
@@ -164,23 +174,21 @@ class Reserved:
 
     def too_long(self, request: Request) -> tuple[str, ...]:
         """Floating reservations that the request could never end before."""
-        mine = self.by_name.get(request.reservation)
         return tuple(
             name
             for name, item in self.by_name.items()
-            if item.floating and request.limit_seconds > item.float_seconds and not item.gives_way_to(mine)
+            if item.floating and request.limit_seconds > item.float_seconds and not self.gives_way(item, request)
         )
 
     def met(self, request: Request, now: float) -> list[Booking]:
         """Occurrences that a job of the request would meet if it started now."""
-        mine = self.by_name.get(request.reservation)
         return [
             hold
             for holds in self.holds.values()
             for hold in holds
             if hold.start_at < now + request.limit_seconds
             and hold.end_at > now
-            and not hold.reservation.gives_way_to(mine)
+            and not self.gives_way(hold.reservation, request)
         ]
 
 
@@ -221,8 +229,8 @@ class View(Profile):
         return self._stale
 
 
-def view_of(profile: Profile, reserved: Reserved, name: str) -> View:
-    """The profile without what gives way to the reservation `name`, and with nothing beside its cores."""
+def view_of(profile: Profile, reserved: Reserved, request: Request) -> View:
+    """The profile without what gives way to jobs of the request, and with nothing beside their reservation's cores."""
     profile.settle()
     table = profile.table
     watched = table.stale
@@ -232,10 +240,10 @@ def view_of(profile: Profile, reserved: Reserved, name: str) -> View:
     view._stale = set()
     profile.fork_into(view, table)
     watched.followers.append(view._stale)
-    mine = reserved.by_name.get(name)
+    mine = reserved.by_name.get(request.reservation)
     for holds in reserved.holds.values():
         for hold in holds:
-            if hold.reservation.gives_way_to(mine):
+            if reserved.gives_way(hold.reservation, request):
                 view.let_go(hold)
     if mine is not None and mine.cpus and not mine.flexible:
         view.hold(_rest(mine, table))

@@ -135,13 +135,12 @@ def check_promises(projection: Projection) -> None:
 def drop_broken(projection: Projection) -> None:
     """Promises that a reservation breaks are void."""
     for request, promises in list(projection.ledger.promises.items()):
-        mine = projection.reserved.by_name.get(request.reservation)
         for promise in list(promises):
             parts = dict(promise.parts)
             if any(
                 booking.start_at < promise.end_at
                 and booking.end_at > promise.start_at
-                and not booking.reservation.gives_way_to(mine)
+                and not projection.reserved.gives_way(booking.reservation, request)
                 and any(index in parts and _overlap(holder, parts[index]) for index, holder in booking.parts)
                 for held in projection.reserved.holds.values()
                 for booking in held

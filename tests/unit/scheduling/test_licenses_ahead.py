@@ -117,3 +117,22 @@ def test_a_longer_limit_of_who_has_them_moves_the_promise() -> None:
     site.now += 601
     site.cycle()
     assert expected(site, waits) == 599
+
+
+def test_who_may_choose_takes_what_nobody_is_promised() -> None:
+    site = site_of(lab=2, desk=1)
+    site.submit(licensed("lab", 10))
+    site.cycle()
+    waits = site.submit(licensed("lab:2", 10), priority=9)
+    either = site.submit(licensed("lab|desk", 60))
+    assert either in site.cycle()
+    assert site.jobs[either].licenses == (("desk", 1),)
+    assert expected(site, waits) == 600
+
+
+def test_components_take_the_licenses_that_were_found_for_them() -> None:
+    """The one with the fewest nodes to go to is placed first."""
+    site = site_of((), lab=2, desk=1)
+    whole = site.submit_het(licensed("lab:2|desk", 10), licensed("lab", 10, exclude=("n1", "n2", "n3")))
+    assert set(site.cycle()) == {whole, whole + 1}
+    assert [site.jobs[whole + offset].licenses for offset in (0, 1)] == [(("desk", 1),), (("lab", 1),)]

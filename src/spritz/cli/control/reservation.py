@@ -25,7 +25,7 @@ KEYS: dict[str, str] = {
     "Users": "",
     "Accounts": "",
     "Groups": "",
-    "MaxStartDelay": "there is no --signal=R",
+    "MaxStartDelay": "",
     "Skip": "",
     "BurstBuffer": "burst buffers are not built",
     "Licenses": "",
@@ -115,6 +115,9 @@ class _Reader:
             fields["start_at" if name == "StartTime" else "end_at"] = self._time(name, value, word)
         elif name == "Duration":
             fields["duration_seconds"] = float(self._duration(value, f"Invalid duration {word}."))
+        elif name == "MaxStartDelay":
+            # Seconds are rounded up to minutes.
+            fields["max_start_delay_seconds"] = -(-self._duration(value, f"Invalid max start delay {word}.") // 60) * 60
         elif name == "PartitionName":
             fields["partition"] = value
         elif name == "Features":

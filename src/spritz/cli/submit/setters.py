@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid, not_built
+from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid
 from spritz.model.errors import SpritzError
 from spritz.model.job import Sharing
 from spritz.notation import nodecount
@@ -272,9 +272,9 @@ def _signal(fields: Fields, value: str, source: Source) -> None:
         option = signals.parse_signal_option(value)
     except NotationError as error:
         raise invalid("signal", str(error)) from error
-    if option.reservation:
-        raise not_built("signal=R:", "reservations signal no jobs")
-    fields["end_signal"] = EndSignal(signal=option.number, seconds=option.seconds, batch=option.batch)
+    fields["end_signal"] = EndSignal(
+        signal=option.number, seconds=option.seconds, batch=option.batch, reservation=option.reservation
+    )
 
 
 def _open_mode(fields: Fields, value: str, source: Source) -> None:

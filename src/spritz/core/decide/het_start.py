@@ -39,7 +39,7 @@ def whole_refusal(state: State, starts: list[PlannedStart], now: float) -> str:
         refusal = start_refusal(state, start, now, room)
         if refusal:
             return f"component {start.job_id}: {refusal}"
-        room.take(state.jobs[start.job_id], start.allocation)
+        room.take(state.jobs[start.job_id], start.allocation, start.licenses)
     return ""
 
 

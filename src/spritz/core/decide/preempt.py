@@ -26,12 +26,14 @@ from spritz.model.preempting import (
     exempt_seconds,
     exempt_until,
     grace_seconds,
+    guest_mode,
     may_preempt,
     preempt_mode,
     reclaim_mode,
     spared,
 )
 from spritz.model.preemption import PreemptMode
+from spritz.model.reservation import leaving_seconds
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
             claimant = split(turn, preemptor.id, planned.task_id)
         for victim in sorted(planned.victims, key=lambda victim: victim.job_id):
             if victim.job_id in ending:
-                preempt(turn, victim, claimant, lenders[victim.job_id])
+                preempt(turn, victim, claimant, lenders[victim.job_id], planned.allocation.reservation)
         return ""
     refusal = start_refusal(state, start, turn.now, Room(state, stopped=stopping))
     if refusal:
@@ -132,6 +134,8 @@ def _judged(
     if who is None or whom is None:
         return "partition not available", ""
     policy = state.settings.preemption
+    if _is_guest(state, job, planned.allocation.reservation):
+        return "" if victim.mode is guest_mode(policy) else "not to be preempted so", ""
     records = [one.record for one in state.rules.party("", "", job.partition, job.spec.qos).qos]
     mode, seconds, account = preempt_mode(policy, whom), exempt_seconds(policy, records), ""
     if mode is not victim.mode or not may_preempt(policy, who, whom):
@@ -143,6 +147,13 @@ def _judged(
     return "exempt from preemption" if until > now or spared(policy, job.priority) else "", account
 
 
+def _is_guest(state: State, job: Job, reservation: str) -> bool:
+    """Does the job run where this reservation lets it in until its own jobs come (--signal=R:)?"""
+    own = state.reservations.get(reservation)
+    inside = job.allocation is not None and job.allocation.reservation == reservation
+    return own is not None and not inside and own.lets_in(leaving_seconds(job.spec))
+
+
 def _party(state: State, job: Job, partition: str) -> Party | None:
     """The job as it is, or would be, in a partition; None: there is no such partition."""
     home, qos = state.partitions.get(partition), state.rules.qos.get(job.spec.qos)
@@ -151,8 +162,11 @@ def _party(state: State, job: Job, partition: str) -> Party | None:
     return Party(partition=home, qos=qos.record if qos is not None else None, priority=job.priority)
 
 
-def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: str) -> None:
-    """Warn the job if it has a grace time, else end it; one that has gone with another component is left alone."""
+def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: str, reservation: str = "") -> None:
+    """Warn the job if it has a grace time, else end it; one that has gone with another component is left alone.
+
+    `reservation`: of those for whom it leaves; its guests have the time and the signal that they asked for.
+    """
     state = turn.state
     job, mode = state.jobs[victim.job_id], victim.mode
     if job.preempt_action or not job.state.active:
@@ -161,7 +175,9 @@ def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: st
     assert whom is not None, f"job {job.id} runs in no partition"
     if mode is PreemptMode.REQUEUE and not may_requeue(state, job):
         mode = PreemptMode.CANCEL
-    ends_at = turn.now + grace_seconds(state.settings.preemption, whom)
+    guest = _is_guest(state, job, reservation)
+    grace = leaving_seconds(job.spec) if guest else grace_seconds(state.settings.preemption, whom)
+    ends_at = turn.now + grace
     if job.ends_at:
         ends_at = min(ends_at, job.ends_at)
     # Without one of its components a heterogeneous job is of no use: all of it goes.
@@ -181,7 +197,7 @@ def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: st
         finish(turn, state.jobs[job.id])
         return
     for job_id in whole:
-        _warn(turn, state.jobs[job_id])
+        _warn(turn, state.jobs[job_id], own_signal=guest)
 
 
 def finish(turn: Turn, job: Job, exit_status: int | None = None, gone: tuple[str, ...] = ()) -> None:
@@ -192,10 +208,16 @@ def finish(turn: Turn, job: Job, exit_status: int | None = None, gone: tuple[str
         end_whole(turn, job, JobState.PREEMPTED, exit_status=SIGTERM if exit_status is None else exit_status, gone=gone)
 
 
-def _warn(turn: Turn, job: Job) -> None:
-    """SIGCONT and SIGTERM to the steps; with send_user_signal the job's own --signal, if it has one to come."""
+def _warn(turn: Turn, job: Job, *, own_signal: bool) -> None:
+    """SIGCONT and SIGTERM to the steps; with send_user_signal, or for guests of a reservation, the job's own --signal,
+    if it has one to come.
+    """
     signal = job.spec.end_signal
-    if turn.state.settings.preemption.send_user_signal and signal is not None and not job.end_signal_sent:
+    if (
+        (own_signal or turn.state.settings.preemption.send_user_signal)
+        and signal is not None
+        and not job.end_signal_sent
+    ):
         turn.record(EndSignalSent(at=turn.now, job_id=job.id))
         _signal(turn, job, signal.signal, batch=signal.batch)
         return

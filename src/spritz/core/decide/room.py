@@ -47,9 +47,10 @@ class Room:
         #: what counts for limits
         self.ledger = state.ledger
 
-    def take(self, waiting: Job, allocation: Allocation) -> None:
-        """The job will start on this."""
-        licenses = choose(self.state, waiting.spec.licenses, self.licenses()) if waiting.spec.licenses else ()
+    def take(self, waiting: Job, allocation: Allocation, wanted: tuple[tuple[str, int], ...] = ()) -> None:
+        """The job will start on this. `wanted`: of its licenses these (empty: the first that are free)."""
+        text = waiting.spec.licenses
+        licenses = choose(self.state, text, self.licenses(), wanted=wanted) if text else ()
         job = replace(
             waiting,
             state=JobState.RUNNING,

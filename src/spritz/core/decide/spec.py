@@ -141,8 +141,6 @@ def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
         raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", hint=hint).with_details(hint)
     if spec.core_spec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
-    if spec.end_signal is not None and spec.end_signal.reservation:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="--signal=R: is not built: reservations signal no jobs")
 
 
 def _check_names(state: State, spec: JobSpec) -> None:

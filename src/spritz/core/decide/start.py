@@ -27,6 +27,7 @@ from spritz.model.job import Sharing
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.mcs import kept_by
 from spritz.model.partition import barrier
+from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
 from spritz.model.sharing import has_segment, jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
@@ -84,7 +85,8 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return refusal
     if job.spec.licenses:
         returned = room.licenses() if room else None
-        if choose(state, job.spec.licenses, returned, _licenses_kept(state, job, start, now)) is None:
+        kept = _licenses_kept(state, job, start, now)
+        if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
     return _reservation_refusal(state, job, start, now) or _allocation_refusal(
         room or Room(state), job, allocation, partition, now
@@ -102,7 +104,7 @@ def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float
         return ""
     until, mine = _until(state, job, start, now), state.reservations.get(allocation.reservation)
     for share in allocation.nodes:
-        other = in_the_way(state, share, now, until, mine)
+        other = in_the_way(state, share, now, until, mine, leaving_seconds(job.spec))
         if other is not None:
             return f"node {share.node} is reserved ({other.name})"
     return ""
@@ -268,7 +270,8 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     if changing:
         delay = max(delay, float(turn.state.settings.features.boot_seconds))
     kept = _licenses_kept(turn.state, job, start, turn.now)
-    licenses = (choose(turn.state, job.spec.licenses, None, kept) or ()) if job.spec.licenses else ()
+    chosen = choose(turn.state, job.spec.licenses, None, kept, start.licenses) if job.spec.licenses else ()
+    licenses = chosen or ()
     held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))
     turn.record(
         JobStarted(
