@@ -33,6 +33,7 @@ from spritz.model.queries import (
     Pong,
     Reconfigure,
     SetDebug,
+    SetDebugFlag,
     ShowConfig,
     Shutdown,
 )
@@ -107,6 +108,25 @@ def test_L_n_s_and_v_have_their_effect(controller: ControllerProcess) -> None:
         connection.call(SetDebug(level="error"), Done)
         with pytest.raises(RemoteError, match="loud"):
             connection.call(SetDebug(level="loud"), Done)
+
+
+def test_debug_flags_come_from_the_file_and_from_scontrol(controller: ControllerProcess) -> None:
+    """slurm.conf(5) DebugFlags, scontrol(1) setdebugflags; reading the file again puts its own back."""
+    controller.write_conf("DebugFlags=AuditRPCs")
+    controller.start()
+
+    def in_force() -> str:
+        return dict(connection.call(ShowConfig(), ConfigText).pairs)["DebugFlags"]
+
+    with controller.connect() as connection:
+        assert in_force() == "AuditRPCs"
+        assert "debug.request kind=ShowConfig" in controller.log
+        connection.call(SetDebugFlag(flag="Steps", on=True), Done)
+        connection.call(SetDebugFlag(flag="AuditRPCs", on=False), Done)
+        assert in_force() == "Steps"
+        controller.write_conf("")
+        connection.call(Reconfigure(), Done)
+        assert in_force() == "(null)"
 
 
 def test_a_broken_file_is_told_in_full_and_nothing_starts(controller: ControllerProcess) -> None:

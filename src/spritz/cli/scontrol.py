@@ -38,7 +38,7 @@ USAGE = "Usage: scontrol [-adFhoQvV] [--json] [<COMMAND>]\n"
 
 def main(argv: list[str], context: Context) -> int:
     """0, or 1 for anything that was not understood or not possible."""
-    parsed = run_parse(OPTIONS, argv, context)
+    parsed = run_parse(OPTIONS, _with_flags_apart(argv), context)
     if isinstance(parsed, int):
         return parsed
     found, rest = parsed
@@ -70,6 +70,14 @@ def main(argv: list[str], context: Context) -> int:
         return verbs.call(session, rest)
     finally:
         session.close()
+
+
+def _with_flags_apart(argv: list[str]) -> list[str]:
+    """`setdebugflags -Steps`: that is no option."""
+    for place, word in enumerate(argv):
+        if len(word) >= 9 and "setdebugflags".startswith(word.lower()):
+            return [*argv[: place + 1], "--", *argv[place + 1 :]]
+    return argv
 
 
 def _set_modes(session: Session, found: list[tuple[str, str | None]]) -> None:

@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[str, int]] = {
     "Shutdown": ("REQUEST_SHUTDOWN", 1005),
     "Ping": ("REQUEST_PING", 1008),
     "SetDebug": ("REQUEST_SET_DEBUG_LEVEL", 1010),
+    "SetDebugFlag": ("REQUEST_SET_DEBUG_FLAGS", 1012),
     "ShowConfig": ("REQUEST_BUILD_INFO", 2001),
     "ListJobs": ("REQUEST_JOB_INFO", 2003),
     "ListSteps": ("REQUEST_JOB_STEP_INFO", 2005),

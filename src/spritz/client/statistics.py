@@ -7,6 +7,10 @@ counts until its handler has done its part.
 from __future__ import annotations
 
 from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class CallStatistics:
@@ -16,12 +20,16 @@ class CallStatistics:
         self.clock = perf_counter
         self.kinds: dict[str, list[float]] = {}
         self.users: dict[int, list[float]] = {}
+        #: is told of each request, if somebody wants to know
+        self.heard: Callable[[str, int, float], None] | None = None
 
     def note(self, kind: str, uid: int, seconds: float) -> None:
         """One request more."""
         for found in (self.kinds.setdefault(kind, [0, 0.0]), self.users.setdefault(uid, [0, 0.0])):
             found[0] += 1
             found[1] += seconds
+        if self.heard is not None:
+            self.heard(kind, uid, seconds)
 
     def clear(self) -> None:
         """Begin anew."""

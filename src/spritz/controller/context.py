@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from spritz.controller.api.identity import Identity
     from spritz.controller.blobs import BlobStore
     from spritz.controller.configuration import Configuration
+    from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
     from spritz.controller.journal import Journal
     from spritz.controller.loop import SingleWriter
@@ -57,6 +58,8 @@ class Context:
     scheduling_paused: bool = False
     #: Figures for sdiag.
     counting: Counting
+    #: Subjects that the log tells everything of.
+    debug_flags: DebugFlags
     #: More counters for `Statistics`: each returns name -> value.
     counters: list[Callable[[], dict[str, float]]]
     #: The last event that each of these does not need any more: what comes after it stays in the journal.

@@ -23,6 +23,7 @@ from spritz.controller.api.table import handlers
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import CommitThread
 from spritz.controller.context import Context
+from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
 from spritz.controller.ended.listen import begin_job_completion
 from spritz.controller.images import ImageKeeper
@@ -157,6 +158,9 @@ class _Daemon:
             on_broken=self._core_failed,
         )
         writer.listeners.append(context.counting.listen)
+        context.debug_flags = DebugFlags(context)
+        context.debug_flags.put(self._configuration.loaded.settings.words("DebugFlags"))
+        writer.listeners.append(context.debug_flags.listen)
         # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
         self._scheduler = SchedulerDriver(context)
         context.recorded = RecordedUsage(context)

@@ -6,7 +6,7 @@ Counters are of memory alone: they begin anew with the daemon, and when an admin
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spritz.client.statistics import CallStatistics
 from spritz.model.accounting_admin import CallCount
@@ -25,10 +25,18 @@ _COMPLETED = JobState.COMPLETED
 _CANCELLED = JobState.CANCELLED
 
 
+class HearsCycles(Protocol):
+    """Is told of a cycle when it is over."""
+
+    def __call__(self, seconds: float, *, depth: int, tried: int, queue: int) -> None: ...
+
+
 class Cycles:
     """Cycles of one kind: how many, how long, how far they looked. Seconds here, microseconds where they are told."""
 
     def __init__(self) -> None:
+        #: is told of each cycle, if somebody wants to know
+        self.heard: HearsCycles | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -47,6 +55,8 @@ class Cycles:
         self.depth_total += depth
         self.tried_total += tried
         self.queue_total += queue
+        if self.heard is not None:
+            self.heard(seconds, depth=depth, tried=tried, queue=queue)
 
     def told(self) -> CycleCounts:
         """For the wire."""

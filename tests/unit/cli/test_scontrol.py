@@ -424,3 +424,14 @@ def test_entities_may_be_shortened_and_given_with_an_equals_sign(site: Site) -> 
     assert site.run(main, "update", "node=n1", "state=drain", "reason=x").err == ""
     assert site.run(main, "update", "part=debug", "state=down").err == ""
     assert site.world.job(job).spec.name == "x"
+
+
+def test_what_is_no_debug_flag_is_told_in_slurms_words(site: Site) -> None:
+    """What 22.05 prints; `-Steps` is no option."""
+    ran = site.run(main, "setdebugflags", "steps")
+    assert (ran.status, ran.out + ran.err) == (1, "invalid debug flag: steps\nUsage: setdebugflags [+|-]NAME\n")
+    for word in ("+foo", "-foo", "-Steps,foo"):
+        ran = site.run(main, "setdebugflags", word)
+        assert ran.status == 1
+        assert "scontrol: error: Invalid DebugFlag: foo\n" in ran.err
+        assert f"invalid debug flag: {word}\n" in ran.out + ran.err

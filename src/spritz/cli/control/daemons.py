@@ -76,6 +76,35 @@ def _pause() -> None:
     sleep(0.02)
 
 
+def set_debug_flag(session: Session, words: list[str]) -> int:
+    """`+FLAG` or `-FLAG` of slurmctld's log; what is no flag of Slurm's is told in its words."""
+    from spritz.client.errors import RemoteError
+    from spritz.config.schema import slurm_keys
+    from spritz.model.commands.job import Done
+    from spritz.model.queries import SetDebugFlag
+
+    (word,) = words
+    if word[:1] not in ("+", "-"):
+        session.say(f"invalid debug flag: {word}\nUsage: setdebugflags [+|-]NAME")
+        return 1
+    known = {name.lower(): name for name in slurm_keys()["debugflags"].kind.words}
+    names = word[1:].split(",")
+    unknown = [name for name in names if name.lower() not in known]
+    if unknown:
+        session.context.error(f"Invalid DebugFlag: {unknown[0]}")
+        session.say(f"invalid debug flag: {word}")
+        return 1
+    try:
+        for name in names:
+            session.call(SetDebugFlag(flag=known[name.lower()], on=word[0] == "+"), Done)
+    except RemoteError as error:
+        if error.code != "ESLURM_USER_ID_MISSING":
+            raise
+        session.say("slurm_set_debugflags error: Permission denied")
+        return 1
+    return 0
+
+
 def set_debug(session: Session, words: list[str]) -> int:
     """Of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
     from spritz.client.errors import RemoteError

@@ -76,6 +76,14 @@ VERBS: tuple[Verb, ...] = (
     Verb("ping", "daemons:ping", "are the controllers there?", many=0),
     Verb("shutdown", "daemons:shutdown", "shutdown [slurmctld]: stop the daemons; returns when they have", many=1),
     Verb("setdebug", "daemons:set_debug", "setdebug LEVEL: of slurmctld's log", least=4, few=1, many=2),
+    Verb(
+        "setdebugflags",
+        "daemons:set_debug_flag",
+        "setdebugflags +FLAG or -FLAG: of slurmctld's log",
+        least=9,
+        few=1,
+        many=1,
+    ),
     Verb("errnumstr", "daemons:error_text", "errnumstr NUMBER: what an error number means", few=1, many=1),
     Verb("version", "daemons:version", "the version", least=4, many=0),
     Verb("completing", "daemons:completing", "jobs whose nodes are still being cleared", many=0),
@@ -95,7 +103,6 @@ VERBS: tuple[Verb, ...] = (
     _no("getent", "there is no nss_slurm: nodes take users from the system", least=4),
     _no("power", _PROGRAM),
     _no("schedloglevel", "scheduling is logged with slurmctld's own log; use setdebug"),
-    _no("setdebugflags", "there are no debug flags", least=9),
     _no("takeover", "there is one controller"),
     _no("token", "tokens between machines are not built"),
 )

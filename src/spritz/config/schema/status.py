@@ -129,6 +129,20 @@ HONOURED: dict[str, frozenset[str]] = {
     ),
     "JobAcctGatherParams": frozenset({"DisableGPUAcct", "NoShared", "OverMemoryKill", "UsePss"}),
     "JobAcctGatherType": frozenset({"jobacct_gather/none", "jobacct_gather/linux", "jobacct_gather/cgroup"}),
+    "DebugFlags": frozenset(
+        {
+            "Accrue",
+            "AuditRPCs",
+            "Backfill",
+            "Dependency",
+            "Gang",
+            "Power",
+            "PowerSave",
+            "Protocol",
+            "Reservation",
+            "Steps",
+        }
+    ),
     "MpiDefault": frozenset({"none", "openmpi", "pmi2", "pmix", "pmix_v4", "pmix_v5"}),
     "PreemptType": frozenset({"preempt/none", "preempt/partition_prio", "preempt/qos"}),
     "PreemptMode": frozenset({"OFF", "CANCEL", "REQUEUE", "SUSPEND", "GANG", "PRIORITY", "WITHIN"}),

@@ -28,6 +28,7 @@ from spritz.model.queries import (
     Pong,
     Reconfigure,
     SetDebug,
+    SetDebugFlag,
     ShowConfig,
     Shutdown,
     Statistics,
@@ -84,6 +85,7 @@ class ClusterQueries:
         """What only the running daemon knows, and the users with their ids."""
         return {
             "BOOT_TIME": "",
+            "DebugFlags": ",".join(sorted(self._context.debug_flags.flags)) or "(null)",
             "HASH_VAL": "",
             "MULTIPLE_SLURMD": "Yes",
             "NEXT_JOB_ID": str(self._context.machine.state.next_job_id),
@@ -118,6 +120,7 @@ class ClusterQueries:
         if isinstance(reply, Rejection):
             raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
         context.configuration = fresh
+        context.debug_flags.put(fresh.loaded.settings.words("DebugFlags"))
         context.identity.forget()
         context.nodes.reload()
         context.nodes.dismiss(sorted(before - {node.name for node in fresh.nodes}))
@@ -150,6 +153,13 @@ class ClusterQueries:
         except ValueError as error:
             raise SpritzError(str(error), code="ESLURM_NOT_SUPPORTED") from error
         self._context.log.info("log.level_set", level=request.level)
+        return Done()
+
+    def set_debug_flag(self, request: SetDebugFlag, call: Call) -> Done:
+        """One subject more or less in the log."""
+        self.administrators_only(call)
+        self._context.debug_flags.change(request.flag, request.on)
+        self._context.log.info("log.flag_set", flag=request.flag, on=request.on)
         return Done()
 
     def statistics(self, request: Statistics, call: Call) -> Counters:

@@ -80,6 +80,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.Shutdown: cluster.shutdown,
         queries.PauseScheduling: cluster.pause_scheduling,
         queries.SetDebug: cluster.set_debug,
+        queries.SetDebugFlag: cluster.set_debug_flag,
         queries.Statistics: cluster.statistics,
         diagnostics.GetDiagnostics: cluster.diagnostics,
         diagnostics.ResetDiagnostics: cluster.reset_diagnostics,

@@ -63,6 +63,13 @@ class PauseScheduling(Struct, frozen=True, kw_only=True):
     paused: bool = True
 
 
+class SetDebugFlag(Struct, frozen=True, kw_only=True):
+    """`scontrol setdebugflags +FLAG` or `-FLAG`, until the configuration is read again. Reply: `Done`."""
+
+    flag: str
+    on: bool
+
+
 class SetDebug(Struct, frozen=True, kw_only=True):
     """`scontrol setdebug LEVEL`. Reply: `Done`."""
 

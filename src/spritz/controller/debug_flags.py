@@ -1,0 +1,88 @@
+"""DebugFlags: subjects of which the log says everything, whatever its level.
+
+Facts of a subject are the events that the core made, with who and what they are about and never with scripts or
+environments; requests and full cycles are no events and are told of by those who count them. Source: slurm.conf(5)
+DebugFlags, scontrol(1) setdebugflags.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.config.schema.status import HONOURED
+from spritz.model.errors import SpritzError
+from spritz.model.events import cluster, job, reservation, step
+from spritz.notation.hostlist import compress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+
+_POWER = (cluster.NodesPowered, cluster.PowerProgramBegan, cluster.NodesNotResumed, cluster.NodeKept, job.JobNodesUp)
+
+#: flag -> the events that it shows
+EVENTS: dict[str, tuple[type[Event], ...]] = {
+    "Accrue": (job.JobAccrued,),
+    "Dependency": (job.DependenciesChanged, job.JobBecameEligible),
+    "Gang": (cluster.TimeSliceEnded, job.JobSuspended, job.JobResumed),
+    "Power": _POWER,
+    "PowerSave": _POWER,
+    "Reservation": (
+        reservation.ReservationCreated,
+        reservation.ReservationUpdated,
+        reservation.ReservationBegan,
+        reservation.ReservationDeleted,
+    ),
+    "Steps": (step.StepOpened, step.StepLaunched, step.StepNodeEnded, step.StepEnded, step.StepCancelled),
+}
+
+#: what is told of an event, where it has it
+_FIELDS = ("job_id", "step_id", "node", "nodes", "name", "state", "exit_status", "error")
+
+
+class DebugFlags:
+    """`flags` are in force; `listen` sees every event, `request` and `full_cycle` hear of those."""
+
+    def __init__(self, context: Context) -> None:
+        self._log = context.log
+        self._counting = context.counting
+        self.flags: frozenset[str] = frozenset()
+        self._kinds: frozenset[type] = frozenset()
+
+    def put(self, flags: Iterable[str]) -> None:
+        """These and no others. Those that show nothing here are left out: the configuration warns of them."""
+        self.flags = frozenset(flags) & HONOURED["DebugFlags"]
+        self._kinds = frozenset(kind for flag in self.flags for kind in EVENTS.get(flag, ()))
+        self._counting.calls.heard = self.request if self.flags & {"AuditRPCs", "Protocol"} else None
+        self._counting.full.heard = self.full_cycle if "Backfill" in self.flags else None
+
+    def change(self, flag: str, on: bool) -> None:
+        """One more or one less. Raises SpritzError for a flag that shows nothing."""
+        if flag not in HONOURED["DebugFlags"]:
+            raise SpritzError(f"DebugFlags={flag} is not supported by Spritz", code="ESLURM_NOT_SUPPORTED")
+        self.put(self.flags | {flag} if on else self.flags - {flag})
+
+    def listen(self, events: Sequence[Event]) -> None:
+        """Those of the subjects."""
+        if not self._kinds:
+            return
+        for event in events:
+            if type(event) in self._kinds:
+                self._log.info(f"debug.{type(event).__name__}", **_told(event))
+
+    def request(self, kind: str, uid: int, seconds: float) -> None:
+        """A request was answered."""
+        self._log.info("debug.request", kind=kind, uid=uid, milliseconds=round(seconds * 1e3, 3))
+
+    def full_cycle(self, seconds: float, *, depth: int, tried: int, queue: int) -> None:
+        """A full cycle, which backfills, is over."""
+        self._log.info("debug.full_cycle", seconds=round(seconds, 6), depth=depth, tried=tried, pending=queue)
+
+
+def _told(event: Event) -> dict[str, object]:
+    if isinstance(event, step.StepOpened):
+        opened = event.step
+        return {"job_id": opened.job_id, "step_id": opened.step_id, "nodes": compress(opened.node_names)}
+    return {name: getattr(event, name) for name in _FIELDS if getattr(event, name, None) not in (None, "")}
