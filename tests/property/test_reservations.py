@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
@@ -97,7 +99,7 @@ def test_no_job_outside_of_a_reservation_runs_inside_it(data: st.DataObject) -> 
     site = Site([node(f"n{number}", 4, gres=[gpus(2)]) for number in range(1, 4)], settings=SITE)
     made = 0
     for _ in range(data.draw(st.integers(3, 14))):
-        action = data.draw(st.sampled_from(["reserve", "submit", "submit", "wait", "end", "delete", "down"]))
+        action = data.draw(st.sampled_from(["reserve", "submit", "submit", "het", "wait", "end", "delete", "down"]))
         names = sorted(site.machine.state.reservations)
         if action == "reserve":
             made += 1
@@ -119,6 +121,14 @@ def test_no_job_outside_of_a_reservation_runs_inside_it(data: st.DataObject) -> 
                     licenses=data.draw(st.sampled_from(["", "", "matlab", "matlab:2", "matlab|idl"])),
                     end_signal=data.draw(st.sampled_from(SIGNALS)),
                 )
+            )
+        elif action == "het":
+            components: list[dict[str, Any]] = [
+                {"user": "bob", "end_signal": data.draw(st.sampled_from(SIGNALS))} for _ in range(2)
+            ]
+            minutes = data.draw(st.integers(1, 90))
+            site.submit_het(
+                *(spec(data.draw(st.integers(1, 4)), 1, time_limit_minutes=minutes, **one) for one in components)
             )
         elif action == "end" and site.machine.state.running:
             site.end(data.draw(st.sampled_from(sorted(site.machine.state.running))))

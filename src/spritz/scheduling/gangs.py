@@ -108,8 +108,8 @@ def start_now(
     count. `accept(index, placed)`: may the component have this beside those before it (None: all begins again)?
     """
     trial = table
-    #: by reservation: over the trial's table, and as it changes
-    profiles: dict[str, Profile] = {}
+    #: by what they see of reservations: over the trial's table, and as it changes
+    profiles: dict[tuple[str, int], Profile] = {}
 
     def begin() -> None:
         nonlocal trial
@@ -122,9 +122,9 @@ def start_now(
     def put(index: int, barred: Collection[int]) -> Placed | None:
         for request in choices[index]:
             until = now + request.seconds
-            profile = profiles.get(request.reservation)
+            profile = profiles.get(_sight(request))
             if profile is None:
-                profile = profiles[request.reservation] = profile_of(request, trial)
+                profile = profiles[_sight(request)] = profile_of(request, trial)
             seen = profile.at(None, until, own)
             within = None if not barred else _left(eligibility, request, barred)
             allocation = place(seen, request, eligibility, within=within)
@@ -151,27 +151,22 @@ def start_later(
 
     `profile` is the caller's to change, and is as before afterwards.
     """
-    views: dict[str, Profile] = {"": profile}
+    views = Views(profile, reserved)
     held: list[Promise] = []
     #: nodes of `held`
     taken: set[str] = set()
 
     def begin() -> None:
         for promise in held:
-            for view in views.values():
-                view.let_go(promise)
+            views.let_go(promise)
         held.clear()
         taken.clear()
 
     def first(index: int, since: float, until: float, barred: Collection[int] = ()) -> Start | None:
         best: Start | None = None
         for request in choices[index]:
-            view = views.get(request.reservation)
-            if view is None:
-                view = views[request.reservation] = view_of(profile, reserved, request)
-            begins, ends = reserved.window(request)
             nodes = _left(eligibility, request, barred) if barred else None
-            found = earliest(view, request, eligibility, max(since, begins), min(until, ends), nodes)
+            found = views.earliest(request, eligibility, since, until, nodes)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found[0], request, found[1]
         return best
@@ -184,8 +179,7 @@ def start_later(
             return None
         taken.update(found[2].held)
         promise = make(profile, found[1], at, found[2])
-        for view in views.values():
-            view.hold(promise)
+        views.hold(promise)
         held.append(promise)
         return found[1], found[2]
 
@@ -230,24 +224,51 @@ def where_promised(
     Places for several are found by trial: those that were found once need not be found again. `profile`, without these
     promises, is the caller's to change.
     """
-    views: dict[str, Profile] = {"": profile}
+    views, index_of = Views(profile, reserved), profile.table.index_of
     found: list[Placed] = []
     for promise in own:
         request = promise.request
-        view = views.get(request.reservation)
-        if view is None:
-            view = views[request.reservation] = view_of(profile, reserved, request)
-        begins, ends = reserved.window(request)
-        index_of = profile.table.index_of
         nodes = np.array(sorted(index_of[name] for name in promise.allocation.names if name in index_of), np.intp)
-        start = earliest(view, request, eligibility, max(at, begins), min(at, ends), nodes)
+        start = views.earliest(request, eligibility, at, at, nodes)
         if start is None:
             return None
-        held = make(profile, request, at, start[1])
-        for one in views.values():
-            one.hold(held)
+        views.hold(make(profile, request, at, start[1]))
         found.append((request, start[1]))
     return found
+
+
+def _sight(request: Request) -> tuple[str, int]:
+    """Requests of the same see the same reservations."""
+    return request.reservation, request.leaving_seconds
+
+
+class Views:
+    """A profile as each component sees it, while promises are tried on it."""
+
+    def __init__(self, profile: Profile, reserved: Reserved) -> None:
+        self._profile = profile
+        self._reserved = reserved
+        self._made: dict[tuple[str, int], Profile] = {("", -1): profile}
+
+    def hold(self, promise: Promise) -> None:
+        """For a while this is kept."""
+        for view in self._made.values():
+            view.hold(promise)
+
+    def let_go(self, promise: Promise) -> None:
+        """It is kept no longer."""
+        for view in self._made.values():
+            view.let_go(promise)
+
+    def earliest(
+        self, request: Request, eligibility: Eligibility, since: float, until: float, nodes: Ints | None
+    ) -> tuple[float, Allocation] | None:
+        """As `backfill.earliest`, in the time of its reservation."""
+        view = self._made.get(_sight(request))
+        if view is None:
+            view = self._made[_sight(request)] = view_of(self._profile, self._reserved, request)
+        begins, ends = self._reserved.window(request)
+        return earliest(view, request, eligibility, max(since, begins), min(until, ends), nodes)
 
 
 class Enough:
