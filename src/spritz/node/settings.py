@@ -22,7 +22,7 @@ from spritz.node import hosts
 from spritz.node.launch.affinity import Topology
 from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
-from spritz.node.launch.gpus import gpu_kinds
+from spritz.node.launch.gpus import gpu_kinds, mps_each
 from spritz.notation import hostlist
 
 NO_NETWORK = Network()
@@ -156,6 +156,7 @@ def daemon_settings(
                     cluster_name=config.cluster.cluster_name,
                     slurm_conf=config.path,
                     gpu_kinds=gpu_kinds(node.capacity.gres),
+                    mps_each=mps_each(node.capacity.gres),
                     # GPUs without a File= stay in sight.
                     local_gpus=bool(devices) and all(line.files for line in node.capacity.gres if line.name == "gpu"),
                     address=address,

@@ -11,7 +11,7 @@ from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.build import MemoryRule, NodeSetup, batch_spec, step_spec
 from spritz.node.launch.environment import NodeFacts
-from spritz.node.launch.gpus import bound_gpus, device_files, gpu_kinds, gpu_variables, visible
+from spritz.node.launch.gpus import bound_gpus, device_files, gpu_kinds, gpu_variables, mps_each, visible
 from spritz.node.launch.streams import appends, batch_streams, step_streams
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec
 
@@ -142,6 +142,15 @@ def test_vendors_are_those_of_the_flags_and_shards_show_their_gpu() -> None:
     assert gpu_kinds((GresCapacity(name="gpu", flags=("no_gpu_env",)),)) == frozenset()
     shards = (GresAllocation(name="shard", count=3, indexes="2"),)
     assert gpu_variables(shards, frozenset({"nvidia"})) == {"CUDA_VISIBLE_DEVICES": "1", "SLURM_SHARDS_ON_NODE": "3"}
+
+
+def test_a_part_of_a_gpus_threads_is_what_mps_gives() -> None:
+    lines = tuple(GresCapacity(name="mps", count=200, per_device=200, first_index=index) for index in (0, 1))
+    mps = (GresAllocation(name="mps", count=50, indexes="2"),)
+    assert gpu_variables(mps, frozenset({"nvidia"}), mps_each=mps_each(lines)) == {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+        "CUDA_VISIBLE_DEVICES": "1",
+    }
 
 
 def test_abstract_cpus_are_places_in_the_machines_own_order() -> None:

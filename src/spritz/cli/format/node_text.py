@@ -5,15 +5,36 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.queries import NodeView
+    from spritz.model.resources import NodeCapacity
 
 
 def gres_text(view: NodeView) -> str:
-    """What the node has: as slurm.conf has it, or from what gres.conf says."""
-    if view.node.config.gres_text:
-        return view.node.config.gres_text
+    """What the node has: as slurm.conf has it, or from what gres.conf says; with the sockets that its devices are near
+    to, where gres.conf has Cores: `gpu:a100:2(S:0-1)`.
+    """
     from spritz.notation.gres import format_capacity
 
-    return ",".join(format_capacity(one.name, one.type, one.count) for one in view.node.config.capacity.gres)
+    config = view.node.config
+    text = config.gres_text
+    if not text:
+        text = ",".join(format_capacity(one.name, one.type, one.count) for one in config.capacity.gres)
+    if not any(one.cores for one in config.capacity.gres):
+        return text
+    return ",".join(item + _sockets(config.capacity, item) for item in text.split(","))
+
+
+def _sockets(capacity: NodeCapacity, item: str) -> str:
+    """`(S:0-1)`; empty where the item's devices are near to none in particular."""
+    from spritz.notation.ranges import format_ids, ids_of, parse_ids
+
+    name, _, rest = item.partition(":")
+    kind = rest.partition(":")[0]
+    lines = [one for one in capacity.gres if one.name == name and one.type == kind]
+    lines = lines or [one for one in capacity.gres if one.name == name]
+    if not any(one.cores for one in lines) and name in ("mps", "shard"):
+        lines = [one for one in capacity.gres if one.name == "gpu"]
+    near = {core // capacity.cores_per_socket for one in lines if one.cores for core in ids_of(parse_ids(one.cores))}
+    return f"(S:{format_ids(near)})" if near else ""
 
 
 def gres_used_text(view: NodeView, *, indexes: bool) -> str:

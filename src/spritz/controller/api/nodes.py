@@ -131,15 +131,16 @@ def base_state(node: Node, use: NodeUse) -> NodeState:
 
 
 def gres_used(capacity: NodeCapacity, use: NodeUse) -> tuple[tuple[str, str, int, str], ...]:
-    """(name, type, count, mask) in use, a line for each line of the capacity."""
-    lines: list[tuple[str, str, int, str]] = []
+    """(name, type, count, mask) in use, an item for each name and type, however many lines describe it."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
     for gres in capacity.gres:
+        key = gres.name, gres.type
+        count, mask = found.get(key, (use.uncounted.get(key, 0), 0))
         if gres.per_device:
-            last = gres.first_index + gres.count
-            count = sum(shares for (name, index), shares in use.shards.items() if name == gres.name and index < last)
-            lines.append((gres.name, gres.type, count, "0"))
-            continue
-        mask = use.devices.get(gres.name, 0) & (((1 << gres.count) - 1) << gres.first_index)
-        count = mask.bit_count() + use.uncounted.get((gres.name, gres.type), 0)
-        lines.append((gres.name, gres.type, count, mask_text(mask)))
-    return tuple(lines)
+            devices = range(gres.first_index, gres.first_index + gres.count // gres.per_device)
+            count += sum(use.shards.get((gres.name, index), 0) for index in devices)
+        else:
+            mine = use.devices.get(gres.name, 0) & (((1 << gres.count) - 1) << gres.first_index)
+            count, mask = count + mine.bit_count(), mask | mine
+        found[key] = count, mask
+    return tuple((*key, count, mask_text(mask)) for key, (count, mask) in found.items())

@@ -30,6 +30,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     cluster_name: str
     slurm_conf: str
     gpu_kinds: frozenset[str] = frozenset(("nvidia", "amd", "intel", "opencl"))
+    #: shares of MPS that stand on one GPU
+    mps_each: int = 0
     #: the kernel hides all GPUs but those of the step
     local_gpus: bool = False
     #: what programs name GPUs by, by index ("": by that), where some are divided
@@ -150,7 +152,9 @@ def batch_variables(
     if spec.tasks_given or spec.tasks_per_node is not None or spec.gpus_per_task:
         tasks = str(spec.tasks if spec.tasks_given else sum(task_counts))
         variables |= {"SLURM_NTASKS": tasks, "SLURM_NPROCS": tasks}
-    return variables | gpu_variables(here.gres, facts.gpu_kinds, local=facts.local_gpus, uuids=facts.gpu_uuids)
+    return variables | gpu_variables(
+        here.gres, facts.gpu_kinds, local=facts.local_gpus, uuids=facts.gpu_uuids, mps_each=facts.mps_each
+    )
 
 
 def step_variables(
@@ -196,7 +200,11 @@ def step_variables(
     if listed:
         variables["SLURM_STEP_GPUS"] = listed
     return variables | gpu_variables(
-        share.allocation.gres, facts.gpu_kinds, local=facts.local_gpus, uuids=facts.gpu_uuids
+        share.allocation.gres,
+        facts.gpu_kinds,
+        local=facts.local_gpus,
+        uuids=facts.gpu_uuids,
+        mps_each=facts.mps_each,
     )
 
 

@@ -30,6 +30,11 @@ def gpu_kinds(capacity: tuple[GresCapacity, ...]) -> frozenset[str]:
     return said or frozenset(_VARIABLES)
 
 
+def mps_each(capacity: tuple[GresCapacity, ...]) -> int:
+    """Shares of MPS on one GPU of a node; 0 for none."""
+    return max((line.per_device or line.count for line in capacity if line.name == "mps"), default=0)
+
+
 def gpu_mask(gres: tuple[GresAllocation, ...]) -> int:
     """All GPUs in an allocation, those that it has shards of included."""
     mask = 0
@@ -56,9 +61,16 @@ def visible(mask: int, kinds: frozenset[str], within: int = 0, uuids: tuple[str,
 
 
 def gpu_variables(
-    gres: tuple[GresAllocation, ...], kinds: frozenset[str], *, local: bool = False, uuids: tuple[str, ...] = ()
+    gres: tuple[GresAllocation, ...],
+    kinds: frozenset[str],
+    *,
+    local: bool = False,
+    uuids: tuple[str, ...] = (),
+    mps_each: int = 0,
 ) -> dict[str, str]:
-    """What is visible on the node, and how much that is. `local`: the kernel hides all other GPUs."""
+    """What is visible on the node, and how much that is. `local`: the kernel hides all other GPUs. `mps_each`: shares
+    of MPS that stand on one GPU.
+    """
     mask = gpu_mask(gres)
     variables = visible(mask, kinds, mask if local else 0, uuids)
     count = sum(mask_of(one.indexes).bit_count() for one in gres if one.name == "gpu")
@@ -67,6 +79,9 @@ def gpu_variables(
     shards = sum(one.count for one in gres if one.name == "shard")
     if shards:
         variables["SLURM_SHARDS_ON_NODE"] = str(shards)
+    mps = sum(one.count for one in gres if one.name == "mps")
+    if mps and mps_each:
+        variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, mps * 100 // mps_each))
     return variables
 
 
