@@ -36,7 +36,7 @@ _SHOW_SECONDS = 1.0
 _FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
 #: How long where short calls keep all processors busy: a further child would only take from them. With so many at work
 #: there are no more, unless none of these calls has ended for `_STILL_SECONDS`.
-_BUSY, _BUSY_MAX = os.cpu_count() or 1, 3 * (os.cpu_count() or 1)
+_BUSY, _BUSY_MAX = os.cpu_count() or 1, 4 * (os.cpu_count() or 1)
 _BUSY_SECONDS, _STILL_SECONDS = 0.1, 0.05
 #: How long there may be more.
 _MANY_SECONDS = 5.0
