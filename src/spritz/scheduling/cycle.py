@@ -477,9 +477,9 @@ class Cycle:
             examined=self.search.examined,
             visited=self.visited,
             complete=complete,
-            no_room=tuple(self.preemptor.no_room) if self.full else (),
+            no_room=tuple(self.preemptor.in_vain.found) if self.full else (),
             victims_wanted=self.preemptor.put_off,
-            look_again_at=min(filter(None, (self.look_again_at, self.preemptor.look_again_at)), default=0.0),
+            look_again_at=min(filter(None, (self.look_again_at, self.preemptor.in_vain.look_again_at)), default=0.0),
         )
         memo.made = plan, self.kept.version
         return plan

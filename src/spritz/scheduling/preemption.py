@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.guarantees import Standing, Tenant, lender
-from spritz.model.plan import NoRoom, PlannedPreemption, PlannedVictim
+from spritz.model.plan import PlannedPreemption, PlannedVictim
 from spritz.model.preempting import (
     Party,
     exempt_seconds,
@@ -38,6 +38,7 @@ from spritz.model.preempting import (
 )
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
+from spritz.scheduling.in_vain import InVain
 from spritz.scheduling.occupants import Bound
 from spritz.scheduling.victims import TRIALS, Cleared, Cost, Search, Victim, remove
 
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
     from spritz.scheduling.table import NodeTable
-
-#: A request for which there was no room is not tried again for so long, unless something was freed (seconds).
-PAUSE_SECONDS = 20.0
 
 #: With more parts of nodes that could be taken back than this, a quick cycle does not look for victims.
 QUICK_PARTS = 500
@@ -104,16 +102,13 @@ class Preemptor:
         self._bounds: dict[tuple[Kind, ...], Bound] = {}
         #: somebody must be made room for, and was not looked at since this cycle is quick
         self.put_off = False
-        #: what was in vain in this cycle
-        self.no_room: list[NoRoom] = []
+        self.in_vain = InVain(snapshot)
         self._exempt_seconds: dict[Kind, int] = {}
         #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
         self._base: NodeTable | None = None
         self._cleared: dict[Line, Cleared] = {}
         #: by preemptor's kind: kinds that it may preempt, and whether that depends on the jobs' priorities
         self._preys: dict[Kind, tuple[list[Kind], bool]] = {}
-        #: when the first that somebody waits for may be preempted, which must not be yet (0.0: nobody)
-        self.look_again_at = 0.0
         #: by preemptor's kind, where priorities do not matter: `_candidates`
         self._listed: dict[Line, tuple[list[Victim], float]] = {}
         self._standing: Standing | None = None
@@ -163,7 +158,7 @@ class Preemptor:
     def learn(self, trial: Preemptor) -> None:
         """What it cost, and what it put off."""
         self.placements, self._trials_left = trial.placements, trial._trials_left
-        self.look_again_at, self.put_off = trial.look_again_at, self.put_off or trial.put_off
+        self.put_off = self.put_off or trial.put_off
 
     def _make_base(self, table: NodeTable) -> None:
         if self._base is None:
@@ -199,10 +194,10 @@ class Preemptor:
         if not preys and not self._leaving:
             return None
         bound = self._bound(preys, table)
-        if self._tried(record, request, roomy, bound):
+        if self.in_vain.tried(record, request, roomy, bound):
             return None
         if not bound.could_hold(request, self.snapshot.eligibility):
-            self._remember(record, request, roomy, 0.0, hopeless=True)
+            self.in_vain.remember(record, request, roomy, hopeless=True)
             return None
         self._make_base(table)
         assert self._base is not None, "it has just been made"
@@ -225,7 +220,9 @@ class Preemptor:
         self.placements += search.placements
         self._trials_left = search.trials_left
         if allocation is None or found is None:
-            self._remember(record, request, roomy, spared_until)
+            self.in_vain.wait_for(spared_until)
+            if not self._taken:
+                self.in_vain.remember(record, request, roomy, spared_until)
             return None
         verdict = self._verdict(record, task_id, allocation, found, table)
         self._taken.update(victim.record.id for victim in found)
@@ -251,58 +248,6 @@ class Preemptor:
     def _is_too_much(self, preys: list[Kind]) -> bool:
         counts = self.snapshot.occupants.counts
         return self._quick and sum(counts[kind] for kind in preys) > QUICK_PARTS
-
-    def _remember(
-        self,
-        record: JobRecord,
-        request: Request,
-        roomy: tuple[Guarantee, ...],
-        spared_until: float,
-        *,
-        hopeless: bool = False,
-    ) -> None:
-        """It was in vain, until somebody who is exempt now is so no more."""
-        if spared_until:
-            self.look_again_at = min(self.look_again_at or spared_until, spared_until)
-        if self._taken and not hopeless:
-            return
-        found = NoRoom(
-            job_id=record.id,
-            partition=request.partition,
-            reservation=request.reservation,
-            guarantees=roomy,
-            freed=self.snapshot.partition_freed.get(request.partition, 0),
-            at=self.snapshot.now,
-            spared_until=spared_until,
-            priority=record.priority,
-            hopeless=hopeless,
-        )
-        self.snapshot.memo.put_no_room(request, found)
-        self.no_room.append(found)
-
-    def _tried(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...], bound: Bound) -> bool:
-        """It was in vain before, and nothing that matters has become free since."""
-        before = self.snapshot.memo.no_room.get((request, roomy))
-        if before is None:
-            return False
-        freed = self.snapshot.partition_freed.get(request.partition, 0)
-        if before.hopeless:
-            if before.freed == freed:
-                return True
-            if bound.is_helped(request, self.snapshot.eligibility, before.freed):
-                return False
-            self._remember(record, request, roomy, 0.0, hopeless=True)
-            return True
-        if record.priority > before.priority:
-            return False
-        now, spared_until = self.snapshot.now, before.spared_until
-        if freed != before.freed or not 0 <= now - before.at < PAUSE_SECONDS:
-            return False
-        if spared_until and spared_until <= now:
-            return False
-        if spared_until:
-            self.look_again_at = min(self.look_again_at or spared_until, spared_until)
-        return True
 
     def _candidates(
         self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]
