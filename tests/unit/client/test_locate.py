@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.client import locate
 from spritz.client.errors import ClientError
 from spritz.client.locate import ControllerConfig, candidates, find_slurm_conf, locate_controller, state_home
 
@@ -216,3 +217,16 @@ def test_a_file_that_was_written_just_now_is_not_trusted(tmp_path: Path, monkeyp
     for host in ("one", "two", "six"):
         main.write_text(f"SlurmctldHost={host}\n")
         assert locate_controller(str(main)).hosts == (host,)
+
+
+def test_one_call_of_a_command_sees_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several parts of a command ask is answered from the same look; the next call looks again."""
+    monkeypatch.setattr(locate, "_seen", None)
+    main = written(tmp_path / "slurm.conf", "ClusterName=a\nSlurmctldPort=7000\n")
+    _rested(monkeypatch, main)
+    locate.begin_call()
+    first = locate_controller(str(main))
+    main.write_text("ClusterName=a\nSlurmctldPort=7001\n")
+    assert locate_controller(str(main)) is first
+    locate.begin_call()
+    assert locate_controller(str(main)).port == 7001
