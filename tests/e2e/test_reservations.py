@@ -128,3 +128,19 @@ def test_the_sites_programs_are_told_of_beginnings_and_ends(make_cluster: MakeCl
         "ResvEpilog lab",
         "ResvProlog last",
     ], "what never began has not ended"
+
+
+def test_a_guest_of_a_reservation_hears_its_signal_and_leaves(make_cluster: MakeCluster) -> None:
+    """scontrol(1) MaxStartDelay; sbatch(1) --signal=R:."""
+    cluster = make_cluster(nodes=1, cpus=2).start()
+    reserve(cluster, "ReservationName=lab", "StartTime=now", "Duration=60", "Nodes=n1", "MaxStartDelay=0:30")
+    assert "MaxStartDelay=00:01:00" in say(cluster, "scontrol", "show", "reservation")
+    script = "trap 'echo heard > heard' USR1; echo > begun; while :; do sleep 0.05; done"
+    asked = ("--signal=RB:USR1@2", "--exclusive", "--time=90", "-J", "guest")
+    (cluster.work / "guest.sh").write_text(f"#!/bin/bash\n{script}\n")
+    guest = int(say(cluster, "sbatch", "--parsable", *asked, "guest.sh"))
+    until(lambda: (cluster.work / "begun").exists(), "the guest runs in the reservation")
+    own = cluster.submit("true", reservation="lab", account="physics", time_limit_minutes=1)
+    cluster.wait_state(guest, "PREEMPTED")
+    assert (cluster.work / "heard").exists()
+    cluster.wait_state(own, "COMPLETED")
