@@ -37,7 +37,7 @@ _JOB: dict[str, Callable[[Job], Any]] = {
     "het_job_id": lambda job: job.het_job_id,
     "het_job_offset": lambda job: job.het_offset if job.het_job_id else NO_VAL,
     "job_id": lambda job: job.id,
-    "job_state": lambda job: _STATES[job.state] | (_COMPLETING if job.flags & JobFlag.COMPLETING else 0),
+    "job_state": lambda job: state_number(job.state, completing=bool(job.flags & JobFlag.COMPLETING)),
     "nodes": lambda job: None if job.allocation is None else hostlist.compress(job.allocation.names),
     "pack_job_id": lambda job: job.het_job_id,
     "pack_job_offset": lambda job: job.het_offset if job.het_job_id else NO_VAL,
@@ -58,9 +58,9 @@ _JOB: dict[str, Callable[[Job], Any]] = {
 }
 
 
-def state_number(state: JobState) -> int:
+def state_number(state: JobState, *, completing: bool) -> int:
     """As job_states has it."""
-    return _STATES[state]
+    return _STATES[state] | (_COMPLETING if completing else 0)
 
 
 class JobView:

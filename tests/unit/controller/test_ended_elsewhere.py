@@ -67,8 +67,19 @@ def test_a_lua_script_is_told_of_each_end_with_the_record_as_it_was_then(tmp_pat
         ]
         * 2
     )
-    line = "10 na me phys 5 768 60 n1 nil #!/bin/sh"
+    line = "10 na me phys 32773 768 60 n1 nil #!/bin/sh"
     assert (tmp_path / "told").read_text().splitlines() == [line, line]
+
+
+def test_a_job_that_never_ran_has_no_nodes(tmp_path: Path) -> None:
+    script = tmp_path / "jobcomp.lua"
+    script.write_text(
+        "function slurm_jobcomp_log_record(job) slurm.log_info('%d %d %d %s %s', job.job_state, job.total_cpus, "
+        "job.total_nodes, tostring(job.nodes), tostring(job.batch_host)) return 0 end"
+    )
+    one = an_end()
+    never = Ended(one.job, replace(one.event, state=JobState.CANCELLED), one.event.at, None)
+    assert called(script, [never], 1) == [("info", "4 0 0 nil nil")]
 
 
 def test_what_a_lua_script_does_wrong_is_logged_and_the_next_end_is_told(tmp_path: Path) -> None:

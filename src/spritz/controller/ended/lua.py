@@ -3,7 +3,8 @@
 One at a time, in the order of the ends, on a thread: a script that never returns holds up those behind it and nothing
 else. What it does wrong is logged; it is not called again for that job. A changed script is read again.
 
-Source: slurm.conf(5) JobCompType; the fields are those of `slurm.jobs` in job_submit.lua, as of the job's end.
+Source: slurm.conf(5) JobCompType; the fields are those of `slurm.jobs` in job_submit.lua, and `script`, as 22.05 had
+them at the job's end.
 """
 
 from __future__ import annotations
@@ -95,8 +96,10 @@ def reader(one: Ended, script: Callable[[str], str]) -> Callable[[str], Any]:
         "derived_ec": event.derived_exit_status,
         "end_time": int(event.at),
         "exit_code": event.exit_status,
-        "job_state": state_number(event.state),
+        "job_state": state_number(event.state, completing=allocation is not None),
         "start_time": int(one.started),
+        **dict.fromkeys(("batch_host", "nodes", "tres_alloc_str", "tres_fmt_alloc_str")),
+        **dict.fromkeys(("total_cpus", "total_nodes"), 0),
     }
     if allocation is not None:
         given = job_tres.text(job_tres.allocated_pairs(allocation, job.billing))
