@@ -26,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a script: what tests start would ignore Ctrl-C too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup
     if os.environ.get("SPRITZ_TEST_SERVER"):
         _runtime.append(tempfile.mkdtemp(prefix="spritz-runtime-"))
         os.environ["XDG_RUNTIME_DIR"] = _runtime[-1]

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from tests.e2e.launched import PATIENCE_SECONDS, Launched
 VERSION = b"slurm 25.05.0\n"
 #: a user of nobody else's, whom these tests make where they run as root: limits on processes do not hold for root
 _USER = 54_377
+#: seconds after which it takes its call back (PATIENCE_MS in launcher.h)
+PATIENCE_OF_A_LAUNCHER = 3.0
 
 
 @pytest.fixture
@@ -73,6 +76,11 @@ def call(launched: Launched, *argv: str, prepare: Callable[[], None], **env: str
     )
 
 
+def children_of(pid: int) -> list[int]:
+    """Its processes."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def become(processes: int | None = None) -> Callable[[], None]:
     """To be the user, who may have so many processes."""
 
@@ -108,6 +116,35 @@ def test_a_caller_without_processes_is_served(ordinary: Launched) -> None:
         done = call(ordinary, "squeue", "--version", prepare=become(1))
         assert (done.returncode, done.stdout, done.stderr) == (0, VERSION, b"")
     assert ordinary.direct_calls() == before
+
+
+def test_no_process_for_a_child_where_all_are_at_work(ordinary: Launched) -> None:
+    """Calls are sent away, and run by themselves: none waits for a child that there cannot be."""
+    call(ordinary, "squeue", "--version", prepare=become())
+    until(ordinary.servers, "a server is there")
+    until(lambda: len(children_of(ordinary.servers()[-1])) > 1, "it has its children")
+    server = ordinary.servers()[-1]
+    subprocess.run(["prlimit", "--pid", str(server), "--nproc=1:1"], preexec_fn=become(), check=True)
+    working = []
+    try:
+        for _ in children_of(server):
+            script = subprocess.Popen(
+                [ordinary.directory / "sbatch"],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=ordinary.environment(),
+                preexec_fn=become(),
+            )
+            working.append(script)
+        before, at = len(ordinary.direct_calls()), time.monotonic()
+        for _ in range(4):
+            assert call(ordinary, "squeue", "--version", prepare=become()).stdout == VERSION
+        assert len(ordinary.direct_calls()) == before + 4
+        assert time.monotonic() - at < 4 * PATIENCE_OF_A_LAUNCHER
+    finally:
+        for script in working:
+            script.communicate()
 
 
 @pytest.mark.parametrize("limit", [4, 5, 6, 8, 12])

@@ -38,6 +38,8 @@ _FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
 #: there are no more, unless none of these calls has ended for `_STILL_SECONDS`.
 _BUSY, _BUSY_MAX = os.cpu_count() or 1, 4 * (os.cpu_count() or 1)
 _BUSY_SECONDS, _STILL_SECONDS = 0.1, 0.05
+#: So long after a fork that was refused (no memory, no process left) it is tried again.
+_REFUSED_SECONDS = 0.25
 #: How long there may be more.
 _MANY_SECONDS = 5.0
 _CMSG_CLOEXEC = 0x40000000
@@ -96,6 +98,8 @@ class Keeper:
         self._called_at = 0.0
         #: when a short call was last over
         self._freed_at = 0.0
+        #: the last fork was refused
+        self._refused = False
         #: since when there have been other than SPARES of them
         self._few_since = self._many_since = 0.0
         self._limits = surroundings.own_limits()
@@ -142,6 +146,8 @@ class Keeper:
 
     def _few_seconds(self) -> float:
         """How long there may be as few as there are."""
+        if self._refused:
+            return _REFUSED_SECONDS
         working = len(self._short)
         moving = time.monotonic() - self._freed_at < _STILL_SECONDS
         if moving and working >= _BUSY:
@@ -208,7 +214,9 @@ class Keeper:
         try:
             pid = os.fork()
         except OSError:
+            self._refused = True
             return False
+        self._refused = False
         if not pid:
             self._be_child(
                 lambda: CommonDoor(
@@ -219,8 +227,9 @@ class Keeper:
         return True
 
     def _watch_listener(self) -> None:
-        """Without any child, calls are sent away rather than left waiting."""
-        if self._spares or self._connections:
+        """Without any child, or one that will be free in a moment, calls are sent away rather than left waiting."""
+        soon = self._connections and not (self._refused and time.monotonic() - self._freed_at > _REFUSED_SECONDS)
+        if self._spares or soon:
             self._forget(self._listener.fileno())
         else:
             self._poll.register(self._listener.fileno(), select.POLLIN)
@@ -254,6 +263,8 @@ class Keeper:
             if message[:1] == FREE:
                 self._spares.add(pid)
                 self._freed_at = time.monotonic()
+                if self._refused:
+                    self._forget(self._listener.fileno())
                 if len(self._spares) >= SPARES:
                     self._few_since = 0.0
                 continue
