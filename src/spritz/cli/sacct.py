@@ -148,6 +148,8 @@ def _run(given: dict[str, str], context: Context) -> int:
         _say_window(question, context)
     connection, _ = connected(context)
     with connection:
+        if question.query.qos:
+            _need_qos(connection, question.query.qos, context)
         if "whole-hetjob" in given:
             from spritz.cli.acct.components import picked
 
@@ -161,6 +163,18 @@ def _run(given: dict[str, str], context: Context) -> int:
         else:
             _show(connection, question, listing, header="noheader" not in given)
     return 0
+
+
+def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) -> None:
+    """Raises Fatal after Slurm's line for a QOS that there is not."""
+    from spritz.cli.options import Fatal
+    from spritz.model.limits.records import Book, GetBook
+
+    known = [one.name for one in connection.call(GetBook(), Book, timeout=60.0).qos]
+    for name in names:
+        if name not in known:
+            context.error(f"You gave a bad qos '{name}'. Valid QOS's are {','.join(known)}")
+            raise Fatal("problem processing qos list")
 
 
 def _listing(given: dict[str, str], context: Context, *, logged: bool) -> Listing:

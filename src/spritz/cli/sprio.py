@@ -61,6 +61,10 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "sprio", _SYNOPSIS, OPTIONS, USAGE, context)
+    if words and any(key == "jobs" and not value for key, value in found):
+        # As in Slurm, the numbers may come after a blank.
+        found = [(key, value or words[0]) if key == "jobs" else (key, value) for key, value in found]
+        words = words[1:]
     if words:
         context.error(f"Unrecognized option: {words[0]}")
         context.err(USAGE)

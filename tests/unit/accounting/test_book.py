@@ -76,6 +76,8 @@ def test_what_was_put_is_read_again_and_told_to_its_cluster_alone(engine: Engine
         replace(CHEM_ON_C, shares=-1),
         replace(CHEM_ON_C, shares=1 << 31),
         replace(CHEM_ON_C, grp_tres="cpu=many"),
+        replace(CHEM_ON_C, grp_tres="foo=1"),
+        replace(CHEM_ON_C, max_tres="gres/=1"),
         replace(CHEM_ON_C, qos="unheard"),
         replace(CHEM_ON_C, account="physics"),
         replace(ALICE_IN_CHEM, user="nobody-known"),

@@ -143,7 +143,7 @@ def test_a_steps_line() -> None:
     assert shown("maxrss,maxrssnode,averss,avecpu,maxdiskread", a_job(), a_step()) == "10M|n1|10M|00:01:01|3M"
     assert shown("totalcpu,ncpus,ntasks,nodelist", a_job(), a_step()) == "01:01.750|4|1|n1"
     assert shown("tresusageinmax", a_job(), a_step()) == "cpu=00:01:01,fs/disk=3145728,mem=10M,vmem=0"
-    assert shown("maxrss,reqmem", a_job(), a_step(), unit="K") == "10240.00K|"
+    assert shown("maxrss,reqmem", a_job(), a_step(), unit="K") == "10240K|"
     assert shown("reqmem", a_job(tres_requested="mem=4096M"), convert=False) == "4096M"
 
 

@@ -205,3 +205,11 @@ def test_qos_and_parents_have_numbers() -> None:
         "chem|mail|high|2|12",
         "chem|man|high,q2|2,5|12",
     ]
+
+
+def test_titles_are_cut_and_values_are_cut_with_a_plus() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), out := io.StringIO(), io.StringIO())
+    book = Book(accounts=(Account(name="chemistry"),))
+    show("account", read(["format=account%4,descr%3"])[0], book, Style(), context)
+    assert out.getvalue().splitlines()[0] == "Acco Des "
+    assert out.getvalue().splitlines()[2].startswith("che+ ")

@@ -106,6 +106,19 @@ def test_rows_can_be_sorted(sort: str, order: list[str]) -> None:
     assert [line.split()[0] for line in shown(sort=sort, noheader="")] == order
 
 
+@pytest.mark.parametrize("argv", [["-j", "3"], ["-j3"], ["--jobs=3"], ["--jobs", "3"], ["-h", "-j", "3", "-l"]])
+def test_jobs_are_named_behind_a_blank_too(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[dict[str, str]] = []
+
+    def asked(given: dict[str, str], _: Context) -> int:
+        said.append(given)
+        return 0
+
+    monkeypatch.setattr("spritz.cli.sprio._run", asked)
+    assert main(argv, Context("sprio", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())) == 0
+    assert said[0]["jobs"] == "3"
+
+
 def test_options_that_are_not_built_are_refused_by_name() -> None:
     refused = {row.key for row in OPTIONS if row.refused}
     assert refused == {"federation", "sibling"}

@@ -26,6 +26,9 @@ _TRES_FIELDS = frozenset(
     | {"grp_tres_mins", "grp_tres_run_mins", "max_tres_mins", "max_tres_mins_pj"}
     | {"max_tres_run_mins_pu", "max_tres_run_mins_pa"}
 )
+#: TRES that there are anywhere, and kinds of those with a name; sites name which of the latter they have
+_TRES = frozenset({"billing", "cpu", "energy", "fs/disk", "mem", "node", "pages", "vmem"})
+_TRES_KINDS = ("bb/", "gres/", "ic/", "license/")
 _COUNT_MAX = 0x7FFFFFFF
 
 
@@ -42,9 +45,12 @@ def check_record(record: Record) -> None:
         value = getattr(record, field)
         if isinstance(value, str) and field in _TRES_FIELDS:
             try:
-                parse(value)
+                names = [name for name, _count in parse(value)]
             except NotationError as error:
                 raise BookError(str(error)) from error
+            for name in names:
+                if name not in _TRES and not (name.startswith(_TRES_KINDS) and name.partition("/")[2]):
+                    raise BookError(f"no TRES known by type {name}")
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _COUNT_MAX:
             raise BookError(f"{field} is out of range: {value}")
     for field in ("name", "account", "user", "cluster", "partition", "parent", "server"):
@@ -67,6 +73,10 @@ def _check_guarantee(record: Association) -> None:
             raise BookError(f"{name} cannot be guaranteed: cpu, mem, node and gres/… can")
 
 
+def _bad_qos(name: str, book: Book) -> BookError:
+    return BookError(f"You gave a bad qos '{name}'. Valid QOS's are {','.join(one.name for one in book.qos)}")
+
+
 def check_book(book: Book) -> None:
     """All of it together: everything named is there, and the tree is one. Raises BookError."""
     accounts, users = {one.name for one in book.accounts}, {one.name for one in book.users}
@@ -74,7 +84,7 @@ def check_book(book: Book) -> None:
     for level in book.qos:
         for name in level.preempt.split(",") if level.preempt else ():
             if name not in qos:
-                raise BookError(f"You gave a bad qos '{name}'.")
+                raise _bad_qos(name, book)
     parents: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str, str, str]] = set()
     for one in book.associations:
@@ -90,9 +100,9 @@ def check_book(book: Book) -> None:
             parents.setdefault(one.cluster, {})[one.account] = one.parent
         for name in (one.qos or "").split(",") if one.qos else ():
             if name not in qos:
-                raise BookError(f"You gave a bad qos '{name}'.")
+                raise _bad_qos(name, book)
         if one.default_qos and one.default_qos not in qos:
-            raise BookError(f"You gave a bad qos '{one.default_qos}'.")
+            raise _bad_qos(one.default_qos, book)
     for one in book.associations:
         if one.user and one.account not in parents.get(one.cluster, {}):
             raise BookError(f"account {one.account} is not on cluster {one.cluster}")

@@ -50,7 +50,9 @@ class Style:
         """An amount of bytes."""
         if self.unit:
             value = bytes_ / 1024 ** ("KMGTP".index(self.unit) + 1)
-            return f"{value:.2f}{self.unit}" if value else "0"
+            if value.is_integer():
+                return f"{value:.0f}{self.unit}" if value else "0"
+            return f"{value:.2f}{self.unit}"
         return format_units(bytes_, exact=exact, convert=self.convert)
 
     def mib(self, mib: int) -> str:

@@ -247,7 +247,7 @@ def _flags(old: str, word: Word) -> str:
             continue
         low = item.lower()
         if low not in FLAGS:
-            raise SpritzError(f"Unknown QOS flag '{item}'")
+            raise SpritzError(f"Unknown QOS flag '{item}'", hint=f"valid ones: {','.join(FLAGS.values())}")
         kept = [name for name in kept if name != FLAGS[low]]
         if word.op != "-=":
             kept.append(FLAGS[low])

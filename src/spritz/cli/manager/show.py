@@ -140,7 +140,7 @@ def table_text(columns: list[Column], rows: Iterable[Row], style: Style) -> Iter
         if style.parsable:
             yield _joined([field.title for field, _, _ in columns], style)
         else:
-            heads = [_fit(field.title, width, left) for field, width, left in columns]
+            heads = [_fit(field.title[:width], width, left) for field, width, left in columns]
             yield " ".join(heads) + " \n" + " ".join("-" * width for _, width, _ in columns) + " \n"
     for row in rows:
         texts = [_as_text(field.show(row)) for field, _, _ in columns]
