@@ -60,6 +60,7 @@ def test_nodes_are_counted_or_named(world: World) -> None:
     counted = make(world, name="s", node_count=2)
     assert (counted.nodes, counted.partition, counted.flags) == (("n3", "n4"), "debug", ())
     assert refusal(world, name="t", node_count=1) == "ESLURM_NODES_BUSY"
+    assert refusal(world, name="t", node_count=1, features="nosuch") == "ESLURM_INVALID_FEATURE"
 
 
 def test_cores_are_taken_from_nodes_that_have_them_free(world: World) -> None:

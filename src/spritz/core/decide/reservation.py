@@ -13,6 +13,7 @@ from spritz.core import licenses
 from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import Wanted, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
+from spritz.core.decide.spec import check_features
 from spritz.core.reservations import due_at, names_of, users_of
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
@@ -28,8 +29,6 @@ from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.reservation import FLAGS, PERIODS, Reservation
 from spritz.model.states import JobState
-from spritz.notation import features as notation
-from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -183,11 +182,7 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
     """Partition and features checked, node names spelled out."""
     if asked.partition and asked.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
-    if asked.features:
-        try:
-            notation.parse(asked.features)
-        except NotationError as error:
-            raise Refused("ESLURM_INVALID_FEATURE", hint=str(error)) from error
+    check_features(state, asked.features or "", "ESLURM_INVALID_FEATURE")
     nodes = asked.nodes
     flags = set(draft.flags)
     _check_replacing(flags, asked)
