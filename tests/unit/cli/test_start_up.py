@@ -48,8 +48,8 @@ def imported(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("squeue",), 55),
-        (("squeue", "-j", "1,2"), 58),
+        (("squeue",), 56),
+        (("squeue", "-j", "1,2"), 59),
         (("sinfo",), 61),
         (("scancel", "99"), 49),
         (("scontrol", "ping"), 52),
