@@ -113,6 +113,10 @@ def test_up_status_job_down_and_up_again(local: Local) -> None:
     local.works()
     before = local.pids()
     assert set(before) == {"slurmctld", "slurmd", "slurmdbd"}
+    other = Local(local.directory / "other")
+    said = other("down", env=os.environ | {"SLURM_CONF": str(local.conf)}).stdout
+    assert said.splitlines()[0] == f"Not running: {other.directory}"
+    assert f"`spritz down --dir {local.directory}` stops that one" in said
     assert local("down").stdout == f"Down: {local.directory}\n"
     assert not any(map(is_alive, before.values()))
     assert local.pids() == {}

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 
 from spritz.cli.context import Context
@@ -35,7 +37,7 @@ def run(arguments: Namespace, context: Context) -> int:
     alive = daemons.living(paths)
     if not any(alive.values()):
         if not arguments.quiet:
-            context.out(f"Not running: {paths.root}\n")
+            context.out(f"Not running: {paths.root}\n{_elsewhere(paths, context)}")
         return 0
     if alive["slurmctld"] and not arguments.keep_jobs:
         _end_jobs(paths, arguments.timeout, context, quiet=arguments.quiet)
@@ -47,6 +49,15 @@ def run(arguments: Namespace, context: Context) -> int:
     if not arguments.quiet:
         context.out(f"Down: {paths.root}\n")
     return 0
+
+
+def _elsewhere(paths: ClusterPaths, context: Context) -> str:
+    """A line on the running cluster that this shell's commands use, if that is another: it may have been meant."""
+    etc, name = os.path.split(context.environ.get("SLURM_CONF", ""))
+    other = ClusterPaths(os.path.dirname(etc))
+    if name != "slurm.conf" or other.etc != etc or other.root == paths.root or not any(daemons.living(other).values()):
+        return ""
+    return f"SLURM_CONF names {other.root}: `spritz down --dir {shlex.quote(other.root)}` stops that one.\n"
 
 
 def _end_jobs(paths: ClusterPaths, timeout_seconds: float, context: Context, *, quiet: bool) -> None:
