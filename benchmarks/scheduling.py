@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from spritz.controller.recovery import GC_THRESHOLDS
 from spritz.controller.scheduler import QUICK_PLACEMENTS, QUICK_SECONDS
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
@@ -323,7 +324,8 @@ def burst() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """All questions; `--large` adds issue-sized clusters."""
+    """All questions; `--large` adds issue-sized clusters. Garbage is searched for as rarely as in the controller."""
+    gc.set_threshold(*GC_THRESHOLDS)
     stream(1)
     stream(100)
     arrivals()
