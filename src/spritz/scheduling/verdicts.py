@@ -111,6 +111,10 @@ def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
     if request.switches and _stuck(snapshot, replace(request, switches=0)) is None:
         # It waits for few switches only so long.
         return Verdict(Reason.RESOURCES)
+    floating = [snapshot.reserved.by_name[name] for name in snapshot.reserved.too_long(request)]
+    if floating and _stuck(snapshot, replace(request, time_limit_minutes=0)) is None:
+        maintenance = any(reservation.maintenance for reservation in floating)
+        return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
     if place(snapshot.ideal_table(), request, snapshot.eligibility) is None:
         return Verdict(Reason.BAD_CONSTRAINTS if request.features else Reason.PARTITION_CONFIG)
     index_of = snapshot.table.index_of

@@ -168,6 +168,19 @@ def test_launch_failures_end_in_a_hold_after_max_batch_requeue(make_world: Calla
     assert (job.hold, job.reason) == (Hold.ADMIN, Reason.HELD_MAX_REQUEUE)
 
 
+def test_exit_codes_for_which_a_job_queues_again_or_is_held(make_world: Callable[..., World]) -> None:
+    world = make_world(settings=ClusterSettings(requeue_exit=(7,), requeue_exit_hold=(8,)))
+    again, held = world.submit(), world.submit()
+    for job_id, code in ((again, 7), (held, 8)):
+        world.start(job_id)
+        world.finished(job_id, status=code << 8)
+    assert [world.job(job_id).state for job_id in (again, held)] == [JobState.PENDING] * 2
+    assert (world.job(again).hold, world.job(again).reason) == (Hold.NONE, Reason.BEGIN_TIME)
+    job = world.job(held)
+    assert (job.hold, job.reason, job.reason_detail) == (Hold.USER, Reason.HELD_USER, "")
+    assert job.flags & JobFlag.SPECIAL_EXIT
+
+
 def test_launch_failure_that_is_the_users_fault_fails_the_job(world: World) -> None:
     job_id = world.submit()
     world.start(job_id)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from spritz.model.commands.cluster import Tick
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.cluster import PartitionUpdated
+from spritz.scheduling.feasible import check_request
 from spritz.scheduling.projection import Projection
 from tests.unit.scheduling.site import Site, cpu_ids, node, partition, spec
 
@@ -140,7 +141,9 @@ def test_a_floating_one_lets_only_short_jobs_by() -> None:
     site = site_of(1)
     reserve(site, 600, flags=("TIME_FLOAT",), float_seconds=600.0)
     short, long = site.submit(spec(1)), site.submit(spec(1, time_limit_minutes=11))
+    assert check_request(site.jobs[long].spec, site.projection.snapshot(site.now)) is None
     assert list(site.cycle()) == [short]
+    assert site.reason(long) == "ReqNodeNotAvail, May be reserved for other job"
     do(site, DeleteReservation(name="r"))
     assert list(site.cycle()) == [long]
 

@@ -237,6 +237,8 @@ class _Reader:
 
     def _flags(self, value: str, sign: str, word: str) -> None:
         found = []
+        if not sign and value[:1] in ("+", "-"):
+            sign, value = value[0], value[1:]
         for text in value.split(","):
             name, equals, rest = text.partition("=")
             upper = name.upper()

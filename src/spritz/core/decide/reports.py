@@ -159,7 +159,6 @@ def _script_failed(turn: Turn, job: Job, status: int, gone: tuple[str, ...]) -> 
             hold=Hold.USER,
             flags=JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_EXIT,
             reason=Reason.HELD_USER,
-            detail="job requeued in held state",
             exit_status=status,
             gone=gone,
         )
