@@ -37,11 +37,11 @@ _FEW_SECONDS, _NONE_SECONDS = 0.02, 0.003
 #: How long where short calls keep all processors busy: a further child would only take from them. With so many at work
 #: there are no more, unless none of these calls has ended for `_STILL_SECONDS`.
 _BUSY, _BUSY_MAX = os.cpu_count() or 1, 4 * (os.cpu_count() or 1)
-_BUSY_SECONDS, _STILL_SECONDS = 0.1, 0.05
+_BUSY_SECONDS, _STILL_SECONDS = 0.05, 0.05
 #: So long after a fork that was refused (no memory, no process left) it is tried again.
 _REFUSED_SECONDS = 0.25
 #: How long there may be more.
-_MANY_SECONDS = 5.0
+_MANY_SECONDS = 20.0
 _CMSG_CLOEXEC = 0x40000000
 #: Spares that end unused, one after the other, before something is taken to be wrong.
 _UNUSED_MAX = 5

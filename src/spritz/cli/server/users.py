@@ -57,9 +57,11 @@ class UsersKeeper(Keeper):
         try:
             pid = os.fork()
         except OSError:
+            self._refused = True
             ours.close()
             theirs.close()
             return False
+        self._refused = False
         if not pid:
             ours.close()
             self._be_child(lambda: self._own_door(theirs))
@@ -93,7 +95,7 @@ class UsersKeeper(Keeper):
 
     def _few_seconds(self) -> float:
         at_work = {self._owners[pid] for pid in self._connections if pid in self._owners}
-        if any(owner not in at_work for _, owner in self._waiting):
+        if not self._refused and any(owner not in at_work for _, owner in self._waiting):
             return _STRANGER_SECONDS
         return super()._few_seconds()
 
@@ -177,8 +179,9 @@ class UsersKeeper(Keeper):
                 self._connections[pid] = connection
                 self._short.add(pid)
                 self._unused = 0
-            elif pid:
-                os.close(connection)  # the child has just ended: the launcher does it itself
+            elif pid or (self._refused and not self._connections):
+                # The child has just ended, or there can be none: the launcher does it itself.
+                os.close(connection)
             else:
                 kept.append((connection, owner))
         self._waiting = kept
