@@ -228,6 +228,8 @@ class Keeper:
 
     def _watch_listener(self) -> None:
         """Without any child, or one that will be free in a moment, calls are sent away rather than left waiting."""
+        if self._retired:
+            return  # SIGTERM came in the middle of a fork
         soon = self._connections and not (self._refused and time.monotonic() - self._freed_at > _REFUSED_SECONDS)
         if self._spares or soon:
             self._forget(self._listener.fileno())

@@ -88,6 +88,8 @@ class UsersKeeper(Keeper):
 
     def _watch_listener(self) -> None:
         """Always, unless too many wait."""
+        if self._retired:
+            return
         if len(self._waiting) < _WAITING_MAX:
             self._poll.register(self._listener.fileno(), select.POLLIN)
         else:
@@ -102,8 +104,7 @@ class UsersKeeper(Keeper):
     def _regulate(self, now: float) -> None:
         self._assign()
         super()._regulate(now)
-        if not self._retired:
-            self._watch_listener()
+        self._watch_listener()
         for pid, since in list(self._idle.items()):
             if len(self._idle) <= _KEPT_MAX and now - since < _KEPT_SECONDS:
                 break  # the others have been idle for less
