@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from spritz.config.loaded import DbdSettings
 
 _USUAL_PORTS = {"mysql": 3306, "postgresql": 5432}
+#: where distributions have MySQL's and MariaDB's socket
+_MYSQL_SOCKETS = ("/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock")
 
 #: Seconds that StoragePassScript may take.
 _SCRIPT_SECONDS = 30
@@ -69,17 +71,36 @@ def database_url(settings: DbdSettings) -> URL:
                 f"StorageLoc={location}: the path of SQLite's file is wanted", hint="StorageLoc=/var/lib/slurm/acct.db"
             )
         return URL.create("sqlite", database=location)
+    host, socket = settings.text("StorageHost"), _socket(settings, kind)
     return parse_url(
         URL.create(
             "mariadb" if kind == "mysql" else kind,
             username=settings.text("StorageUser"),
             password=_password(settings),
-            host=settings.text("StorageHost"),
-            port=settings.integer("StoragePort") or _USUAL_PORTS[kind],
+            host=None if socket and kind == "postgresql" else "localhost" if socket else host,
+            port=None if socket else settings.integer("StoragePort") or _USUAL_PORTS[kind],
             database=location,
-            query=_encryption(settings, kind),
+            query=_encryption(settings, kind) | socket,
         ).render_as_string(hide_password=False)
     )
+
+
+def _socket(settings: DbdSettings, kind: str) -> dict[str, str]:
+    """The Unix socket that StorageHost means, as the URL says it; empty where TCP is meant.
+
+    A path is one (PostgreSQL: its directory). For localhost MySQL's own library, which Slurm uses, takes its socket.
+    """
+    host = settings.text("StorageHost")
+    if kind == "postgresql":
+        if not host.startswith("/"):
+            return {}
+        port = settings.integer("StoragePort")
+        return {"host": host} | ({"port": str(port)} if port else {})
+    if host.startswith("/"):
+        return {"unix_socket": host}
+    paths = (os.environ.get("MYSQL_UNIX_PORT", ""), *_MYSQL_SOCKETS) if host == "localhost" else ()
+    found = next((path for path in paths if path and os.path.exists(path)), "")
+    return {"unix_socket": found} if found else {}
 
 
 def _password(settings: DbdSettings) -> str | None:

@@ -27,6 +27,22 @@ def test_slurms_own_keys_mean_what_they_mean_to_slurm(tmp_path: Path) -> None:
     assert "ssl_ca=%2Fetc%2Fca.pem" in secured or "ssl_ca=/etc/ca.pem" in secured
 
 
+def test_a_path_is_a_socket_and_localhost_is_mysqls_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mysql(1): for localhost the Unix socket is used, MYSQL_UNIX_PORT or where it usually is."""
+    socket, text = tmp_path / "mysqld.sock", "StorageType=accounting_storage/mysql\nStorageUser=s\n"
+    monkeypatch.setattr("spritz.accounting.configuration._MYSQL_SOCKETS", ())
+    monkeypatch.setenv("MYSQL_UNIX_PORT", str(socket))
+    local = parse_url(url(tmp_path, text + "StorageHost=localhost\n"))
+    assert (local.host, local.port, local.query.get("unix_socket")) == ("localhost", 3306, None), "there is none"
+    socket.touch()
+    for more in ("", "StorageHost=localhost\n", f"StorageHost={socket}\n"):
+        found = parse_url(url(tmp_path, text + more))
+        assert (found.port, found.query["unix_socket"]) == (None, str(socket))
+    assert parse_url(url(tmp_path, text + "StorageHost=db\n")).host == "db"
+    found = parse_url(url(tmp_path, "StorageType=postgresql\nStorageHost=/run/postgresql\nStoragePort=5433\n"))
+    assert (found.host, dict(found.query)) == (None, {"host": "/run/postgresql", "port": "5433"})
+
+
 def test_postgresql_sqlite_and_urls(tmp_path: Path) -> None:
     assert url(tmp_path, "StorageType=postgresql\nStorageUser=s\n") == (
         "postgresql+psycopg://s@localhost:5432/slurm_acct_db"
