@@ -306,7 +306,7 @@ def _show_live(entity: str, where: list[Word], style: Style, said: Said, context
 def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word], said: Said, context: Context) -> int:
     from spritz.cli.manager import add, change, rawusage
     from spritz.cli.manager.commit import commit, get_book
-    from spritz.cli.manager.words import conditions, need_some
+    from spritz.cli.manager.words import conditions, need_some, need_values
 
     adding = {"account": add.accounts, "user": add.users, "qos": add.qos, "cluster": add.clusters}
     adding["coordinator"] = add.coordinators
@@ -328,6 +328,7 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             return _edit_resources(book, verb, where, setting, context)
         if verb == "add":
             return adding[entity](book, [*where, *setting], context)
+        need_values(where, context)
         asked = conditions(where, context)
         if verb == "delete":
             need_some(asked, entity, context)

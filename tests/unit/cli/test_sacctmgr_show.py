@@ -10,7 +10,7 @@ from spritz.cli import sacctmgr
 from spritz.cli.context import Context
 from spritz.cli.manager import add
 from spritz.cli.manager.show import Style, show
-from spritz.cli.manager.words import Word, read
+from spritz.cli.manager.words import Word, need_values, read
 from spritz.cli.silent import Silent
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Book, ClusterRow, Qos, Transaction
@@ -213,3 +213,13 @@ def test_titles_are_cut_and_values_are_cut_with_a_plus() -> None:
     show("account", read(["format=account%4,descr%3"])[0], book, Style(), context)
     assert out.getvalue().splitlines()[0] == "Acco Des "
     assert out.getvalue().splitlines()[2].startswith("che+ ")
+
+
+@pytest.mark.parametrize(("words", "refused"), [("name=", True), ("account=", True), ("bob", False), ("name=b", False)])
+def test_a_condition_without_a_value_is_not_everybody(words: str, refused: bool) -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    try:
+        need_values(read([words])[0], context)
+    except Silent:
+        pass
+    assert err.getvalue() == (f" No value given: {words}\n" if refused else "")

@@ -135,6 +135,14 @@ def conditions(words: Iterable[Word], context: Context, *, names_are: str = "nam
     return found
 
 
+def need_values(words: Iterable[Word], context: Context) -> None:
+    """`name=$NOBODY` would mean everybody: nobody changes that. A partition may be none. Raises Silent."""
+    for word in words:
+        if word.key and not any(word.values) and not word.key.lower().startswith("part"):
+            context.err(f" No value given: {word.text}\n")
+            raise Silent
+
+
 def need_some(asked: Conditions, entity: str, context: Context) -> None:
     """No conditions would mean everything: nobody deletes that. Raises Silent."""
     if asked == Conditions():
