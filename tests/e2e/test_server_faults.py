@@ -110,7 +110,7 @@ def test_a_stopped_server_is_replaced_in_time(launched: Launched) -> None:
     works_directly(launched)
     launched.warm()
     assert len(launched.servers()) == 2
-    for pid in (server, *children):
+    for pid in (*children, server):  # the server would end children that are stopped
         os.kill(pid, signal.SIGCONT)
 
 
@@ -123,7 +123,7 @@ def test_a_server_that_was_busy_a_moment_ago_is_not_replaced(launched: Launched)
     lock = launched.socket.with_name(launched.socket.name + ".lock")
     os.utime(lock, (time.time() + 3600, time.time() + 3600))
     works_directly(launched)
-    for pid in (server, *children):
+    for pid in (*children, server):  # the server would end children that are stopped
         os.kill(pid, signal.SIGCONT)
     launched.warm()
     assert launched.servers() == [server]
