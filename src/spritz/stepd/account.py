@@ -57,7 +57,9 @@ class Account:
         use.user += used.ru_utime
         use.system += used.ru_stime
         use.live = (0.0, 0.0)  # it was a part of what has ended now
-        if self._memory == "rss" or not use.rss:  # what the kernel has counted has shared pages in it
+        # Until its exec a child had our memory, and the kernel counts that, too: a peak below ours may be just that.
+        own = used.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if own and (self._memory == "rss" or not use.rss):  # what the kernel has counted has shared pages in it
             use.rss = max(use.rss, used.ru_maxrss * 1024)
         use.read = max(use.read, used.ru_inblock * _BLOCK_BYTES)
         use.written = max(use.written, used.ru_oublock * _BLOCK_BYTES)

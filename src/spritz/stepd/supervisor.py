@@ -31,7 +31,7 @@ from spritz.stepd.files import StreamError
 from spritz.stepd.gpu import visible_in
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
 from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
-from spritz.stepd.start import AsUser, become
+from spritz.stepd.start import AsUser
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
 
 TYPE_CHECKING = False
@@ -45,6 +45,8 @@ _LINGER_SECONDS = 2.0
 #: Between looks at memory that no cgroup limits, far from the limit and near it.
 _WATCH_SECONDS = 1.0
 _WATCH_CLOSELY_SECONDS = 0.1
+#: When a step is looked at first, if usage is sampled at all.
+_FIRST_LOOK_SECONDS = 0.1
 #: The result is forced to disk when the controller has not taken it by then.
 _ACKNOWLEDGE_SECONDS = 1.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
@@ -186,7 +188,9 @@ class Supervisor:
         if self._watched_bytes:
             self._sample_timer = self._reactor.after(_WATCH_CLOSELY_SECONDS, self._sample)
         elif self.spec.sample_seconds > 0:
-            self._sample_timer = self._reactor.after(self.spec.sample_seconds, self._sample)
+            # Early, for steps that end before the second look: of small ones the kernel does not tell the peak.
+            first = min(self.spec.sample_seconds, _FIRST_LOOK_SECONDS)
+            self._sample_timer = self._reactor.after(first, self._sample)
 
     def _mpi_server(self) -> PmiServer | PmixServer | None:
         if self.spec.pmi is None and self.spec.pmix is None:
@@ -356,25 +360,10 @@ class Supervisor:
         self._sample_timer = self._reactor.after(wait, self._sample)
 
     def _run_epilogs(self, task: Task) -> None:
-        environment = {b"SLURM_PROCID": b"%d" % task.spec.task_id, b"SLURM_TASK_PID": b"%d" % task.pid}
-        for variable in self.spec.environment:
-            name, _, value = variable.partition(b"=")
-            environment.setdefault(name, value)
-        for program in self.spec.task_epilogs:
-            pid = os.fork()
-            if pid:
-                self._epilogs.add(pid)
-                continue
-            try:
-                close_in_child()
-                os.setsid()
-                become(self.spec.identity)
-                nothing = os.open(NOTHING, os.O_RDWR)
-                for descriptor in (0, 1, 2):
-                    os.dup2(nothing, descriptor)
-                os.execve(octets(program), [octets(program)], environment)
-            finally:
-                os._exit(127)
+        if self.spec.task_epilogs:
+            from spritz.stepd.epilogs import start_epilogs
+
+            self._epilogs.update(start_epilogs(self.spec, task.spec.task_id, task.pid))
 
     # -- the end
 

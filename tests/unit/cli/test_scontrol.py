@@ -255,6 +255,30 @@ def test_bad_values_change_nothing(site: Site, word: str, error: str) -> None:
     assert site.world.job(job) == before
 
 
+@pytest.mark.parametrize(
+    ("words", "job", "nice"),
+    [
+        (["jobid", "{job}", "nice=7"], "kept", 7),
+        (["job", "{job}", "name", "x", "nice"], "x", 100),
+        (["jobid={job}", "nice", "name", "y"], "y", 100),
+    ],
+)
+def test_an_update_s_values_may_be_words_of_their_own(site: Site, words: list[str], job: str, nice: int) -> None:
+    number = site.submit(hold=True, name="kept")
+    ran = site.run(main, "update", *(word.format(job=number) for word in words))
+    assert (ran.status, ran.err) == (0, "")
+    assert (site.world.job(number).spec.name, site.world.job(number).spec.nice) == (job, nice)
+
+
+@pytest.mark.parametrize("words", [("nice", "5"), ("foo",), ("comment",), ("nice=5", "timelimit")])
+def test_a_key_without_its_value_changes_nothing(site: Site, words: tuple[str, ...]) -> None:
+    number = site.submit(hold=True)
+    before = site.world.job(number)
+    ran = site.run(main, "update", "job", str(number), *words)
+    assert (ran.status, ran.err) == (1, f"Invalid input: {words[-1]}\nRequest aborted\n")
+    assert site.world.job(number) == before
+
+
 def test_updates_without_a_job_or_a_change(site: Site) -> None:
     job = site.submit(hold=True)
     assert site.run(main, "update", f"jobid={job}").err == "No changes specified\n"

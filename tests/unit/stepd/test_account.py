@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,22 @@ def test_shared_pages_count_for_each_process_or_once_or_not_at_all(pid: int) -> 
         kernel_mib(pid, "Pss"), rel=0.05
     )  # how it shares large pages is its own affair
     assert private < SHARED_MIB
+
+
+def reaped_peak_mib(size_mib: int) -> float:
+    """What is known of a child that had our memory, then so much of its own, and was never looked at."""
+    program = f"keep = bytearray({size_mib} << 20)"
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-ISc", program], {})
+    _, _, used = os.wait4(pid, 0)
+    account = Account()
+    account.add(used, 1)
+    return of_tasks(account, "mem") / (1 << 20)
+
+
+def test_memory_that_a_child_had_of_us_before_its_exec_is_not_its_own() -> None:
+    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    assert reaped_peak_mib(0) == 0
+    assert reaped_peak_mib(ours + 50) > ours + 50
 
 
 def test_time_of_what_runs_is_known_and_counts_once_when_it_has_ended() -> None:

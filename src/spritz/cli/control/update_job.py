@@ -9,6 +9,8 @@ from spritz.model.errors import ESLURM, SpritzError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spritz.cli.control.session import Session
     from spritz.model.commands.job import JobTarget
 
@@ -21,14 +23,18 @@ def run(session: Session, words: list[str]) -> int:
     name = ""
     changes: Changes = {}
     limit = ""
-    for word in words:
+    for place, word in enumerate(_joined(words)):
+        if "=" not in word and not _may_be_alone(word):
+            session.say(f"Invalid input: {word}")
+            session.say("Request aborted")
+            return 1
         key, value = split(word)
         value = unquoted(value)
         lower = key.lower()
         if len(lower) >= 3 and "jobid".startswith(lower):
             ids = items([value])
             continue
-        if lower in ("jobname", "name") and not ids and not name and word is words[0]:
+        if lower in ("jobname", "name") and not ids and not name and not place:
             name = value
             continue
         if len(lower) >= 5 and "timelimit".startswith(lower):
@@ -58,6 +64,19 @@ def run(session: Session, words: list[str]) -> int:
     for job in ids:
         status = _update(session, job, changes, limit) or status
     return status
+
+
+def _joined(words: list[str]) -> Iterator[str]:
+    """`KEY VALUE` is taken for `KEY=VALUE`, unless the key may be without a value."""
+    left = iter(words)
+    for word in left:
+        value = None if "=" in word or _may_be_alone(word) else next(left, None)
+        yield word if value is None else f"{word}={value}"
+
+
+def _may_be_alone(word: str) -> bool:
+    found = find(word, KEYS)
+    return found is not None and (found[0] == "Nice" or found[1].bare)
 
 
 def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
