@@ -1,7 +1,9 @@
 /* A call through the server.
  *
- * The call's token is an event counter that holds 1. Whoever reads it decides: the server's child before it begins,
- * or the launcher when its patience is at an end. So a command is run once, however slow the server is.
+ * The call's token is an event counter that holds 1 once everything has been sent. Whoever reads it decides: the
+ * server's child before it begins, or the launcher when its patience is at an end. So a command is run once, however
+ * slow the server is. It also tells that the last system call that sends is over: until then the kernel may still
+ * signal the message, and a child that is to die of whatever else comes over the connection would die of that.
  *
  * The child is in a process group of its own in the server's session. Signals go to it from here; that it stopped is
  * told by the server, and then the launcher, which is in the caller's job, stops too.
@@ -216,11 +218,22 @@ static void follow(const struct call *call, int connection, int pid)
     fail(call);
 }
 
+static int offered;
+
+static int offer(int token)
+{
+    uint64_t one = 1;
+    offered = write(token, &one, sizeof one) == sizeof one;
+    return offered ? 0 : -1;
+}
+
 /* The token has not been taken, and from now on cannot be: the call is ours. */
 static int take_back(int token)
 {
     uint64_t value;
     ssize_t got;
+    if (!offered)
+        return 1;
     do
         got = read(token, &value, sizeof value);
     while (got < 0 && errno == EINTR);
@@ -235,7 +248,8 @@ static int begin(int connection, const struct call *call, int token, int *pid)
     int got = send_surroundings(connection, call, deadline) < 0 ? 0 : receive(connection, &reply, deadline);
 
     hold_signals();
-    if (got > 0 && reply.kind == THERE && send_descriptors(connection, call, token, deadline) == 0)
+    if (got > 0 && reply.kind == THERE && send_descriptors(connection, call, token, deadline) == 0 &&
+        offer(token) == 0)
         got = receive(connection, &reply, deadline);
     else if (got > 0)
         return 0;
@@ -252,7 +266,8 @@ enum outcome serve(const struct call *call, const struct place *place)
 
     if (connection < 0)
         return (errno == ENOENT || errno == ECONNREFUSED) && place->directory >= 0 ? OUTCOME_NOBODY : OUTCOME_DECLINED;
-    token = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+    offered = 0;
+    token = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (token < 0) {
         close(connection);
         return OUTCOME_DECLINED;

@@ -14,6 +14,7 @@ import fcntl
 import gc
 import os
 import resource
+import select
 import signal
 import struct
 import sys
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 #: struct timeval: so long a launcher may take to say what it wants
 _REQUEST_TIME = struct.pack("@ll", 10, 0)
+#: and then to offer the call
+_OFFER_SECONDS = 10
 _REHEARSAL_SECONDS = 10
 #: Commands that leave more behind than is put back: a child serves one of these and ends.
 _ONCE = frozenset(("salloc", "sattach", "sbcast"))
@@ -153,8 +156,8 @@ class Child:
             once, borrowed, self._limits = once or surroundings.wear_out(request), False, request.limits
         descriptors = receive_descriptors(connection, request)
         os.fchdir(descriptors.directory)
+        _take(descriptors.token, connection)
         _die_with(connection, self._pid)
-        os.read(descriptors.token, 8)  # BlockingIOError: the launcher does it itself
         connection.send(reply.encode(reply.STARTED, self._pid))
         os.close(descriptors.directory)
         os.close(descriptors.token)
@@ -236,10 +239,22 @@ class Child:
         return False
 
 
+def _take(token: int, connection: socket) -> None:
+    """Decide that the call is ours. Raises BlockingIOError if it is not: the launcher does it itself, or has gone.
+
+    The launcher offers the token when its last send is over, not before: see `launcher/serve.c`.
+    """
+    poll = select.poll()
+    poll.register(token, select.POLLIN)
+    poll.register(connection, 0)
+    poll.poll(_OFFER_SECONDS * 1000)
+    os.read(token, 8)
+
+
 def _die_with(connection: socket, pid: int) -> None:
     """Have the kernel kill this process when the launcher has gone: what it stood for is to end with it.
 
-    The launcher sends nothing from here on, and its end is the one thing that can happen to the connection.
+    The launcher sends nothing from here on (`_take`), and its end is the one thing that can happen to the connection.
     """
     fcntl.fcntl(connection, fcntl.F_SETOWN, pid)
     fcntl.fcntl(connection, _F_SETSIG, signal.SIGKILL)
