@@ -137,3 +137,19 @@ class Launched:
         # One that is still starting finds no place to listen; one that just began sees its socket gone.
         if self.runtime.is_dir():
             shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+def child_of(process: subprocess.Popen[bytes], server: int) -> int:
+    """The server's child that works for the launcher: the one that has its input. Waits until there is one."""
+    children = Path(f"/proc/{server}/task/{server}/children")
+
+    def child() -> int:
+        for pid in children.read_text().split():
+            try:
+                if os.readlink(f"/proc/{pid}/fd/0") == os.readlink(f"/proc/{process.pid}/fd/0"):
+                    return int(pid)
+            except OSError:  # that child has just ended
+                continue
+        return 0
+
+    return until(child, "the command has begun")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import is_alive, until
-from tests.e2e.launched import LEAN, PATIENCE_SECONDS, ROOT, Launched
+from tests.e2e.launched import LEAN, PATIENCE_SECONDS, ROOT, Launched, child_of
 
 _COMPILER = shutil.which("aarch64-linux-gnu-gcc") or ""
 _EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static") or ""
@@ -72,7 +72,6 @@ class Emulated(Launched):
     def begin(self, *argv: str) -> tuple[subprocess.Popen[bytes], int]:
         """A served command that waits for its input, and its child."""
         server = self.warm()
-        children = Path(f"/proc/{server}/task/{server}/children")
         process = subprocess.Popen(
             self.words(argv),
             stdin=subprocess.PIPE,
@@ -80,17 +79,7 @@ class Emulated(Launched):
             stderr=subprocess.PIPE,
             env=self.environment(SLURM_CONF="/nowhere/slurm.conf"),
         )
-
-        def child() -> int:
-            for pid in children.read_text().split():
-                try:
-                    if os.readlink(f"/proc/{pid}/fd/0") == os.readlink(f"/proc/{process.pid}/fd/0"):
-                        return int(pid)
-                except OSError:
-                    pass
-            return 0
-
-        return process, until(child, "the command has begun")
+        return process, child_of(process, server)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from spritz.cli.server.main import SYSTEM_DIRECTORY, socket_name
 from spritz.cli.server.reply import STARTED
 from spritz.cli.server.request import PROTOCOL
 from tests.e2e.cluster import is_alive, until
-from tests.e2e.launched import Launched
+from tests.e2e.launched import Launched, child_of
 
 VERSION = b"slurm 25.05.0\n"
 
@@ -141,7 +141,6 @@ def test_a_killed_server_is_followed_by_another(launched: Launched) -> None:
 def running_command(launched: Launched) -> tuple[subprocess.Popen[bytes], int]:
     """A served command that waits for input, and its child."""
     server = launched.warm()
-    children = Path(f"/proc/{server}/task/{server}/children")
     process = subprocess.Popen(
         ["sbatch", "-o", "/dev/null"],
         executable=launched.directory / "sbatch",
@@ -150,18 +149,7 @@ def running_command(launched: Launched) -> tuple[subprocess.Popen[bytes], int]:
         stderr=subprocess.PIPE,
         env=launched.environment(SLURM_CONF="/nowhere/slurm.conf"),
     )
-
-    def child() -> int:
-        """The one that has the launcher's input."""
-        for pid in children.read_text().split():
-            try:
-                if os.readlink(f"/proc/{pid}/fd/0") == os.readlink(f"/proc/{process.pid}/fd/0"):
-                    return int(pid)
-            except OSError:
-                pass
-        return 0
-
-    return process, until(child, "the command has begun")
+    return process, child_of(process, server)
 
 
 def test_a_server_killed_in_the_middle_of_a_call(launched: Launched) -> None:

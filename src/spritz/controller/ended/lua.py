@@ -9,9 +9,9 @@ them at the job's end.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
+from spritz.controller.ended.queue import EndQueue
 from spritz.model import job_tres
 from spritz.model.errors import SpritzError
 from spritz.notation import hostlist
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 NAME = "jobcomp.lua"
 FUNCTION = "slurm_jobcomp_log_record"
-#: Ends that wait for the script; more are dropped, with a line in the log.
-QUEUE_MAX = 10_000
 
 
 class LuaLog:
@@ -43,31 +41,12 @@ class LuaLog:
             self._script.load()
         except PluginError as error:
             raise SpritzError(str(error)) from error
-        self._queue: asyncio.Queue[Ended] = asyncio.Queue(QUEUE_MAX)
-        self._dropped = 0
-        context.tasks.spawn_contained(self._run(), name="completion-lua")
-        context.counters.append(
-            lambda: {
-                "completion.queued_count": float(self._queue.qsize()),
-                "completion.dropped_count": float(self._dropped),
-            }
-        )
+        self.take = EndQueue(context, "completion-lua", path, self._log).take
 
-    def take(self, ended: list[Ended]) -> None:
-        """Call it for each of them, when its turn comes."""
-        for one in ended:
-            try:
-                self._queue.put_nowait(one)
-            except asyncio.QueueFull:
-                self._dropped += 1
-                self._context.log.error("completion.dropped", job_id=one.job.id, path=self._script.path)
-
-    async def _run(self) -> None:
-        while True:
-            one = await self._queue.get()
-            for level, text in await offload(self._call, one):
-                told = self._context.log.error if level == "error" else self._context.log.info
-                told("completion.script", job_id=one.job.id, text=text)
+    async def _log(self, one: Ended) -> None:
+        for level, text in await offload(self._call, one):
+            told = self._context.log.error if level == "error" else self._context.log.info
+            told("completion.script", job_id=one.job.id, text=text)
 
     def _call(self, one: Ended) -> list[tuple[str, str]]:
         """What is to be logged. Blocks."""

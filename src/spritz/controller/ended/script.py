@@ -8,10 +8,10 @@ known, and DB_FLAGS is always `None`; what a job that ran had waited for is in t
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from spritz.controller.ended.queue import EndQueue
 from spritz.controller.ended.words import dependency_of, exit_text, minutes_of, waited_for
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.ended.listen import Ended
 
-#: Ends that wait for their program; more are dropped, with a line in the log.
-QUEUE_MAX = 10_000
 #: A program that takes longer is killed: those behind it wait.
 PROGRAM_SECONDS = 60.0
 
@@ -38,34 +36,15 @@ class Script:
     def __init__(self, context: Context, program: str) -> None:
         self._context = context
         self._program = program
-        self._queue: asyncio.Queue[Ended] = asyncio.Queue(QUEUE_MAX)
-        self._dropped = 0
         if not os.access(program, os.X_OK):
             context.log.error("completion.failed", path=program, error="JobCompLoc is no program that can be run")
-        context.tasks.spawn_contained(self._run(), name="completion-script")
-        context.counters.append(
-            lambda: {
-                "completion.queued_count": float(self._queue.qsize()),
-                "completion.dropped_count": float(self._dropped),
-            }
-        )
+        self.take = EndQueue(context, "completion-script", program, self._start).take
 
-    def take(self, ended: list[Ended]) -> None:
-        """Run it for each of them, when its turn comes."""
-        for one in ended:
-            try:
-                self._queue.put_nowait(one)
-            except asyncio.QueueFull:
-                self._dropped += 1
-                self._context.log.error("completion.dropped", job_id=one.job.id, path=self._program)
-
-    async def _run(self) -> None:
-        while True:
-            one = await self._queue.get()
-            cluster = self._context.configuration.settings.cluster_name
-            problem = await run_programs((self._program,), variables(one, cluster), PROGRAM_SECONDS)
-            if problem:
-                self._context.log.error("completion.failed", job_id=one.job.id, error=problem)
+    async def _start(self, one: Ended) -> None:
+        cluster = self._context.configuration.settings.cluster_name
+        problem = await run_programs((self._program,), variables(one, cluster), PROGRAM_SECONDS)
+        if problem:
+            self._context.log.error("completion.failed", job_id=one.job.id, error=problem)
 
 
 def variables(one: Ended, cluster: str) -> dict[str, str]:
