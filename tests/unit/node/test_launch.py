@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.model.job import Job, JobSpec
 from spritz.model.launch import LaunchBatch, LaunchStep
@@ -261,3 +262,18 @@ def test_a_batch_script_is_sampled_as_often_as_its_job_asked() -> None:
         return batch_spec(message, "/spool/x", setup(sample_seconds=30.0)).sample_seconds
 
     assert [interval(None), interval(0), interval(4)] == [30.0, 0.0, 4.0]
+
+
+def test_an_mpi_run_has_one_name_on_all_nodes_that_no_other_run_has() -> None:
+    """Clusters that share a machine have nodes, jobs and steps of the same names, which name programs' memory."""
+
+    def named(made: Step, node: str) -> str:
+        served = built(made, node).pmix
+        assert served is not None
+        return served.namespace
+
+    here = replace(step(mpi="pmix"), started_at=1_700_000_000.000001)
+    elsewhere = replace(here, started_at=1_700_000_000.000002)
+    assert named(here, "n1") == named(here, "n2")
+    assert named(here, "n1").startswith("slurm.pmix.12.3.")
+    assert named(here, "n1") != named(elsewhere, "n1")

@@ -48,6 +48,12 @@ def pmi(job: Job, step: Step, node_index: int) -> Pmi | None:
     )
 
 
+def _namespace(world: _World, step: Step) -> str:
+    """Of this one run: Open MPI names its shared memory by this and the node, and clusters that share a machine have
+    nodes, jobs and steps of the same names. All nodes and components are told the same start."""
+    return f"slurm.pmix.{world.label}.{round(step.started_at * 1e6)}"
+
+
 def pmix(job: Job, step: Step, node_index: int, components: tuple[Component, ...]) -> Pmix | None:
     """For --mpi=pmix. `components` are those of a heterogeneous job."""
     if step.spec.mpi != "pmix":
@@ -55,7 +61,7 @@ def pmix(job: Job, step: Step, node_index: int, components: tuple[Component, ...
     world = _world(job, step, node_index)
     jobs = [components[number].job for number in step.het.groups] if step.het is not None and components else [job]
     return Pmix(
-        namespace=f"slurm.pmix.{world.label}",
+        namespace=_namespace(world, step),
         nodes=world.nodes,
         ranks=world.ranks,
         node=world.node,
