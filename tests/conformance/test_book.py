@@ -10,7 +10,17 @@ from spritz.accounting.store import Store
 from spritz.cli.manager.deleted import with_deleted
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded
-from spritz.model.limits.records import Account, Association, Coordinator, EditBook, Qos, Record, User, WcKey
+from spritz.model.limits.records import (
+    Account,
+    Association,
+    Coordinator,
+    EditBook,
+    Qos,
+    Record,
+    RehearseEdit,
+    User,
+    WcKey,
+)
 from spritz.testing.history import History, in_groups
 from tests.conformance.test_accounting import JOURNAL, asked, register
 
@@ -132,7 +142,7 @@ def test_a_cluster_that_is_deleted_is_listed_with_what_was_deleted(book: Store) 
 def test_a_rehearsal_tells_what_is_wrong_and_does_nothing(book: Store) -> None:
     before = read_book(book.engine, with_deleted=True)
     drops = tuple(one for one in before.accounts if one.name == "chem")
-    request = EditBook(version=before.version, drops=all_but_root(book), rehearsed=True)
+    request = RehearseEdit(version=before.version, drops=all_but_root(book))
     done = edit_book(book.engine, request, "root", 1000.0 + DAY, admin=True)
     assert (done.done.stale, done.after) == (False, None)
     with pytest.raises(SpritzError):

@@ -12,7 +12,8 @@ Commands (blocking)
         reply = controller.call(SubmitJob(…), JobSubmitted)     # RemoteError if refused
         for line in controller.stream(Follow(…), Line): …
 
-`sync`      `connect_controller`, `connect_address`, `Connection` (`call`, `call_raw`, `stream`; `send_many`, `receive`)
+`sync`      `connect_controller`, `connect_address`, `Connection` (`call`, `call_exact`, `call_raw`, `stream`;
+            `send_many`, `receive`)
 `locate`    `locate_controller() -> ControllerConfig`, `find_slurm_conf`, `state_home`, `controller_socket_name`
 `errors`    `ClientError` (cannot be asked) with `ConnectionLost`, `CallTimeout`, `RemoteError` (asked, and refused).
             All are SpritzErrors: `message`, `code`, `hint`, `exit_code`; `RemoteError.errno` is Slurm's number.

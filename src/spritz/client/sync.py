@@ -124,6 +124,20 @@ class Connection:
         """As `call`, but the answer's msgpack as it came."""
         return bytes(self._exchange(request, timeout).body)
 
+    def call_exact(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
+        """As `call`, for what will be sent back whole: ClientError where the answer has fields not known here."""
+        from spritz.wire.exact import unknown_field
+
+        response = self._exchange(request, timeout)
+        reply = _body(decoder_of(reply_type), response)
+        if more := unknown_field(reply, response.body):
+            raise ClientError(
+                f"Incompatible versions of client and server code: {more} is not known here",
+                code="SLURM_PROTOCOL_VERSION_ERROR",
+                hint="the daemon is of a later release than this command",
+            )
+        return reply
+
     def stream(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
         """Items as the daemon sends them, until it ends the stream. `timeout` is for each item; None waits for ever."""
         decoder = decoder_of(item_type)

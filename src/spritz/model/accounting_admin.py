@@ -91,8 +91,10 @@ class CallCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rollups: list[RollupCount] = []
 
 
-class FixRunaway(Struct, frozen=True, kw_only=True):
+class FixRunaway(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """End these lives of jobs of `cluster` in the database: COMPLETED, when they began. Reply: `Changed`."""
+
+    exact = True
 
     cluster: str
     numbers: tuple[int, ...]
@@ -103,6 +105,8 @@ class ModifyJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Their owners may change `comment`, `derived_exit_status` and `extra`; operators the rest.
     """
+
+    exact = True
 
     cluster: str
     picks: tuple[JobPick, ...]
@@ -127,6 +131,8 @@ class ArchiveDump(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ArchiveJobs -> True.
     """
 
+    exact = True
+
     directory: str = ""
     script: str = ""
     periods: dict[str, str] = {}
@@ -138,5 +144,7 @@ class ArchiveLoad(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Reply: `Changed` with a word for each kind of record: `jobs: 12`.
     """
+
+    exact = True
 
     path: str

@@ -25,13 +25,15 @@ Entry points
 `envelope`  the Structs; `encode_request`, `encode_response`, `encode_reply`, `encode_failure`, `decode_envelope`;
             `failure(code, message)`, `failure_of(error)`
 `versions`  `hello(role)`, `negotiate(hello) -> int`, `VERSION`
+`exact`     `unknown_field(value, body)`: what is said beyond what is understood
 `requests`  `RequestDecoder({T, …}).decode(request) -> Struct`: the receiver's table from kind to type
 
 How records may change
 ----------------------
 Envelopes are msgpack arrays: fields are only ever added at the end, with defaults. Bodies are msgpack maps: fields may
-be added with defaults, and unknown ones are ignored, so peers one release apart understand each other. Anything else
-raises `VERSION`. `Hello`, `Response` and `Failure` never change in a way that an older peer could not read.
+be added with defaults, and unknown ones are ignored, so peers one release apart understand each other; but not in
+requests that change what is kept (`exact = True`, `exact.unknown_field`): these are refused. Anything else raises
+`VERSION`. `Hello`, `Response` and `Failure` never change in a way that an older peer could not read.
 
 Test it with `pytest tests/unit/wire tests/property/wire`; `python -m benchmarks.wire` measures it.
 """

@@ -9,6 +9,7 @@ from msgspec.msgpack import Decoder
 
 from spritz.model.errors import SpritzError
 from spritz.wire.envelope import Request
+from spritz.wire.exact import unknown_field
 
 
 class BadRequest(SpritzError):
@@ -16,7 +17,10 @@ class BadRequest(SpritzError):
 
 
 class RequestDecoder:
-    """Reads the bodies of requests. `types` are the Struct classes that are taken; their names must differ."""
+    """Reads the bodies of requests. `types` are the Struct classes that are taken; their names must differ.
+
+    Those with `exact = True` are refused where they have fields that are not known here.
+    """
 
     __slots__ = ("_decoders",)
 
@@ -48,8 +52,16 @@ class RequestDecoder:
                 hint="connect without a token",
             )
         try:
-            return decoder.decode(request.body)
+            body = decoder.decode(request.body)
+            more = unknown_field(body, request.body) if getattr(body, "exact", False) else ""
         except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(
                 f"Unexpected message received: bad {request.kind}: {error}", code="SLURM_UNEXPECTED_MSG_ERROR"
             ) from error
+        if more:
+            raise BadRequest(
+                f"Incompatible versions of client and server code: {more} is not known here",
+                code="SLURM_PROTOCOL_VERSION_ERROR",
+                hint="this daemon is of an earlier release: restart it with the command's",
+            )
+        return body

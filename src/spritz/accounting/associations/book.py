@@ -27,6 +27,7 @@ from spritz.model.limits.records import (
     Policy,
     Qos,
     Record,
+    RehearseEdit,
     Resource,
     ResourceShare,
     Transaction,
@@ -132,7 +133,7 @@ def edit_book(
         rules.check_right(book, actor, (*request.puts, *request.drops), admin=admin, coordinators=coordinators)
         deleted.check_idle(connection, request.drops)
         after = _edit(connection, book, request, actor, now)
-        if request.rehearsed:
+        if isinstance(request, RehearseEdit):
             connection.rollback()
             return Edit(done=BookEdited(version=book.version), before=book)
         return Edit(done=BookEdited(version=after.version), before=book, after=after)

@@ -26,6 +26,7 @@ from spritz.model.limits.records import (
     PolicyChange,
     Reckoned,
     ReckonUsage,
+    RehearseEdit,
     SetPolicy,
 )
 
@@ -55,7 +56,13 @@ class BookRequests:
 
     def handlers(self) -> dict[type[Struct], Handler]:
         """For the table of requests."""
-        return {GetBook: self.get_book, EditBook: self.edit, AskPolicy: self.ask_policy, ReckonUsage: self.reckon}
+        return {
+            GetBook: self.get_book,
+            EditBook: self.edit,
+            RehearseEdit: self.edit,
+            AskPolicy: self.ask_policy,
+            ReckonUsage: self.reckon,
+        }
 
     async def get_book(self, request: GetBook, call: Call) -> Book:
         """All of it, to whoever asks, but for what PrivateData=accounts,users keeps from him."""
@@ -77,7 +84,7 @@ class BookRequests:
         return reckon(self._api.engine, request, policy_of(read_book(self._api.engine), request.cluster))
 
     async def edit(self, request: EditBook, call: Call) -> BookEdited:
-        """Change it, tell every connected controller, and then answer."""
+        """Change it (or see whether that could be), tell every connected controller, and then answer."""
         actor, admin = name_of(self._api.uid(call)), self._api.is_admin(call)
         now = self._api.now()
         if gone := {one.cluster for one in request.drops if isinstance(one, Association)}:

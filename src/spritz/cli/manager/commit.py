@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import select
 
-from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Record
+from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Record, RehearseEdit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,12 +37,10 @@ def commit(
 
     `unchanged` is the status where there is nothing to do.
     """
-    book = get_book(connection)
+    book = _book_to_edit(connection)
     text, puts, drops = make(book)
     if drops:
-        _rehearse(
-            connection, EditBook(version=book.version, puts=tuple(puts), drops=tuple(drops), rehearsed=True), context
-        )
+        _rehearse(connection, RehearseEdit(version=book.version, puts=tuple(puts), drops=tuple(drops)), context)
     context.out(text)
     if not puts and not drops:
         return unchanged
@@ -53,7 +51,7 @@ def commit(
         edit = EditBook(version=book.version, puts=tuple(puts), drops=tuple(drops))
         if not connection.call(edit, BookEdited, timeout=60.0).stale:
             return 0
-        book = get_book(connection)
+        book = _book_to_edit(connection)
         _, puts, drops = make(book)
         if not puts and not drops:
             return 1
@@ -61,7 +59,12 @@ def commit(
     return 1
 
 
-def _rehearse(connection: Connection, edit: EditBook, context: Context) -> None:
+def _book_to_edit(connection: Connection) -> Book:
+    """All of it, understood to the last field: records go back whole, and would lose what we do not know of."""
+    return connection.call_exact(GetBook(), Book, timeout=60.0)
+
+
+def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> None:
     """What speaks against a deletion is said before the question. Raises Silent after sacctmgr's lines."""
     from spritz.cli.silent import Silent
     from spritz.client.errors import RemoteError

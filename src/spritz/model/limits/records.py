@@ -14,7 +14,7 @@ from msgspec import Struct
 SHARES_PARENT = 0x7FFFFFFF
 
 
-class Account(Struct, frozen=True, kw_only=True, tag=True):
+class Account(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A name to charge; where it stands in the tree is in its associations."""
 
     name: str
@@ -22,7 +22,7 @@ class Account(Struct, frozen=True, kw_only=True, tag=True):
     organization: str = ""
 
 
-class User(Struct, frozen=True, kw_only=True, tag=True):
+class User(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A person. `admin` is None, Operator or Administrator."""
 
     name: str
@@ -30,14 +30,14 @@ class User(Struct, frozen=True, kw_only=True, tag=True):
     default_wckey: str = ""
 
 
-class Coordinator(Struct, frozen=True, kw_only=True, tag=True):
+class Coordinator(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """The user may add and change users of the account and of those below it."""
 
     account: str
     user: str
 
 
-class WcKey(Struct, frozen=True, kw_only=True, tag=True):
+class WcKey(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A workload characterization key of one user on one cluster."""
 
     cluster: str
@@ -45,7 +45,7 @@ class WcKey(Struct, frozen=True, kw_only=True, tag=True):
     user: str
 
 
-class Association(Struct, frozen=True, kw_only=True, tag=True):
+class Association(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """One node of a cluster's tree: an account (`user` ""), or a user of it, perhaps in one partition alone.
 
     Grp* bounds hold for all below it together, Max* for each user's association below that sets none itself.
@@ -89,7 +89,7 @@ class Association(Struct, frozen=True, kw_only=True, tag=True):
     min_prio_threshold: int | None = None
 
 
-class Qos(Struct, frozen=True, kw_only=True, tag=True):
+class Qos(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """A quality of service. `pj`, `pn`, `pu`, `pa`: per job, node, user, account."""
 
     name: str
@@ -138,7 +138,7 @@ class Qos(Struct, frozen=True, kw_only=True, tag=True):
     min_prio_threshold: int | None = None
 
 
-class Resource(Struct, frozen=True, kw_only=True, tag=True):
+class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Licenses that a server hands out; clusters have parts of them (`ResourceShare`), as `name@server`."""
 
     name: str
@@ -148,7 +148,7 @@ class Resource(Struct, frozen=True, kw_only=True, tag=True):
     server_type: str = ""
 
 
-class ResourceShare(Struct, frozen=True, kw_only=True, tag=True):
+class ResourceShare(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """So many hundredths of a resource are a cluster's."""
 
     name: str
@@ -248,17 +248,23 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deleted_clusters: tuple[ClusterRow, ...] = ()
 
 
-class EditBook(Struct, frozen=True, kw_only=True):
+class EditBook(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Put and drop records, all in one transaction, if the book is still at `version`. An association that is new has
     a negative id. Reply: `BookEdited`.
-
-    `rehearsed`: say what is wrong with it, and do nothing.
     """
+
+    exact = True
 
     version: int
     puts: tuple[Record, ...] = ()
     drops: tuple[Record, ...] = ()
-    rehearsed: bool = False
+
+
+class RehearseEdit(EditBook, frozen=True):
+    """Say what is wrong with it, and do nothing. Reply: `BookEdited` with the version that there is.
+
+    A request of its own, and not a field: whoever does not know it refuses it.
+    """
 
 
 class BookEdited(Struct, frozen=True, kw_only=True):
