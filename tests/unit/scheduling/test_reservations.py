@@ -130,6 +130,19 @@ def test_a_magnetic_one_comes_first_and_leaves_the_rest_to_others() -> None:
     assert site.reason(his) == "Resources"
 
 
+def test_flexible_jobs_take_the_reserved_nodes_first() -> None:
+    """What nobody else may use; as Slurm does, however the nodes are ordered."""
+    site = site_of(4)
+    reserve(site, nodes=("n3",), flags=("FLEX",))
+    inside = site.submit(spec(5, 1, reservation="r", **ALICE))
+    assert site.cycle()[inside].names == ("n3",)
+    beside = site.submit(spec(8, 1, reservation="r", **ALICE))
+    across = site.submit(spec(11, reservation="r", **ALICE))
+    started = site.cycle()
+    assert "n3" not in started[beside].names
+    assert "n3" in started[across].names
+
+
 def test_flexible_jobs_begin_before_and_run_beside() -> None:
     site = site_of(2)
     reserve(site, 600, flags=("FLEX",))

@@ -68,6 +68,8 @@ class Eligibility:
         self.workload: Workload | None = None
         #: reservation -> the nodes to which its jobs are confined (None: to none)
         self._reserved: dict[str, Ints | None] = {}
+        #: reservation whose jobs are not confined -> its own nodes, which they take first
+        self._flexible: dict[str, Ints] = {}
         self._reserved_by: Reserved | None = None
         self._all_nodes: dict[tuple[object, ...], Ints] = {}
         self._choices: dict[tuple[object, ...], tuple[Choice, ...]] = {}
@@ -78,6 +80,9 @@ class Eligibility:
         self._reserved_by = reserved
         self._reserved = {
             name: None if nodes is None else self._indexes(nodes) for name, nodes in reserved.nodes().items()
+        }
+        self._flexible = {
+            name: self._indexes(item.nodes) for name, item in reserved.by_name.items() if item.flexible and item.nodes
         }
         self._all_nodes.clear()
         self._choices.clear()
@@ -163,6 +168,7 @@ class Eligibility:
         required = self._narrow(nodes, request.features)
         if request.boots and not request.boots_later:
             required += self._rebooted(nodes, request)
+        required = self._own_first(required, request)
         if not request.prefer:
             return required
         preferred = [
@@ -172,6 +178,24 @@ class Eligibility:
             for better in self._narrow(base.nodes, request.prefer)
         ]
         return preferred + required
+
+    def _own_first(self, choices: list[Choice], request: Request) -> list[Choice]:
+        """Before each choice the nodes of its reservation alone, then as many others with one of them: nobody else may
+        use what is reserved, and the others leave room for everybody.
+        """
+        own = self._flexible.get(request.reservation)
+        if own is None:
+            return choices
+        found = []
+        for choice in choices:
+            inside = choice.only(np.isin(choice.nodes, own))
+            if len(inside.nodes):
+                found.append(inside)
+                if request.nodes_max != 1:
+                    group = (frozenset(inside.nodes.tolist()), 1)
+                    found.append(Choice(choice.nodes, (*choice.groups, group), choice.boots))
+            found.append(choice)
+        return found
 
     def _rebooted(self, nodes: Ints, request: Request) -> list[Choice]:
         """Nodes that have the features, or could."""
