@@ -164,6 +164,26 @@ def test_reading_the_terminal_in_the_background_stops_the_job(launched: Launched
     shell.expect("/nowhere/slurm.conf")
 
 
+@pytest.mark.parametrize("served", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sh -c 'set -m; (while kill -0 $$ 2>/dev/null; do sleep 0.01; done; sbatch; echo status=$?) &'",
+        "env --ignore-signal=TTIN sbatch & wait %1; echo status=$?",
+    ],
+    ids=["orphaned", "ignoring"],
+)
+def test_reading_the_terminal_is_an_error_where_nothing_could_be_stopped(
+    launched: Launched, shell: Shell, served: bool, line: str
+) -> None:
+    """In the background: a group that lost its shell, and a caller that ignores SIGTTIN. A read gives EIO there, which
+    sbatch takes for the end of the script, as Slurm's does."""
+    calls = launched.direct_calls()
+    shell.run(f"export SPRITZ_NO_SERVER={'' if served else 1}; echo $((6 * 7))", "42")
+    assert "Batch script is empty!" in shell.run(line, "status=1")
+    assert (launched.direct_calls() == calls) == served
+
+
 def test_a_step_is_interrupted_as_without_a_server(
     launched: Launched, make_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:

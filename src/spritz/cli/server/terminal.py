@@ -3,11 +3,12 @@
 A child is in the server's session, where the caller's terminal is like any other device: nothing stops it from reading
 in the background. These functions give it the manners of a process of the caller's job.
 
-Source: proc_pid_stat(5) pgrp, session, tty_nr, tpgid.
+Source: proc_pid_stat(5) pgrp, session, tty_nr, tpgid; proc_pid_status(5); POSIX, "Terminal Access Control".
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -15,7 +16,8 @@ import time
 
 #: process id of the launcher; 0 where the command runs in the caller's own process
 _launcher = 0
-_AGAIN_SECONDS = 0.1
+#: between two looks whether the launcher has stopped, and whether it goes on
+_SOON_SECONDS, _AGAIN_SECONDS = 0.002, 0.1
 
 
 def set_launcher(pid: int) -> None:
@@ -59,11 +61,41 @@ class TerminalInput(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # RawIOBase says Buffer, of 3.12
-        """In the foreground only."""
+        """In the foreground only. EIO where the launcher cannot be stopped: see `_stop_launcher`."""
         while not in_foreground(0):
-            try:
-                os.kill(_launcher, signal.SIGTTIN)
-            except OSError:
-                break
-            time.sleep(_AGAIN_SECONDS)
+            if not _stop_launcher() and not in_foreground(0):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
         return os.readv(0, [buffer])
+
+
+def _stop_launcher() -> bool:
+    """As a read from the background would; returns when it goes on. False if it cannot be stopped.
+
+    It ignores or blocks the signal, or its group is orphaned: no shell is there that could continue it, and the kernel
+    drops the signal.
+    """
+    number = signal.SIGTTIN
+    try:
+        state, _, blocked, ignored = _status_of_launcher()
+        if (blocked | ignored) >> number - 1 & 1:
+            return False
+        os.kill(_launcher, number)
+        pending = 1 << number - 1
+        while state != "T" and (pending >> number - 1 & 1 or state != "S"):
+            time.sleep(_SOON_SECONDS)
+            state, pending, _, _ = _status_of_launcher()
+        if state != "T":
+            return False
+        while _status_of_launcher()[0] == "T":
+            time.sleep(_AGAIN_SECONDS)
+    except OSError:
+        return False  # it has gone, and this process is about to
+    return True
+
+
+def _status_of_launcher() -> tuple[str, int, int, int]:
+    """Its state as ps shows it, and which signals it has pending, blocks and ignores: bit n-1 is signal n."""
+    with open(f"/proc/{_launcher}/status", encoding="ascii", errors="replace") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    pending, blocked, ignored = (int(fields[name], 16) for name in ("ShdPnd", "SigBlk", "SigIgn"))
+    return fields["State"].split()[0], pending, blocked, ignored

@@ -41,7 +41,11 @@ def wrapped(command: str) -> BatchScript:
 def read(path: str | None, context: Context) -> BatchScript:
     """The script file, or standard input for None. Raises SpritzError in sbatch's words."""
     if path is None:
-        return BatchScript(_judged(context.stdin.buffer.read(_READ_LIMIT)), "", "sbatch")
+        try:
+            content = context.stdin.buffer.read(_READ_LIMIT)
+        except OSError:
+            content = b""  # such as a terminal that may not be read from here: to Slurm that is the end
+        return BatchScript(_judged(content), "", "sbatch")
     found = _find(path, context)
     try:
         with open(found, "rb") as file:
