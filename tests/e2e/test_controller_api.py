@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, RemoteError
 from spritz.controller.api.waiting import GRACE_SECONDS
@@ -28,6 +28,12 @@ from spritz.model.commands.job import (
     JobTarget,
     SubmitJob,
     WillRun,
+)
+from spritz.model.commands.reservation import (
+    CreateReservation,
+    DeleteReservation,
+    ReservationMade,
+    ReservationRequest,
 )
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.job import JobSpec
@@ -186,6 +192,15 @@ def test_test_only_tells_when_and_where_and_queues_nothing(controller: Controlle
                 await eventually(lambda: node.running, "the launch")
                 later = connection.call(question, WillRun)
                 assert 500 < later.start_at - time.time() < 700, "after the blocker's ten minutes"
+                begins, user = float(int(time.time()) + 3600), pwd.getpwuid(os.getuid()).pw_name
+                soon = ReservationRequest(
+                    name="soon", start_at=begins, duration_seconds=3600.0, nodes=("n2",), users=(user,)
+                )
+                connection.call(CreateReservation(request=soon), ReservationMade)
+                inside = structs.replace(question, spec=structs.replace(spec, reservation="soon"))
+                at_last = connection.call(inside, WillRun)
+                assert (at_last.start_at, at_last.nodes) == (begins, "n2"), "when its reservation begins"
+                connection.call(DeleteReservation(name="soon"), Done)
             assert set(jobs_by_name(controller)) - before == {"blocker"}
             node.finish(job_id)
             await eventually(lambda: state_of(controller, job_id) == "COMPLETED", "the end")

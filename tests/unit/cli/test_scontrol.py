@@ -337,6 +337,9 @@ def test_nodes_are_drained_with_a_reason_and_resumed(site: Site) -> None:
     assert "is not to be rebooted" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
 
 
+_ACCEPTABLE = "scontrol: error: Invalid input: {}\nscontrol: error: Acceptable {}\n"
+
+
 def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
     assert site.run(main, "create", "PartitionName=long", "Nodes=n[3-4]", "MaxTime=7-0", "Default=NO").err == ""
     long = site.world.state.partitions["long"]
@@ -355,7 +358,16 @@ def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
         (("State=nosuch",), "scontrol: error: Invalid input: State=nosuch\n"),
         (("MaxTime=abc",), "scontrol: error: Invalid input MaxTime=abc\n"),
         (("nosuch=1",), "Update of this parameter is not supported: nosuch=1\n"),
-        (("CpuBind=often",), "scontrol: error: Invalid input CpuBind=often"),
+        (("CpuBind=often",), "scontrol: error: Invalid CpuBind value: often"),
+        (("MaxNodes=-1",), 'scontrol: error: Invalid numeric value "-1" for MaxNodes.\n'),
+        (("MinNodes=abc",), 'scontrol: error: "abc" is not a valid node count\n'),
+        (("OverTimeLimit=-1",), "scontrol: error: Invalid OverTimeLimit value: -1\n"),
+        (("PriorityTier=70000",), "scontrol: error: Invalid PriorityTier value: 70000\n"),
+        (("Hidden=maybe",), _ACCEPTABLE.format("Hidden=maybe", "Hidden values are YES and NO")),
+        (
+            ("OverSubscribe=maybe",),
+            _ACCEPTABLE.format("OverSubscribe=maybe", "OverSubscribe values are NO, EXCLUSIVE, YES:#, and FORCE:#"),
+        ),
         (("DenyGroups=a",), "scontrol: error: update of a partition's DenyGroups is not supported"),
         ((), "No changes specified\n"),
     ):
@@ -404,6 +416,36 @@ def test_what_gpus_bring_along_is_changed_for_a_pending_job(site: Site) -> None:
     assert (spec.gpu_bind, spec.node_list) == ("single:2", ("n1", "n2"))
     ran = site.run(main, "update", f"jobid={job}", "CpusPerTres=gres/shard:4")
     assert (ran.status, ran.err) == (1, "scontrol: error: Invalid CpusPerTres value: gres/shard:4\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("-1", 'Invalid numeric value "-1" for NumCPUs.'),
+        ("abc", 'Invalid numeric value "abc" for NumCPUs.'),
+        ("1-x", 'Invalid numeric value "1-x" for NumCPUs.'),
+        ("0", "Invalid NumCPUs value: 0"),
+        ("4-2", "Invalid NumCPUs value: 4-2"),
+    ],
+)
+def test_a_number_of_cpus_that_is_none_is_said_whole(site: Site, value: str, error: str) -> None:
+    job = site.submit(hold=True)
+    ran = site.run(main, "update", f"jobid={job}", f"NumCPUs={value}")
+    assert (ran.status, ran.err) == (1, f"scontrol: error: {error}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("Users=root",), "Parameter Users=root specified more than once."),
+        (("EndTime=now+2days",), "StartTime + Duration does not equal EndTime."),
+        (("MaxStartDelay=-1",), "Invalid duration MaxStartDelay=-1."),
+    ],
+)
+def test_reservations_that_contradict_themselves(site: Site, words: tuple[str, ...], error: str) -> None:
+    plain = ("StartTime=now+1day", "Duration=60", "Users=root", "Nodes=n1")
+    ran = site.run(main, "create", "reservation", *plain, *words)
+    assert (ran.status, ran.err) == (1, f"scontrol: error: {error}  No reservation created.\n")
 
 
 def test_every_key_of_a_partition_names_a_field_and_reads_its_value() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.commands.cluster import ApplyPlan, CreatePartition, UpdatePartition
 from spritz.model.commands.job import CancelJobs, JobFilter
 from spritz.model.commands.reservation import (
     CreateReservation,
@@ -17,6 +17,7 @@ from spritz.model.commands.reservation import (
     UpdateReservation,
 )
 from spritz.model.job import Hold
+from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.reservation import DAY, Reservation
@@ -61,6 +62,25 @@ def test_nodes_are_counted_or_named(world: World) -> None:
     assert (counted.nodes, counted.partition, counted.flags) == (("n3", "n4"), "debug", ())
     assert refusal(world, name="t", node_count=1) == "ESLURM_NODES_BUSY"
     assert refusal(world, name="t", node_count=1, features="nosuch") == "ESLURM_INVALID_FEATURE"
+
+
+def test_all_nodes_of_a_partition_are_those_that_it_has_at_the_time(world: World) -> None:
+    """scontrol(1) PART_NODES; Nodes=ALL with a partition sets it, as slurmctld 22.05 does."""
+    world.ok(CreatePartition(partition=Partition(name="long", nodes=("n3", "n4"))))
+    whole = make(world, nodes=("ALL",), partition="long")
+    assert (whole.nodes, whole.flags) == (("n3", "n4"), ("SPEC_NODES", "PART_NODES"))
+    world.ok(UpdatePartition(name="long", changes={"nodes": ["n2", "n3", "n4"]}))
+    whole = world.state.reservations["r"]
+    assert (whole.nodes, whole.core_count) == (("n2", "n3", "n4"), 24)
+
+
+def test_no_nodes_are_none_to_make_it_of_and_any_in_an_update(world: World) -> None:
+    """scontrol(1) Nodes: an empty list of an update keeps as many nodes, which need not be the named ones any more."""
+    assert refusal(world, nodes=(), node_count=2) == "ESLURM_INVALID_NODE_NAME"
+    make(world, nodes=("n1", "n2"))
+    world.ok(UpdateReservation(request=ReservationRequest(name="r", nodes=())))
+    after = world.state.reservations["r"]
+    assert (len(after.nodes), after.flags) == (2, ())
 
 
 def test_cores_are_taken_from_nodes_that_have_them_free(world: World) -> None:

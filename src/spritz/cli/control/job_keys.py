@@ -248,8 +248,16 @@ def _nodes(text: str) -> Changes:
 
 
 def _cpus(text: str) -> Changes:
-    """NumCPUs: as many tasks of one CPU."""
-    return {"tasks": number(text.partition("-")[0], "NumCPUs", low=1), "tasks_given": True, "cpus_per_task": None}
+    """NumCPUs, `MIN[-MAX]`: as many tasks of one CPU."""
+    from spritz.notation.errors import unsigned
+
+    least, dash, most = text.partition("-")
+    low, high = unsigned(least, 0xFFFFFFFD), unsigned(most if dash else least, 0xFFFFFFFD)
+    if low is None or high is None:
+        raise SpritzError(f'Invalid numeric value "{text}" for NumCPUs.')
+    if not 0 < low <= high:
+        raise SpritzError(f"Invalid NumCPUs value: {text}")
+    return {"tasks": low, "tasks_given": True, "cpus_per_task": None}
 
 
 def _dependencies(text: str) -> Changes:

@@ -81,6 +81,7 @@ class _Reader:
         self.session = session
         self.now = now
         self.fields: dict[str, object] = {}
+        self._seen: set[str] = set()
 
     def read(self, word: str) -> None:
         """One `Key=value`. Raises _Wrong."""
@@ -98,6 +99,9 @@ class _Reader:
         if sign and name not in ("Users", "Accounts", "Flags"):
             raise _Wrong(f"The +=/-= notation is not supported when updating {name}.")
         value = unquoted(value)
+        if name in self._seen:
+            raise _Wrong(f"Parameter {word} specified more than once.")
+        self._seen.add(name)
         if name in ("Users", "Accounts", "Groups"):
             self._people(name.lower(), value, sign)
         elif name == "Flags":
@@ -116,7 +120,9 @@ class _Reader:
         elif name == "Duration":
             fields["duration_seconds"] = float(self._duration(value, f"Invalid duration {word}."))
         elif name == "MaxStartDelay":
-            # Seconds are rounded up to minutes.
+            # Seconds are rounded up to minutes; unlike a duration, -1 is none.
+            if value.startswith("-"):
+                raise _Wrong(f"Invalid duration {word}.")
             fields["max_start_delay_seconds"] = -(-self._duration(value, f"Invalid max start delay {word}.") // 60) * 60
         elif name == "PartitionName":
             fields["partition"] = value
@@ -314,11 +320,14 @@ def _incomplete(fields: dict[str, object]) -> str:
     assert isinstance(flags, tuple)
     if "PART_NODES" in flags and not (fields.get("partition") and fields.get("nodes") == ("ALL",)):
         return "PART_NODES flag requires specifying a Partition and ALL nodes."
-    start_at, end_at = fields.get("start_at"), fields.get("end_at")
+    start_at, end_at, seconds = fields.get("start_at"), fields.get("end_at"), fields.get("duration_seconds")
     if start_at is None:
         return "A start time must be given."
-    if end_at is None and fields.get("duration_seconds") is None:
+    if end_at is None and seconds is None:
         return "An end time or duration must be given."
+    if isinstance(start_at, float) and isinstance(end_at, float) and isinstance(seconds, float):
+        if abs(start_at + seconds - end_at) >= 1:
+            return "StartTime + Duration does not equal EndTime."
     if isinstance(start_at, float) and isinstance(end_at, float) and end_at < start_at:
         return "Start time cannot be after end time."
     placed = ("nodes", "node_count", "core_counts", "cpu_count", "gres", "gres_per_node", "licenses")

@@ -11,6 +11,7 @@ from spritz.model.errors import SpritzError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
+    from spritz.config.schema.key import Key
 
 #: key of slurm.conf -> field of `model.partition.Partition`
 FIELDS = {
@@ -104,12 +105,11 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
 
     entry = next(one for one in PARTITION_KEYS if one.name == key)
     try:
+        if text.startswith("-") and key not in ("MaxTime", "DefaultTime"):
+            raise ValueError(text)  # slurm.conf takes -1 for no limit; scontrol does not
         value = entry.kind.parse(text)
     except ValueError as error:
-        if key == "State":
-            session.context.error(f"Invalid input: {word}")
-            raise SpritzError("Acceptable State values are UP, DOWN, DRAIN and INACTIVE") from error
-        raise SpritzError(f"Invalid input {word}", hint=f"accepted: {entry.kind.accepted}") from error
+        raise _refused(session, entry, text, word) from error
     if key == "PreemptMode" and isinstance(value, tuple):
         value = ",".join(str(item) for item in value) or "OFF"
     if key == "CpuBind" and value == "off":
@@ -124,6 +124,33 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
         words = [str(word) for word in value]
         return {field: [list(pair) for pair in tres_weights(words)], "billing_weights_text": ",".join(words)}
     return {field: list(value) if isinstance(value, tuple) else value}
+
+
+_WORDS = {
+    "OverSubscribe": "NO, EXCLUSIVE, YES:#, and FORCE:#",
+    "State": "UP, DOWN, DRAIN and INACTIVE",
+}
+
+
+def _refused(session: Session, entry: Key, text: str, word: str) -> SpritzError:
+    """scontrol's words for a value that is none."""
+    from spritz.config.kinds import BOOL
+
+    key, hint = entry.name, f"accepted: {entry.kind.accepted}"
+    if key == "MaxNodes":
+        return SpritzError(f'Invalid numeric value "{text}" for MaxNodes.', hint=hint)
+    if key == "MinNodes":
+        return SpritzError(f'"{text}" is not a valid node count', hint=hint)
+    if key == "TRESBillingWeights":
+        return SpritzError("Invalid TRESBillingWeights specification", hint=hint)
+    if entry.kind is BOOL or key in _WORDS:
+        session.context.error(f"Invalid input: {word}")
+        return SpritzError(f"Acceptable {key} values are {_WORDS.get(key, 'YES and NO')}")
+    if key in ("MaxTime", "DefaultTime"):
+        return SpritzError(f"Invalid input {word}", hint=hint)
+    if key == "PreemptMode":
+        return SpritzError(f"Invalid input: {word}", hint=hint)
+    return SpritzError(f"Invalid {key} value: {text}", hint=hint)
 
 
 def _job_defaults(text: str) -> dict[str, object]:

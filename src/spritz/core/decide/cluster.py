@@ -11,6 +11,7 @@ import msgspec
 
 from spritz.core.decide.access import need_admin
 from spritz.core.decide.node_failure import fail_jobs_on_node
+from spritz.core.decide.reservation import follow_partitions
 from spritz.core.effects import ReloadNode
 from spritz.core.eligibility import OWN_REASONS
 from spritz.core.turn import Refused, Turn
@@ -45,6 +46,7 @@ def configure(turn: Turn, command: Configure) -> Done:
     for name in [name for name in state.nodes if name not in wanted]:
         fail_jobs_on_node(turn, name)
     turn.record(ClusterConfigured(at=turn.now, settings=command.settings, nodes=nodes, partitions=partitions))
+    follow_partitions(turn)
     _note_homeless_jobs(turn)
     if not first:
         for name in wanted:
@@ -106,6 +108,7 @@ def update_partition(turn: Turn, command: UpdatePartition) -> Done:
     _check_nodes(turn, partition)
     if partition != old:
         turn.record(PartitionUpdated(at=turn.now, partition=partition))
+        follow_partitions(turn)
     return Done()
 
 

@@ -200,10 +200,12 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
         else:
             home = state.partitions.get(draft.partition)
             nodes = home.nodes if home is not None else tuple(state.nodes)
-            flags |= {"ALL_NODES"} if home is None else set()
+            flags |= {"ALL_NODES"} if home is None else {"PART_NODES"}
     elif "PART_NODES" in flags:
         raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="PART_NODES needs PartitionName and Nodes=ALL")
     if nodes is not None:
+        if not nodes:
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint="no node is named")
         nodes = tuple(dict.fromkeys(nodes))
         flags |= {"SPEC_NODES"}
     elif not draft.partition:
@@ -329,6 +331,9 @@ def _replaced(turn: Turn, old: Reservation, draft: Reservation, asked: Reservati
         if asked.node_count is not None and asked.nodes is None:
             return _resized(turn, draft, asked.node_count)
         fresh = replace(draft, flags=tuple(f for f in draft.flags if f not in ("SPEC_NODES", "ALL_NODES")))
+        if asked.nodes == ():
+            # Any nodes will do from now on, those that it has as well.
+            return _resized(turn, fresh, len(old.nodes) if asked.node_count is None else asked.node_count)
         fresh, wanted = _with_place(state, fresh, asked)
         return place(state, fresh, wanted, turn.now)
     if asked.partition and asked.partition not in state.partitions:
@@ -368,6 +373,17 @@ def _resized(turn: Turn, draft: Reservation, count: int) -> Reservation:
     if used - set(keep):
         raise Refused("ESLURM_NODES_BUSY", hint="its jobs run on more nodes")
     return counted(state, replace(draft, nodes=tuple(name for name in draft.nodes if name in keep)))
+
+
+def follow_partitions(turn: Turn) -> None:
+    """With PART_NODES a reservation has the nodes of its partition, whatever these become."""
+    state = turn.state
+    for item in tuple(state.reservations.values()):
+        home = state.partitions.get(item.partition)
+        if "PART_NODES" in item.flags and not item.cpus and home is not None and home.nodes:
+            if set(home.nodes) != set(item.nodes):
+                fresh = counted(state, replace(item, nodes=home.nodes))
+                turn.record(ReservationUpdated(at=turn.now, reservation=fresh))
 
 
 def _others(state: State, draft: Reservation, now: float) -> list[str]:
