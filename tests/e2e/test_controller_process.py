@@ -271,10 +271,11 @@ def test_changes_of_partitions_outlive_a_restart_with_R_only(controller: Control
 
 
 def damage(controller: ControllerProcess) -> None:
-    """One byte of the last group of events is another, as after a fault of the disk."""
+    """One byte of the last group of events with a submission is another, as after a fault of the disk."""
     with sqlite3.connect(controller.state / "journal.db") as database:
-        last, payload = database.execute("SELECT last, payload FROM groups ORDER BY last DESC LIMIT 1").fetchone()
-        assert b"JobQueued" in payload
+        holding = "instr(payload, CAST('JobQueued' AS BLOB))"
+        submissions = f"SELECT last, payload FROM groups WHERE {holding} ORDER BY last DESC"
+        last, payload = database.execute(submissions).fetchone()
         database.execute("UPDATE groups SET payload = ? WHERE last = ?", (payload.replace(b"Que", b"Xue", 1), last))
     database.close()
 
