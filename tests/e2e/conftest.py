@@ -34,12 +34,17 @@ def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The commands' launcher, built from its sources."""
+def launching() -> None:
+    """A launcher can be built here, and may start a server."""
     if os.nice(0) > 0:
         pytest.skip("no server is started with a lower priority (docs/decisions/0040)")
     if not COMPILER:
         pytest.skip("no C compiler")
+
+
+@pytest.fixture(scope="session")
+def launcher(launching: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands' launcher, built from its sources."""
     path = tmp_path_factory.mktemp("launcher") / "launcher"
     if not build(path, LEAN):
         build(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, is_alive, until
-from tests.e2e.launched import COMPILER, Launched, build
+from tests.e2e.launched import Launched, build
 from tests.unit.cli.site import Site, open_site
 
 
@@ -304,10 +304,9 @@ def test_an_idle_child_is_nobodys_burden(launched: Launched) -> None:
     assert launched.run("squeue", "--version").returncode == 0
 
 
+@pytest.mark.usefixtures("launching")
 def test_with_the_c_library_it_is_the_same_launcher(packages: Path, tmp_path: Path) -> None:
     """As it is built for processors that the lean one does not know."""
-    if not COMPILER:
-        pytest.skip("no C compiler")
     build(tmp_path / "launcher")
     launched = Launched(tmp_path, tmp_path / "launcher", packages)
     try:
