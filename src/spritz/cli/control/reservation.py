@@ -325,11 +325,11 @@ def _incomplete(fields: dict[str, object]) -> str:
         return "A start time must be given."
     if end_at is None and seconds is None:
         return "An end time or duration must be given."
-    if isinstance(start_at, float) and isinstance(end_at, float) and isinstance(seconds, float):
-        if abs(start_at + seconds - end_at) >= 1:
+    if isinstance(start_at, float) and isinstance(end_at, float):
+        if isinstance(seconds, float) and abs(start_at + seconds - end_at) >= 1:
             return "StartTime + Duration does not equal EndTime."
-    if isinstance(start_at, float) and isinstance(end_at, float) and end_at < start_at:
-        return "Start time cannot be after end time."
+        if end_at < start_at:
+            return "Start time cannot be after end time."
     placed = ("nodes", "node_count", "core_counts", "cpu_count", "gres", "gres_per_node", "licenses")
     if not any(fields.get(name) for name in placed):
         return "CoreCnt, Nodes, NodeCnt, BurstBuffer, Licenses or Watts must be specified."

@@ -380,10 +380,11 @@ def follow_partitions(turn: Turn) -> None:
     state = turn.state
     for item in tuple(state.reservations.values()):
         home = state.partitions.get(item.partition)
-        if "PART_NODES" in item.flags and not item.cpus and home is not None and home.nodes:
-            if set(home.nodes) != set(item.nodes):
-                fresh = counted(state, replace(item, nodes=home.nodes))
-                turn.record(ReservationUpdated(at=turn.now, reservation=fresh))
+        if "PART_NODES" not in item.flags or item.cpus or home is None or not home.nodes:
+            continue
+        if set(home.nodes) != set(item.nodes):
+            fresh = counted(state, replace(item, nodes=home.nodes))
+            turn.record(ReservationUpdated(at=turn.now, reservation=fresh))
 
 
 def _others(state: State, draft: Reservation, now: float) -> list[str]:
