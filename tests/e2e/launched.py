@@ -23,6 +23,8 @@ COMMANDS = ("sbatch", "srun", "salloc", "scancel", "squeue", "sinfo", "scontrol"
 COMPILER = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), "")
 
 PATIENCE_SECONDS = 50.0
+#: seconds after which it takes its call back (PATIENCE_MS in launcher.h)
+PATIENCE_OF_A_LAUNCHER = 3.0
 _SCRIPT = """\
 #!{python}
 import os, sys
@@ -139,15 +141,19 @@ class Launched:
             shutil.rmtree(self.runtime, ignore_errors=True)
 
 
+def children_of(pid: int) -> list[int]:
+    """Its processes."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def child_of(process: subprocess.Popen[bytes], server: int) -> int:
     """The server's child that works for the launcher: the one that has its input. Waits until there is one."""
-    children = Path(f"/proc/{server}/task/{server}/children")
 
     def child() -> int:
-        for pid in children.read_text().split():
+        for pid in children_of(server):
             try:
                 if os.readlink(f"/proc/{pid}/fd/0") == os.readlink(f"/proc/{process.pid}/fd/0"):
-                    return int(pid)
+                    return pid
             except OSError:  # that child has just ended
                 continue
         return 0

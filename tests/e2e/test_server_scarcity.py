@@ -20,13 +20,11 @@ import msgspec
 import pytest
 
 from tests.e2e.cluster import Cluster, until
-from tests.e2e.launched import PATIENCE_SECONDS, Launched
+from tests.e2e.launched import PATIENCE_OF_A_LAUNCHER, PATIENCE_SECONDS, Launched, children_of
 
 VERSION = b"slurm 25.05.0\n"
 #: a user of nobody else's, whom these tests make where they run as root: limits on processes do not hold for root
 _USER = 54_377
-#: seconds after which it takes its call back (PATIENCE_MS in launcher.h)
-PATIENCE_OF_A_LAUNCHER = 3.0
 
 
 @pytest.fixture
@@ -74,11 +72,6 @@ def call(launched: Launched, *argv: str, prepare: Callable[[], None], **env: str
         env=launched.environment(**env),
         preexec_fn=prepare,
     )
-
-
-def children_of(pid: int) -> list[int]:
-    """Its processes."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def become(processes: int | None = None) -> Callable[[], None]:

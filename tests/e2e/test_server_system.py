@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 from spritz.cli.server.main import SYSTEM_DIRECTORY
 from tests.e2e.cluster import is_alive, until
-from tests.e2e.launched import Launched
+from tests.e2e.launched import PATIENCE_OF_A_LAUNCHER, Launched, child_of, children_of
 
 pytestmark = [
     pytest.mark.root,
@@ -28,6 +28,8 @@ pytestmark = [
 ]
 _USER, _GROUPS = 54321, (54322, 54323)
 _OTHER = 54331
+#: what a child holds between calls: its line to the parent
+_IDLE = ["/dev/null", "socket:"]
 
 
 @pytest.fixture
@@ -103,6 +105,16 @@ def idle_children(server: int, user: int) -> set[int]:
     return found
 
 
+def held(pid: int) -> set[str]:
+    """What its descriptors lead to."""
+    return {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def kinds_held(pid: int) -> list[str]:
+    """As `held`, without numbers."""
+    return sorted(link.partition("[")[0] for link in held(pid))
+
+
 def remembers(pid: int, word: bytes) -> bool:
     """Whether it stands anywhere in a process's memory."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
@@ -168,13 +180,18 @@ def test_garbage_from_a_user_ends_a_child_and_no_more(system: tuple[Launched, in
 
 def test_a_child_serves_its_user_again_and_nobody_else(system: tuple[Launched, int]) -> None:
     launched, server = system
-    version(launched)
-    (child,) = until(lambda: idle_children(server, _USER), "a child is kept")
+
+    def serve(user: int) -> set[int]:
+        """One call; which children work for the user, when they are between calls."""
+        version(launched, user=user)
+        children = until(lambda: idle_children(server, user), "a child is kept")
+        until(lambda: all(kinds_held(child) == _IDLE for child in children), "its launcher has ended")
+        return children
+
+    first = serve(_USER), serve(_OTHER)
+    assert [len(children) for children in first] == [1, 1]
     for _ in range(3):
-        version(launched)
-        version(launched, user=_OTHER)
-    assert idle_children(server, _USER) == {child}
-    assert len(idle_children(server, _OTHER)) == 1
+        assert (serve(_USER), serve(_OTHER)) == first
     assert launched.direct_calls() == []
 
 
@@ -196,15 +213,12 @@ def test_a_child_that_has_become_a_user_cannot_take_calls_by_itself(system: tupl
     version(launched, user=_OTHER)
     (child,) = idle_children(server, _USER)
 
-    def held() -> set[str]:
-        return {os.readlink(entry) for entry in Path(f"/proc/{child}/fd").iterdir()}
-
     # Until its launcher has ended it has the connection as well.
-    until(lambda: {link.partition("[")[0] for link in held()} == {"/dev/null", "socket:"} and len(held()) == 2, "idle")
+    until(lambda: kinds_held(child) == _IDLE, "idle")
     lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines() if launched.socket.name in line]
     listening = [line[6] for line in lines if line[3] == "00010000"]
     assert listening
-    assert not held() & {f"socket:[{inode}]" for inode in listening}
+    assert not held(child) & {f"socket:[{inode}]" for inode in listening}
 
 
 def test_other_groups_are_another_caller(system: tuple[Launched, int]) -> None:
@@ -245,6 +259,61 @@ def test_an_idle_child_that_its_user_stops_or_kills_is_replaced(system: tuple[La
         os.kill(child, number)
         until(lambda child=child: child not in idle_children(server, _USER), "it has gone")  # type: ignore[misc]
     version(launched)
+
+
+@pytest.fixture
+def crowded(system: tuple[Launched, int]) -> Iterator[Callable[[], None]]:
+    """Called, it lets the server have no more processes than it has, as its unit's TasksMax may."""
+    _, server = system
+    group = Path(f"/sys/fs/cgroup/pids/spritz-test-{server}")
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("no control group for processes may be made here")
+
+    def crowd() -> None:
+        for pid in (server, *children_of(server)):
+            (group / "cgroup.procs").write_text(str(pid))
+        (group / "pids.max").write_text((group / "pids.current").read_text())
+
+    yield crowd
+    (group / "pids.max").write_text("max")
+    for pid in (group / "cgroup.procs").read_text().split():
+        try:
+            (group.parent / "cgroup.procs").write_text(pid)
+        except OSError:
+            pass  # it has just ended
+    until(lambda: not (group / "cgroup.procs").read_text(), "all have left")
+    group.rmdir()
+
+
+@pytest.mark.parametrize("user", [0, _USER], ids=["caller", "stranger"])
+def test_no_process_is_left_for_another_child(
+    system: tuple[Launched, int], crowded: Callable[[], None], user: int
+) -> None:
+    """Calls are sent away at once, whoever is at work; when a process is free again they are served."""
+    launched, server = system
+    until(lambda: len(children_of(server)) >= 2, "it has its spare children")
+    crowded()
+    working = [start(launched, "sbatch", user=user) for _ in children_of(server)]
+    try:
+        for process in working:
+            child_of(process, server)
+        for _ in range(2):
+            with socket.socket(socket.AF_UNIX) as caller:
+                caller.settimeout(PATIENCE_OF_A_LAUNCHER)
+                caller.connect(f"{SYSTEM_DIRECTORY}/{launched.socket.name}")
+                assert caller.recv(100) == b""
+    finally:
+        for process in working:
+            process.communicate(timeout=40)
+
+    def served() -> bool:
+        before = len(launched.direct_calls())
+        version(launched, user=0, groups=())
+        return len(launched.direct_calls()) == before
+
+    until(served, "whoever was at work has made room")
 
 
 def test_many_users_at_once(system: tuple[Launched, int]) -> None:

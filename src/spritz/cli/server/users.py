@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _KEPT_MAX, _KEPT_SECONDS = 32, 60.0
 #: Without a child for a caller of whom none is at work, one is forked after so long.
 _STRANGER_SECONDS = 0.003
+#: Where no child can be forked, a caller's next one is waited for while calls have ended within so long.
+_MOVING_SECONDS = 0.25
 #: Calls that wait for a child: the listener's queue holds the others.
 _WAITING_MAX = 256
 
@@ -60,6 +62,9 @@ class UsersKeeper(Keeper):
             self._refused = True
             ours.close()
             theirs.close()
+            # Somebody else's idle child may be what there is no room for.
+            for idle in list(self._idle)[:1]:
+                self._dismiss(idle)
             return False
         self._refused = False
         if not pid:
@@ -104,6 +109,8 @@ class UsersKeeper(Keeper):
     def _regulate(self, now: float) -> None:
         self._assign()
         super()._regulate(now)
+        if self._waiting:
+            self._assign()  # to a child just forked, or away where none could be
         self._watch_listener()
         for pid, since in list(self._idle.items()):
             if len(self._idle) <= _KEPT_MAX and now - since < _KEPT_SECONDS:
@@ -180,7 +187,7 @@ class UsersKeeper(Keeper):
                 self._connections[pid] = connection
                 self._short.add(pid)
                 self._unused = 0
-            elif pid or (self._refused and not self._connections):
+            elif pid or (self._refused and not self._soon_free(owner)):
                 # The child has just ended, or there can be none: the launcher does it itself.
                 os.close(connection)
             else:
@@ -197,6 +204,11 @@ class UsersKeeper(Keeper):
         if not self._spares and not self._connections:
             self._fork()
         return self._spares.pop() if self._spares else 0
+
+    def _soon_free(self, owner: Owner) -> bool:
+        """Whether one of his children is at a short call, where such calls are coming to their ends."""
+        moving = time.monotonic() - self._freed_at < _MOVING_SECONDS
+        return moving and any(self._owners[pid] == owner for pid in self._short)
 
     def _hand_over(self, pid: int, connection: int) -> bool:
         line = self._lines.get(pid)
