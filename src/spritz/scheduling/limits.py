@@ -82,15 +82,17 @@ class Limits:
         else:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
         priced = self._rules.priced(request.partition, pairs)
-        reason = exceeded(party, self._in_use, priced, request.time_limit_minutes, nodes=nodes)
+        held = exceeded(party, self._in_use, priced, request.time_limit_minutes, nodes=nodes)
         if party.timed:
             minutes = request.time_limit_minutes
             used_up = out_of_minutes(party, self._minutes, dict(priced), minutes, self._now, safe=self._safe)
-            reason = first_of((reason, used_up))
-        if reason is None and party.threshold is not None:
+            held = first_of((held, used_up))
+        if held is not None:
+            return Verdict(held.reason)
+        if party.threshold is not None:
             factor = self._inputs.fair_share(account, user, request.partition)
-            reason = Reason.QOS_USAGE_THRESHOLD if factor < party.threshold else None
-        return None if reason is None else Verdict(reason)
+            return Verdict(Reason.QOS_USAGE_THRESHOLD) if factor < party.threshold else None
+        return None
 
     def roomy(self, record: JobRecord, partition: str, pairs: Iterable[tuple[str, int]]) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account, and of those above, that have room for so much more; nearest first."""

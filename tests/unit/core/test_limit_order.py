@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from spritz.model.limits.check import exceeded, never, over_submit
@@ -68,7 +69,7 @@ def named(limits: list[str]) -> str:
     found = first_of(
         (exceeded(party, Ledger(), TRES, 30), out_of_minutes(party, Minutes(), dict(TRES), 30, 0.0, safe=False))
     )
-    return found.value if found is not None else ""
+    return found.reason.value if found is not None else ""
 
 
 def test_of_all_limits_the_one_is_told_that_slurm_tells() -> None:
@@ -99,7 +100,59 @@ def test_what_a_strict_qos_refuses_is_told_in_slurms_order() -> None:
             submitted=True,
         )
         assert found is not None
-        told.append(found.value)
-        left.remove(found.value)
+        told.append(found.reason.value)
+        left.remove(found.reason.value)
     assert told == AT_SUBMISSION
     assert never(party_with(AT_SUBMISSION), TRES, 30) is None, "without the flag it may wait"
+
+
+def levels_with(above: dict[str, Any], account: dict[str, Any], user: dict[str, Any], **qos: Any) -> Party:
+    """One of a tree of two accounts; limits of each level."""
+    associations = (
+        Association(id=1, cluster="c", account="root"),
+        Association(id=2, cluster="c", account="t", parent="root", **above),
+        Association(id=3, cluster="c", account="a", parent="t", **account),
+        Association(id=4, cluster="c", account="a", user="u", **user),
+    )
+    policy = Policy(version=1, associations=associations, qos=(Qos(name="q", id=1, **qos),))
+    return Rules(policy).party("a", "u", "p", "q")
+
+
+@pytest.mark.parametrize(
+    ("above", "account", "user", "told"),
+    [
+        ({"grp_jobs": 0, "grp_tres": "cpu=1"}, {"max_jobs": 0}, {}, "AssocMaxJobsLimit"),
+        ({}, {"grp_jobs": 0, "max_wall": 10}, {}, "AssocMaxWallDurationPerJobLimit"),
+        ({"grp_wall": 0}, {}, {"grp_tres": "cpu=0", "grp_tres_mins": "cpu=0"}, "AssocGrpWallLimit"),
+        ({"grp_tres": "cpu=0"}, {"grp_tres_mins": "cpu=0"}, {"max_tres": "cpu=0"}, "AssocMaxCpuPerJobLimit"),
+        ({"grp_tres": "cpu=0"}, {"grp_tres_mins": "cpu=0"}, {}, "AssocGrpCPUMinutesLimit"),
+    ],
+)
+def test_a_jobs_own_association_is_looked_at_before_those_above(
+    above: dict[str, Any], account: dict[str, Any], user: dict[str, Any], told: str
+) -> None:
+    party = levels_with(above, account, user)
+    found = first_of(
+        (exceeded(party, Ledger(), TRES, 30), out_of_minutes(party, Minutes(), dict(TRES), 30, 0.0, safe=False))
+    )
+    assert found is not None
+    assert found.reason == told
+
+
+def test_more_nodes_than_there_may_be_are_told_before_anything_else_it_would_take() -> None:
+    wanted = (("cpu", 4), ("node", 3))
+
+    def told(**qos: Any) -> str:
+        found = exceeded(levels_with({}, {}, {}, **qos), Ledger(), wanted, 30)
+        return found.reason.value if found else ""
+
+    assert told(max_tres_pu="cpu=2,node=2") == "QOSMaxNodePerUserLimit"
+    assert told(grp_tres="cpu=2,node=3") == "QOSGrpCpuLimit", "it could have so many"
+    assert told(max_tres_pu="node=2", grp_tres="node=1") == "QOSGrpNodeLimit", "the least of them"
+    assert told(max_jobs_pu=0, grp_tres="node=1") == "QOSMaxJobsPerUserLimit"
+
+
+def test_what_one_node_may_give_is_reckoned_in_whole_parts() -> None:
+    party = levels_with({}, {"max_tres_per_node": "cpu=2"}, {})
+    assert exceeded(party, Ledger(), (("cpu", 5), ("node", 2)), 30, nodes=2) is None
+    assert exceeded(party, Ledger(), (("cpu", 6), ("node", 2)), 30, nodes=2) is not None

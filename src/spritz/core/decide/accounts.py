@@ -129,7 +129,7 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
         return
     party = state.rules.party(spec.account, spec.user, partition, spec.qos)
     pairs = state.rules.priced(partition, requested_pairs(spec))
-    reason = first_of(
+    excess = first_of(
         (
             check.over_submit(party, state.ledger, count),
             check.never(party, pairs, minutes, nodes=spec.nodes_min),
@@ -137,8 +137,8 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
         ),
         submitted=True,
     )
-    if reason is not None:
-        raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(reason.value)
+    if excess is not None:
+        raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(excess.reason.value)
 
 
 def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, now: float) -> str:
@@ -152,10 +152,10 @@ def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, n
     minutes = start.time_limit_minutes or job.time_limit_minutes or 0
     pairs = state.rules.priced(allocation.partition, allocated_pairs(allocation))
     safe = "safe" in state.settings.enforce
-    reason = first_of(
+    excess = first_of(
         (
             check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes)),
             out_of_minutes(party, state.minutes, dict(pairs), minutes, now, safe=safe),
         )
     )
-    return "" if reason is None else f"limit {reason.value}"
+    return "" if excess is None else f"limit {excess.reason.value}"

@@ -1,4 +1,4 @@
-"""Would one more job exceed a limit? The first one in Slurm's order of precedence, as the reason that Slurm shows.
+"""Would one more job exceed a limit? The first one in Slurm's order of precedence, with the reason that Slurm shows.
 
 A limit of a QOS stands in place of the same limit of the associations. Source: squeue(1) JOB REASON CODES;
 https://slurm.schedmd.com/resource_limits.html.
@@ -6,7 +6,7 @@ https://slurm.schedmd.com/resource_limits.html.
 
 from __future__ import annotations
 
-from spritz.model.limits.reasons import first_of, reason_of
+from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.reasons import Reason
 
 TYPE_CHECKING = False
@@ -22,13 +22,14 @@ _NO_LIMIT = 1 << 62
 
 def exceeded(
     party: Party, ledger: Ledger, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1
-) -> Reason | None:
+) -> Excess | None:
     """What keeps a job from starting that takes `tres` for at most `minutes`; None: no limit does."""
     wanted = dict(tres)
-    return first_of((*_own(party, wanted, minutes, nodes), *_counts(party, ledger), *_sums(party, ledger, wanted)))
+    own = (*_own(party, wanted, minutes, nodes), _too_many_nodes(party, wanted.get("node", 0)))
+    return first_of((*own, *_counts(party, ledger), *_sums(party, ledger, wanted)))
 
 
-def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Reason | None:
+def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
     """What would keep it from starting though nothing else ran; only QOS with DenyOnLimit are looked at."""
     strict = tuple(one for one in party.qos if "DenyOnLimit" in one.flags)
     if not strict:
@@ -39,14 +40,14 @@ def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes:
     return first_of((*_own(party, wanted, minutes, nodes), *_sums(party, Ledger(), wanted)), submitted=True)
 
 
-def over_submit(party: Party, ledger: Ledger, count: int) -> Reason | None:
+def over_submit(party: Party, ledger: Ledger, count: int) -> Excess | None:
     """Which submit limit `count` more jobs would exceed."""
     return first_of(_over_submit(party, ledger, count), submitted=True)
 
 
-def _over_submit(party: Party, ledger: Ledger, count: int) -> Iterator[Reason]:
+def _over_submit(party: Party, ledger: Ledger, count: int) -> Iterator[Excess]:
     seen: set[str] = set()
-    for qos in party.qos:
+    for level, qos in enumerate(party.qos):
         own = qos.record
         bounds = (
             ("grp", own.grp_submit, ("q", qos.name), Reason.QOS_GRP_SUBMIT),
@@ -57,14 +58,14 @@ def _over_submit(party: Party, ledger: Ledger, count: int) -> Iterator[Reason]:
             if limit is not None and name not in seen:
                 seen.add(name)
                 if ledger.use(key).submitted + count > limit:
-                    yield reason
-    for place, one in enumerate(party.chain):
+                    yield Excess(reason, level)
+    for level, one in enumerate(party.chain):
         used = ledger.use(("a", one.record.id)).submitted
         grp = one.record.grp_submit
         if grp is not None and "grp" not in seen and used + count > grp:
-            yield Reason.ASSOC_GRP_SUBMIT
-        if place == 0 and one.max_submit is not None and "max" not in seen and used + count > one.max_submit:
-            yield Reason.ASSOC_MAX_SUBMIT
+            yield Excess(Reason.ASSOC_GRP_SUBMIT, level)
+        if level == 0 and one.max_submit is not None and "max" not in seen and used + count > one.max_submit:
+            yield Excess(Reason.ASSOC_MAX_SUBMIT)
 
 
 def accrual_room(party: Party, ledger: Ledger) -> int:
@@ -72,45 +73,73 @@ def accrual_room(party: Party, ledger: Ledger) -> int:
     return min((limit - ledger.use(key).accruing for key, limit in party.accrual), default=_NO_LIMIT)
 
 
-def _own(party: Party, wanted: Mapping[str, int], minutes: int, nodes: int) -> Iterator[Reason]:
+def _own(party: Party, wanted: Mapping[str, int], minutes: int, nodes: int) -> Iterator[Excess]:
     """Limits on the job by itself."""
     timed = False
     job: set[str] = set()
     node: set[str] = set()
-    for qos in party.qos:
+    for level, qos in enumerate(party.qos):
         if qos.record.max_wall is not None and not timed:
             timed = True
             if minutes > qos.record.max_wall:
-                yield Reason.QOS_MAX_WALL
-        yield from _over("qos_job", qos.per_job, wanted, job)
-        yield from _over("qos_node", qos.per_node, _each(wanted, nodes), node)
+                yield Excess(Reason.QOS_MAX_WALL, level)
+        yield from _over("qos_job", level, qos.per_job, wanted, job)
+        yield from _over("qos_node", level, qos.per_node, _each(wanted, nodes), node)
         for name, least in qos.least:
             if wanted.get(name, 0) < least:
-                yield reason_of("qos_least", name)
+                yield Excess(reason_of("qos_least", name), level)
     for one in party.chain[:1]:
         if one.max_wall is not None and not timed and minutes > one.max_wall:
-            yield Reason.ASSOC_MAX_WALL
-        yield from _over("assoc_job", one.per_job, wanted, job)
-        yield from _over("assoc_node", one.per_node, _each(wanted, nodes), node)
+            yield Excess(Reason.ASSOC_MAX_WALL)
+        yield from _over("assoc_job", 0, one.per_job, wanted, job)
+        yield from _over("assoc_node", 0, one.per_node, _each(wanted, nodes), node)
 
 
 def _each(wanted: Mapping[str, int], nodes: int) -> dict[str, int]:
-    """The share of one node, at least."""
-    return {name: -(-count // max(1, nodes)) for name, count in wanted.items()}
+    """The share of one node as Slurm reckons it: five processors on two nodes are two on each."""
+    return {name: count // max(1, nodes) for name, count in wanted.items()}
 
 
-def _over(kind: str, limits: Tres, wanted: Mapping[str, int], seen: set[str]) -> Iterator[Reason]:
+def _too_many_nodes(party: Party, count: int) -> Excess | None:
+    """The least of the limits on nodes, if that is less than the job alone asks for."""
+    limits: dict[str, tuple[int, Excess]] = {}
+    for level, qos in enumerate(party.qos):
+        for name, bounds in (
+            ("job", qos.per_job),
+            ("user", qos.per_user),
+            ("account", qos.per_account),
+            ("grp", qos.grp),
+        ):
+            _note(limits, name, bounds, Excess(reason_of(f"qos_{name}", "node"), level, nodes=True))
+    grp = "grp" in limits
+    for level, one in enumerate(party.chain):
+        if level == 0 and not limits.keys() - {"grp"}:
+            _note(limits, "max", one.per_job, Excess(reason_of("assoc_job", "node"), level, nodes=True))
+        if not grp:
+            _note(limits, f"grp {level}", one.grp, Excess(reason_of("assoc_grp", "node"), level, nodes=True))
+    found = [(limit, excess) for limit, excess in limits.values() if limit < count]
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def _note(limits: dict[str, tuple[int, Excess]], name: str, bounds: Tres, excess: Excess) -> None:
+    """A limit on nodes, unless there is one of this name."""
+    for kind, limit in bounds:
+        if kind == "node":
+            limits.setdefault(name, (limit, excess))
+
+
+def _over(kind: str, level: int, limits: Tres, wanted: Mapping[str, int], seen: set[str]) -> Iterator[Excess]:
     for name, limit in limits:
         if name not in seen:
             seen.add(name)
             if wanted.get(name, 0) > limit:
-                yield reason_of(kind, name)
+                yield Excess(reason_of(kind, name), level)
 
 
-def _counts(party: Party, ledger: Ledger) -> Iterator[Reason]:
+def _counts(party: Party, ledger: Ledger) -> Iterator[Excess]:
     """Limits on the number of running jobs."""
     seen: set[str] = set()
-    for qos in party.qos:
+    for level, qos in enumerate(party.qos):
         own = qos.record
         bounds = (
             ("grp", own.grp_jobs, ("q", qos.name), Reason.QOS_GRP_JOBS),
@@ -121,21 +150,21 @@ def _counts(party: Party, ledger: Ledger) -> Iterator[Reason]:
             if limit is not None and name not in seen:
                 seen.add(name)
                 if ledger.use(key).jobs >= limit:
-                    yield reason
-    for place, one in enumerate(party.chain):
+                    yield Excess(reason, level)
+    for level, one in enumerate(party.chain):
         running = ledger.use(("a", one.record.id)).jobs
         if one.record.grp_jobs is not None and "grp" not in seen and running >= one.record.grp_jobs:
-            yield Reason.ASSOC_GRP_JOBS
-        if place == 0 and one.max_jobs is not None and "max" not in seen and running >= one.max_jobs:
-            yield Reason.ASSOC_MAX_JOBS
+            yield Excess(Reason.ASSOC_GRP_JOBS, level)
+        if level == 0 and one.max_jobs is not None and "max" not in seen and running >= one.max_jobs:
+            yield Excess(Reason.ASSOC_MAX_JOBS)
 
 
-def _sums(party: Party, ledger: Ledger, wanted: Mapping[str, int]) -> Iterator[Reason]:
+def _sums(party: Party, ledger: Ledger, wanted: Mapping[str, int]) -> Iterator[Excess]:
     """Limits on the TRES of all running jobs together."""
     grp: set[str] = set()
     user: set[str] = set()
     account: set[str] = set()
-    for qos in party.qos:
+    for level, qos in enumerate(party.qos):
         bounds = (
             ("qos_grp", qos.grp, ("q", qos.name), grp),
             ("qos_account", qos.per_account, ("qa", qos.name, party.account), account),
@@ -143,8 +172,10 @@ def _sums(party: Party, ledger: Ledger, wanted: Mapping[str, int]) -> Iterator[R
         )
         for kind, limits, key, seen in bounds:
             used = ledger.use(key).tres if limits else {}
-            yield from _over(kind, limits, {n: used.get(n, 0) + wanted[n] for n, _ in limits if wanted.get(n)}, seen)
-    for one in party.chain:
+            yield from _over(
+                kind, level, limits, {n: used.get(n, 0) + wanted[n] for n, _ in limits if wanted.get(n)}, seen
+            )
+    for level, one in enumerate(party.chain):
         used = ledger.use(("a", one.record.id)).tres if one.grp else {}
         sums = {name: used.get(name, 0) + wanted[name] for name, _ in one.grp if wanted.get(name)}
-        yield from _over("assoc_grp", one.grp, sums, set(grp))
+        yield from _over("assoc_grp", level, one.grp, sums, set(grp))

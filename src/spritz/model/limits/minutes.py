@@ -16,7 +16,7 @@ from math import log
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
-from spritz.model.limits.reasons import first_of, reason_of
+from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.limits.usage import MICRO, WALL, Usage
 from spritz.model.reasons import Reason
 
@@ -95,7 +95,7 @@ class Minutes:
 
 def out_of_minutes(
     party: Party, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
-) -> Reason | None:
+) -> Excess | None:
     """What keeps a job from starting that takes this for at most so long; None: no limit on minutes does."""
     if not party.timed:
         return None
@@ -104,33 +104,33 @@ def out_of_minutes(
 
 def _held(
     party: Party, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
-) -> Iterator[Reason]:
+) -> Iterator[Excess]:
     usage, committed = minutes.usage, minutes.committed
     seconds = min(limit_minutes, INFINITE) * 60.0
     careful = seconds * (party.usage_factor if party.factor_safe else 1.0)
     for place in party.places:
         if place.wall is not None and usage.amount(place.key, WALL, now) >= place.wall * 60.0 * _NEAR:
-            yield Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL
+            yield Excess(Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL, place.level)
         for name, limit in place.used:
-            reason = reason_of("qos_minutes" if place.qos else "assoc_minutes", name)
+            excess = Excess(reason_of("qos_minutes" if place.qos else "assoc_minutes", name), place.level)
             amount = usage.amount(place.key, name, now)
             if amount >= limit * 60.0 * _NEAR:
-                yield reason
+                yield excess
             elif safe and wanted.get(name):
                 ahead = committed.seconds(place.key, name, now)
                 if amount + ahead + wanted[name] * careful > limit * 60.0 / _NEAR:
-                    yield reason
+                    yield excess
         for name, limit in place.running:
             if wanted.get(name):
                 asked = wanted[name] * seconds * party.usage_factor
                 if committed.seconds(place.key, name, now) + asked > limit * 60.0 / _NEAR:
-                    yield reason_of("qos_running" if place.qos else "assoc_running", name)
-    for name, limit, of_qos in _per_job(party):
+                    yield Excess(reason_of("qos_running" if place.qos else "assoc_running", name), place.level)
+    for name, limit, qos in _per_job(party):
         if wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
-            yield reason_of("qos_job_minutes" if of_qos else "assoc_job_minutes", name)
+            yield Excess(reason_of("assoc_job_minutes" if qos is None else "qos_job_minutes", name), qos or 0)
 
 
-def spent(party: Party, usage: Usage, wanted: Mapping[str, int], limit_minutes: int, now: float) -> Reason | None:
+def spent(party: Party, usage: Usage, wanted: Mapping[str, int], limit_minutes: int, now: float) -> Excess | None:
     """What a job of a QOS with DenyOnLimit is refused for at submission: minutes that are used up, or that it alone
     would need more of than there are.
     """
@@ -154,6 +154,8 @@ class Place(Struct, frozen=True, kw_only=True):
     used: tuple[tuple[str, int], ...] = ()
     running: tuple[tuple[str, int], ...] = ()
     wall: int | None = None
+    #: `reasons.Excess`
+    level: int = 0
 
     @property
     def bounded(self) -> bool:
@@ -169,17 +171,17 @@ def places_of(bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: s
     of_user: set[str] = set()
     of_account: set[str] = set()
     wall = False
-    for qos in bounds:
+    for level, qos in enumerate(bounds):
         own = None if wall else qos.record.grp_wall
         wall = wall or own is not None
         grp, run = _left(qos.grp_mins, used), _left(qos.grp_run_mins, running)
-        found.append(Place(key=("q", qos.name), qos=True, used=grp, running=run, wall=own))
+        found.append(Place(key=("q", qos.name), qos=True, used=grp, running=run, wall=own, level=level))
         for key, limits, seen in (
             (("qu", qos.name, user), qos.run_mins_per_user, of_user),
             (("qa", qos.name, account), qos.run_mins_per_account, of_account),
         ):
-            found.append(Place(key=key, qos=True, running=_left(limits, seen)))
-    for one in chain:
+            found.append(Place(key=key, qos=True, running=_left(limits, seen), level=level))
+    for level, one in enumerate(chain):
         if not one.record.user and not one.record.parent:
             continue  # limits in minutes are not enforced on root
         found.append(
@@ -189,6 +191,7 @@ def places_of(bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: s
                 used=tuple(item for item in one.grp_mins if item[0] not in used),
                 running=tuple(item for item in one.grp_run_mins if item[0] not in running),
                 wall=None if wall else one.record.grp_wall,
+                level=level,
             )
         )
     return tuple(place for place in found if place.bounded)
@@ -200,14 +203,15 @@ def _left(limits: Tres, seen: set[str]) -> Tres:
     return mine
 
 
-def _per_job(party: Party) -> Iterator[tuple[str, int, bool]]:
+def _per_job(party: Party) -> Iterator[tuple[str, int, int | None]]:
+    """TRES, limit, and of which QOS it is (None: of the association)."""
     seen: set[str] = set()
-    for qos in party.qos:
+    for level, qos in enumerate(party.qos):
         for name, limit in _left(qos.mins_per_job, seen):
-            yield name, limit, True
+            yield name, limit, level
     for one in party.chain[:1]:
         for name, limit in _left(one.mins_per_job, seen):
-            yield name, limit, False
+            yield name, limit, None
 
 
 def job_seconds(party: Party, tres: Iterable[tuple[str, int]]) -> float:

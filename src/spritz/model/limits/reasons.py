@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from spritz.model.reasons import Reason
 
 TYPE_CHECKING = False
@@ -156,63 +158,89 @@ LIMIT_REASONS: frozenset[Reason] = frozenset(reason for kinds in _REASONS.values
 
 
 #: The order in which Slurm 22.05 looks at limits when a job might start: what it says is the first that holds it back.
-_ORDER: tuple[Reason | str, ...] = (
-    Reason.QOS_GRP_JOBS,
-    Reason.QOS_GRP_WALL,
-    Reason.MAX_JOBS_PER_ACCOUNT,
-    Reason.QOS_MAX_JOBS_PER_USER,
-    Reason.QOS_MAX_WALL,
-    Reason.ASSOC_GRP_JOBS,
-    Reason.ASSOC_GRP_WALL,
-    Reason.ASSOC_MAX_JOBS,
-    Reason.ASSOC_MAX_WALL,
-    *("qos_minutes", "qos_grp", "qos_running", "qos_job_minutes", "qos_job", "qos_node", "qos_least"),
-    *("qos_account", "qos_user"),
-    *("assoc_minutes", "assoc_grp", "assoc_running", "assoc_job_minutes", "assoc_job", "assoc_node"),
+#: Each of these groups is gone through for one QOS, or one association of the tree, after the other.
+_ORDER: tuple[tuple[Reason | str, ...], ...] = (
+    (
+        Reason.QOS_GRP_JOBS,
+        Reason.QOS_GRP_WALL,
+        Reason.MAX_JOBS_PER_ACCOUNT,
+        Reason.QOS_MAX_JOBS_PER_USER,
+        Reason.QOS_MAX_WALL,
+    ),
+    (Reason.ASSOC_GRP_JOBS, Reason.ASSOC_GRP_WALL, Reason.ASSOC_MAX_JOBS, Reason.ASSOC_MAX_WALL),
+    (),  # more nodes than a limit allows at all: `Excess.nodes`
+    (
+        *("qos_minutes", "qos_grp", "qos_running", "qos_job_minutes", "qos_job", "qos_node", "qos_least"),
+        *("qos_account", "qos_user"),
+    ),
+    ("assoc_minutes", "assoc_grp", "assoc_running", "assoc_job_minutes", "assoc_job", "assoc_node"),
 )
 #: The order in which it looks at them when a job is submitted.
-_AT_SUBMISSION: tuple[Reason | str, ...] = (
-    *("qos_account", "qos_user", "qos_grp"),
-    Reason.QOS_GRP_SUBMIT,
-    *("qos_job_minutes", "qos_minutes", "qos_running"),
-    Reason.QOS_MAX_WALL,
-    Reason.QOS_GRP_WALL,
-    *("qos_job", "qos_node"),
-    Reason.MAX_SUBMIT_PER_ACCOUNT,
-    Reason.QOS_MAX_SUBMIT_PER_USER,
-    *("qos_least", "assoc_grp"),
-    Reason.ASSOC_GRP_SUBMIT,
-    *("assoc_minutes", "assoc_running"),
-    Reason.ASSOC_GRP_WALL,
-    *("assoc_job", "assoc_node"),
-    Reason.ASSOC_MAX_SUBMIT,
-    "assoc_job_minutes",
-    Reason.ASSOC_MAX_WALL,
+_AT_SUBMISSION: tuple[tuple[Reason | str, ...], ...] = (
+    (
+        *("qos_account", "qos_user", "qos_grp"),
+        Reason.QOS_GRP_SUBMIT,
+        *("qos_job_minutes", "qos_minutes", "qos_running"),
+        Reason.QOS_MAX_WALL,
+        Reason.QOS_GRP_WALL,
+        *("qos_job", "qos_node"),
+        Reason.MAX_SUBMIT_PER_ACCOUNT,
+        Reason.QOS_MAX_SUBMIT_PER_USER,
+        "qos_least",
+    ),
+    (
+        "assoc_grp",
+        Reason.ASSOC_GRP_SUBMIT,
+        *("assoc_minutes", "assoc_running"),
+        Reason.ASSOC_GRP_WALL,
+        *("assoc_job", "assoc_node"),
+        Reason.ASSOC_MAX_SUBMIT,
+        "assoc_job_minutes",
+        Reason.ASSOC_MAX_WALL,
+    ),
 )
 
 
-def _ranks(order: tuple[Reason | str, ...]) -> dict[Reason, int]:
-    found: dict[Reason, int] = {}
-    for place, one in enumerate(order):
-        for reason in (one,) if isinstance(one, Reason) else _REASONS[one].values():
-            found.setdefault(reason, place)
+class Excess(NamedTuple):
+    """A limit that a job exceeds. `level`: of its QOS in their precedence, or of its association, 0 being the job's own
+    and 1 its account's. `nodes`: the job alone asks for more nodes than it allows, which is looked at early.
+    """
+
+    reason: Reason
+    level: int = 0
+    nodes: bool = False
+
+
+def _ranks(order: tuple[tuple[Reason | str, ...], ...]) -> dict[Reason, tuple[int, int]]:
+    """Group and place within it."""
+    found: dict[Reason, tuple[int, int]] = {}
+    for group, kinds in enumerate(order):
+        for place, one in enumerate(kinds):
+            for reason in (one,) if isinstance(one, Reason) else _REASONS[one].values():
+                found.setdefault(reason, (group, place))
     return found
 
 
+_NODES = _ORDER.index(())
 _RANKS = _ranks(_ORDER)
 _SUBMISSION_RANKS = _ranks(_AT_SUBMISSION)
 
 
-def first_of(reasons: Iterable[Reason | None], *, submitted: bool = False) -> Reason | None:
+def first_of(found: Iterable[Excess | None], *, submitted: bool = False) -> Excess | None:
     """The one that Slurm would show of all these, of a job that waits or (`submitted`) is just submitted; None if
     there is none.
     """
     ranks = _SUBMISSION_RANKS if submitted else _RANKS
-    return min((one for one in reasons if one is not None), key=lambda one: ranks.get(one, 0), default=None)
+
+    def place(one: Excess) -> tuple[int, int, int]:
+        group, within = (_NODES, 0) if one.nodes else ranks.get(one.reason, (0, 0))
+        return group, one.level, within
+
+    return min((one for one in found if one is not None), key=place, default=None)
 
 
-def rank_of(reason: str) -> int | None:
-    """Its place in that order; None: it is no limit's."""
+def rank_of(reason: str) -> tuple[int, int] | None:
+    """Its place in that order, levels apart; None: it is no limit's."""
     return _RANKS.get(reason)  # type: ignore[call-overload,no-any-return]  # a Reason is its text
 
 

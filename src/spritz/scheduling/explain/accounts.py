@@ -93,7 +93,7 @@ def bounds(party: Party) -> list[Bound]:
         if place not in seen:
             seen.add(place)
             found.append(bound)
-    return sorted(found, key=lambda bound: rank_of(bound.reason.value) or 0)
+    return sorted(found, key=lambda bound: rank_of(bound.reason.value) or (0, 0))
 
 
 def _all_bounds(party: Party) -> Iterator[tuple[Bound, tuple[str, str]]]:

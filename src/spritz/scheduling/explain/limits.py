@@ -40,7 +40,7 @@ def limits(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...
     found = [limit for source in SOURCES for limit in source(view, job, record, requests)]
     # Limits of accounts and on minutes are looked at in one order.
     ranked = iter(
-        sorted((one for one in found if rank_of(one.kind) is not None), key=lambda one: rank_of(one.kind) or 0)
+        sorted((one for one in found if rank_of(one.kind) is not None), key=lambda one: rank_of(one.kind) or (0, 0))
     )
     found = [one if rank_of(one.kind) is None else next(ranked) for one in found]
     return tuple(sorted(found, key=lambda limit: not limit.holds))

@@ -48,7 +48,8 @@ def _minutes(view: View, party: Party, record: JobRecord, request: Request) -> I
     snapshot = view.snapshot
     minutes, now, safe = snapshot.minutes, snapshot.now, "safe" in snapshot.settings.enforce
     wanted = dict(snapshot.rules.priced(request.partition, requested_pairs(record.spec)))
-    holding = out_of_minutes(party, minutes, wanted, request.time_limit_minutes, now, safe=safe)
+    held = out_of_minutes(party, minutes, wanted, request.time_limit_minutes, now, safe=safe)
+    holding = held.reason if held is not None else None
     for place in party.places:
         subject = _subject(party, place)
         if place.wall is not None:
