@@ -19,6 +19,7 @@ from spritz.scheduling.priority import NEVER
 from spritz.scheduling.request import boots_of, resolve
 
 if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
     from spritz.scheduling.projection import Projection
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
@@ -65,16 +66,20 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
 
 def _widen(projection: Projection, now: float) -> None:
     """Jobs that have waited long enough for few leaf switches take any number."""
-    longest = policy_of(projection.settings).switch_wait_seconds
     for record in list(projection.switch_waits.values()):
-        asked = record.spec.switch_wait_seconds
-        wait = longest if asked is None else min(asked, longest)
         if not record.pending:
             del projection.switch_waits[record.id]
-        elif record.eligible_at and now >= record.eligible_at + wait:
+        elif record.eligible_at and now >= switches_until(projection.settings, record):
             del projection.switch_waits[record.id]
             record.any_switches = True
             projection.place(record)
+
+
+def switches_until(settings: ClusterSettings, record: JobRecord) -> float:
+    """Until when the job insists on few leaf switches (--switches=COUNT@TIME, max_switch_wait)."""
+    longest = policy_of(settings).switch_wait_seconds
+    asked = record.spec.switch_wait_seconds
+    return record.eligible_at + (longest if asked is None else min(asked, longest))
 
 
 def _may_boot(projection: Projection, now: float) -> None:

@@ -175,7 +175,7 @@ def test_a_limit_that_holds_the_job_is_marked() -> None:
             "has ended: COMPLETED at 12:00:00 after 1 min on g1",
         ),
         ({"verdict": "ended", "state": "CANCELLED"}, "never ran: CANCELLED"),
-        ({"verdict": "never", "reason": "BadConstraints"}, "can not start as things are: BadConstraints"),
+        ({"verdict": "never", "reason": "BadConstraints"}, "cannot start as things are: BadConstraints"),
         ({"verdict": "starts"}, "starts now"),
     ],
 )

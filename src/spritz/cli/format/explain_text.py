@@ -26,7 +26,7 @@ ROWS_MAX = 10
 NODES_MAX = 60
 
 #: Kinds of limits whose text says it all.
-_PLAIN = ("Held", "BeginTime", "Dependency", "PartitionState", "NotSupported", "Reserved")
+_PLAIN = ("Held", "BeginTime", "Dependency", "PartitionState", "NotSupported", "Reserved", "Switches")
 
 _BOLD, _DIM, _GREEN, _YELLOW, _OFF = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[0m"
 
@@ -74,7 +74,7 @@ class _Page:
         text = {
             "starts": "starts now",
             "waits": f"waits: {reason}",
-            "never": f"can not start as things are: {reason}",
+            "never": f"cannot start as things are: {reason}",
             "runs": _running(self, told),
             "ended": _ended(self, told, reason),
         }[told.verdict]

@@ -24,7 +24,7 @@ from spritz.scheduling.explain.words import count, largest, limit_text, listed, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from spritz.model.job import Job
+    from spritz.model.job import Job, JobSpec
     from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.rules import Party
@@ -76,13 +76,15 @@ def limit_holders(view: View, record: JobRecord) -> list[int]:
 
 def over_own(view: View, record: JobRecord) -> bool:
     """In every partition the job alone is more than some limit allows."""
-    pairs = requested_pairs(record.spec)
-    parties = [(shape.request, _party(view, shape.request)) for _key, shape in record.entries]
-    return bool(parties) and all(
-        party is not None
-        and exceeded(party, Ledger(), pairs, request.time_limit_minutes, nodes=request.nodes_min) is not None
-        for request, party in parties
-    )
+    requests = [shape.request for _key, shape in record.entries]
+    return bool(requests) and all(over_alone(view, record.spec, request) for request in requests)
+
+
+def over_alone(view: View, spec: JobSpec, request: Request) -> bool:
+    """One job of this request is more than some limit allows."""
+    party = _party(view, request)
+    minutes, nodes = request.time_limit_minutes, request.nodes_min
+    return party is not None and exceeded(party, Ledger(), requested_pairs(spec), minutes, nodes=nodes) is not None
 
 
 def bounds(party: Party) -> list[Bound]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.model.explain import Ahead, AheadJob
+from spritz.scheduling.explain.accounts import over_alone
 from spritz.scheduling.explain.words import largest, listed, record_label
 from spritz.scheduling.limits import Limits
 from spritz.scheduling.verdicts import partition_verdict, stuck_verdict
@@ -86,6 +87,8 @@ def _could_start(view: View, shape: Shape) -> bool:
     if partition_verdict(snapshot, shape.request) is not None or stuck_verdict(snapshot, shape) is not None:
         return False
     if snapshot.reserved.verdict(shape.request, view.now) is not None:
+        return False
+    if over_alone(view, next(iter(shape.jobs.values())).spec, shape.request):
         return False
     return not shape.request.licenses or view.licenses.choose(shape.request.licenses) is not None
 

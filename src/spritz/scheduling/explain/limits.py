@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from spritz.model.explain import Limit
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
@@ -22,7 +24,9 @@ from spritz.scheduling.explain.accounts import account_limits
 from spritz.scheduling.explain.minutes import minute_limits
 from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed
 from spritz.scheduling.licenses import LicenseError, license_choices
+from spritz.scheduling.placement.place import place
 from spritz.scheduling.reservations import MAINTENANCE, OTHERS
+from spritz.scheduling.waiting import switches_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,6 +129,12 @@ def _dependencies(view: View, job: Job, record: JobRecord, requests: tuple[Reque
         )
 
 
+def _some(labels: list[str]) -> str:
+    """The first few by name, the others counted."""
+    more = len(labels) - USERS_MAX
+    return listed(labels if more < 2 else [*labels[:USERS_MAX], f"{more} more"])
+
+
 def _dependency_text(view: View, job: Job, item: Dependency) -> str:
     if item.kind == "singleton":
         others = [
@@ -135,11 +145,11 @@ def _dependency_text(view: View, job: Job, item: Dependency) -> str:
             and other.spec.name == job.spec.name
             and not other.state.ended
         ]
-        return f"its user's other jobs named {job.spec.name} have to end: {listed(others[:USERS_MAX])}"
+        return f"its user's other jobs named {job.spec.name} have to end: {_some(others)}"
     name = str(item.job_id) if item.task_id is None else f"{item.job_id}_{item.task_id}"
     other = view.jobs.get(item.job_id)
     if item.state == "failed":
-        return f"job {name} {_WAITS_FOR.get(item.kind, 'has to end')}, which can not happen any more"
+        return f"job {name} {_WAITS_FOR.get(item.kind, 'has to end')}, which cannot happen any more"
     text = f"job {name} {_WAITS_FOR.get(item.kind, 'has to end')}"
     if item.minutes:
         text += f", and {count(item.minutes, 'minute')} pass"
@@ -224,6 +234,24 @@ def _license_users(view: View, name: str) -> tuple[tuple[str, int], ...]:
     return largest(sums)
 
 
+def _switches(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    asked = record.spec.switches
+    until = switches_until(view.snapshot.settings, record)
+    if not asked or record.any_switches or until <= view.now:
+        return
+    free = [structs.replace(request, switches=0) for request in requests]
+    fits = (place(view.table, one, view.snapshot.eligibility) is not None for one in free)
+    few = count(asked, "leaf switch", "leaf switches")
+    yield Limit(
+        kind="Switches",
+        subject=str(asked),
+        text=f"it waits for nodes of at most {few} (--switches) before it takes any",
+        holds=record.id not in view.starts and any(fits),
+        asked=asked,
+        at=until,
+    )
+
+
 def _array(view: View, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     array_id = record.array_job_id
     most = view.snapshot.array_limits.get(array_id, 0) if array_id else 0
@@ -259,5 +287,6 @@ SOURCES: list[Source] = [
     account_limits,
     minute_limits,
     _licenses,
+    _switches,
     _array,
 ]

@@ -71,6 +71,40 @@ def least_portion(request: Request) -> tuple[int, int]:
     return tasks, (target.gpus if alone else 1) if target.gpus else 0
 
 
+def whole_portion(request: Request) -> tuple[int, int]:
+    """The same that one node must take to be enough alone."""
+    target = target_of(request)
+    tasks = target.each if target.tasks is None else target.tasks
+    return (tasks, target.gpus) if target.nodes_min == 1 else (1 << 30, 0)
+
+
+def fewest_nodes(view: View, request: Request, serving: Iterable[int]) -> int:
+    """How many of the largest nodes hold the whole job, all of them empty; `nodes_min` if all together do not."""
+    target = target_of(request)
+    sums = [target.tasks or 0, target.gpus]
+    if max(sums) <= target.nodes_min:
+        return request.nodes_min
+    most = request.nodes_min
+    empty = [capacity(_emptied(view.table.rows[index]), request) for index in serving]
+    for place, wanted in enumerate(sums):
+        count, left = 0, wanted
+        for held in sorted((each[place] for each in empty), reverse=True):
+            if left <= 0 or not held:
+                break
+            count, left = count + 1, left - held
+        most = max(most, count if left <= 0 else 0)
+    return most
+
+
+def _emptied(row: NodeRow) -> NodeRow:
+    if row.up and not row.holders:
+        return row
+    bare = row.copy()
+    bare.holders, bare.up = {}, True
+    bare.recount()
+    return bare
+
+
 def able(row: NodeRow, request: Request, least: tuple[int, int]) -> bool:
     """Can the node take the least part of the job as it is now?"""
     tasks, gpus = capacity(row, request)
@@ -98,7 +132,7 @@ def partition_view(view: View, request: Request, own: Kept | None = None) -> Par
         partition=request.partition,
         reservation=request.reservation,
         total=len(view.table.rows),
-        nodes_needed=request.nodes_min,
+        nodes_needed=fewest_nodes(view, request, serving & inside),
         able=sum(test.count for test in tests if test.test == "able"),
         tests=tests,
     )
@@ -153,11 +187,7 @@ def _test(
         if request.boots_later and to_activate(request.boots, row.features, row.changeable):
             return Finding("features", f"not rebooted for {request.features} yet (--delay-boot)")
         return Finding("features", f"without the features {request.features}")
-    bare = row
-    if row.holders or not row.up:
-        bare = row.copy()
-        bare.holders, bare.up = {}, True
-        bare.recount()
+    bare = _emptied(row)
     if not able(bare, request, least):
         short = shortages(bare, request, least)
         text = f"too little of {listed([resource(item.what) for item in short])}" if short else _build(bare, request)
@@ -184,7 +214,7 @@ def _test(
             held.charge(holder)
         if not able(held, request, least):
             return Finding("reserved", taken[0])
-    return Finding("able", "can take it now" if request.nodes_min == 1 else "can take a part of it now")
+    return Finding("able", f"can take {'it' if able(row, request, whole_portion(request)) else 'a part of it'} now")
 
 
 def _build(row: NodeRow, request: Request) -> str:

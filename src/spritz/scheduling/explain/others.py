@@ -27,11 +27,12 @@ from spritz.scheduling.request import time_limit_minutes
 
 if TYPE_CHECKING:
     from spritz.model.explain import Expected, Explanation
+    from spritz.model.partition import Partition
     from spritz.model.resources import GresRequest
     from spritz.scheduling.projection import Projection
 
 #: Requests that are tried for one job, and waiting jobs that all of these cycles may look at together.
-TRIES_MAX = 14
+TRIES_MAX = 18
 WORK_MAX = 60_000
 TRIES_MIN = 4
 
@@ -135,12 +136,16 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
     return [
         list(_shorter(spec, minutes, most, _starts_of_others(told, projection, now), now)),
         list(_elsewhere(spec, projection)),
-        list(_fewer_nodes(spec)),
+        list(_fewer_nodes(spec, home)),
         list(_fewer_gpus(spec)) if any(what.startswith("gres/") for what in short) else [],
         list(_anywhere(spec, failed)),
         list(_fewer_cpus(spec)) if "cpus" in short else [],
+        list(_fewer_tasks(spec)) if short & {"cpus", "memory"} else [],
         list(_less_memory(spec)) if "memory" in short else [],
         list(_sharing(spec)),
+        list(_fewer_licenses(spec, told)),
+        list(_any_switches(spec)),
+        list(_fewer_together(spec)) if any(what.startswith("gres/") for what in short) else [],
     ]
 
 
@@ -171,7 +176,13 @@ def _elsewhere(spec: JobSpec, projection: Projection) -> Iterator[Change]:
             yield Change(f"partition {name}", f"partition {name} (--partition={name})", changed, f"Partition={name}")
 
 
-def _fewer_nodes(spec: JobSpec) -> Iterator[Change]:
+def _fewer_nodes(spec: JobSpec, home: Partition | None) -> Iterator[Change]:
+    most = home.max_nodes if home is not None else INFINITE
+    if spec.nodes_min <= most < (spec.nodes_max or 0):
+        # The partition leaves a job whose range goes beyond its limit waiting.
+        sizes = str(most) if spec.nodes_min == most else f"{spec.nodes_min}-{most}"
+        text = f"at most {count(most, 'node')} (--nodes={sizes})"
+        yield Change("nodes", text, replace(spec, nodes_max=most), f"NumNodes={sizes}")
     if not spec.nodes_given or spec.nodes_min < 2 or spec.node_list:
         return
     for nodes in sorted({spec.nodes_min - 1, spec.nodes_min // 2, 1}, reverse=True):
@@ -235,6 +246,46 @@ def _fewer_cpus(spec: JobSpec) -> Iterator[Change]:
                 replace(spec, cpus_per_task=cpus),
                 f"CPUsPerTask={cpus}",
             )
+
+
+def _fewer_tasks(spec: JobSpec) -> Iterator[Change]:
+    if not spec.tasks_given or (spec.nodes_given and spec.nodes_min > 1):
+        return
+    for tasks in sorted({spec.tasks // 2, spec.tasks // 4, 1}, reverse=True):
+        if 0 < tasks < spec.tasks:
+            text = f"{count(tasks, 'task')} (--ntasks={tasks})"
+            yield Change("tasks", text, replace(spec, tasks=tasks), f"NumTasks={tasks}")
+
+
+def _fewer_licenses(spec: JobSpec, told: Explanation) -> Iterator[Change]:
+    """As many as are free, where the job asks for one kind."""
+    held = [rule for rule in told.limits if rule.kind == "Licenses" and rule.holds]
+    if len(held) != 1 or held[0].subject != spec.licenses.partition(":")[0]:
+        return
+    free = (held[0].limit or 0) - (held[0].used or 0)
+    if 0 < free < (held[0].asked or 0):
+        value = f"{held[0].subject}:{free}"
+        text = f"{count(free, 'license')} (--licenses={value})"
+        yield Change("licenses", text, replace(spec, licenses=value), f"Licenses={value}")
+
+
+def _any_switches(spec: JobSpec) -> Iterator[Change]:
+    if spec.switches:
+        yield Change("switches", "no --switches", replace(spec, switches=None), "Switches=0")
+
+
+def _fewer_together(spec: JobSpec) -> Iterator[Change]:
+    """Fewer nodes, and fewer of the GPUs that are asked for in all."""
+    if not spec.nodes_given or spec.nodes_min < 2 or spec.node_list or len(spec.gpus) != 1 or spec.tasks_given:
+        return
+    one = spec.gpus[0]
+    for nodes in sorted({spec.nodes_min // 2, 1}, reverse=True):
+        number = one.count * nodes // spec.nodes_min
+        if number:
+            value = f"{one.type}:{number}" if one.type else str(number)
+            fewer = replace(spec, nodes_min=nodes, nodes_max=nodes, gpus=(replace(one, count=number),))
+            gpus = gres_noun("gpu", one.type, number)
+            yield Change("both", f"{count(nodes, 'node')} and {gpus} in all (--nodes={nodes} --gpus={value})", fewer)
 
 
 def _less_memory(spec: JobSpec) -> Iterator[Change]:
