@@ -83,7 +83,7 @@ class AdminRequests:
 
     def _level(self, name: str) -> str:
         users = TABLES[User]
-        with told(self._api.engine.url), self._api.engine.connect() as connection:
+        with told(), self._api.engine.connect() as connection:
             return str(connection.execute(select(users.c.admin).where(users.c.name == name, ~users.c.deleted)).scalar())
 
     async def _need(self, call: Call, *levels: str) -> None:

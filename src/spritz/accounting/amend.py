@@ -25,7 +25,7 @@ _OWN = frozenset({"comment", "derived_exit_status", "extra"})
 def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[int]:
     """End lives that have not: COMPLETED at the moment when they began, or could have. Their job ids."""
     jobs, steps = schema.jobs, schema.steps
-    with told(engine.url), engine.begin() as connection:
+    with told(), engine.begin() as connection:
         cluster_id = connection.execute(select(schema.clusters.c.id).where(schema.clusters.c.name == cluster)).scalar()
         here = (jobs.c.cluster_id == cluster_id, jobs.c.number.in_(numbers), jobs.c.ended_at == 0.0)
         columns = (jobs.c.number, jobs.c.job_id, jobs.c.started_at, jobs.c.submitted_at)
@@ -63,7 +63,7 @@ def modify_jobs(engine: Engine, request: ModifyJobs, uid: int, *, operator: bool
     if not operator and not values.keys() <= _OWN:
         raise _denied()
     jobs = schema.jobs
-    with told(engine.url), engine.begin() as connection:
+    with told(), engine.begin() as connection:
         cluster_id = connection.execute(
             select(schema.clusters.c.id).where(schema.clusters.c.name == request.cluster)
         ).scalar()

@@ -19,7 +19,7 @@ from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.associations.rights import name_of, read_rights
-from spritz.accounting.links import Links
+from spritz.accounting.links import Link, Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
 from spritz.accounting.rollup.requests import UsageRequests
 from spritz.accounting.select import document_of, histories, read_jobs
@@ -147,7 +147,11 @@ class Api:
     async def register(self, request: model.RegisterCluster, call: Call) -> model.ClusterRegistered:
         """A controller: from which event on shall it send?"""
         self.need_admin(call)
-        sequence, odd = await self._store_by(self._store.register, request, self._clock.now())
+        try:
+            sequence, odd = await self._store_by(self._store.register, request, self._clock.now())
+        except SpritzError as error:
+            self.links.keep_out(request.cluster, error.message)
+            raise
         self.links.connect(request.cluster, call.channel, sequence)
         log = self._log.error if odd else self._log.info
         log("cluster.registered", cluster=request.cluster, sequence=sequence, of=request.last_sequence, odd=odd)
@@ -162,11 +166,12 @@ class Api:
                 self._store.ingest, request.cluster, request.journal, request.groups, request.documents
             )
         except SpritzError as error:  # the controller sends them again
+            self.links.refused.add(request.cluster)
             self._log.error("events.not_stored", cluster=request.cluster, after=link.stored, error=error.message)
             raise
         self._counts["events.stored_count"] += sequence - link.stored
         self._counts["batches.count"] += 1
-        link.advance(sequence)
+        self._advance(link, sequence)
         return model.EventsStored(sequence=sequence)
 
     async def store_state(self, request: model.StoreState, call: Call) -> model.EventsStored:
@@ -177,8 +182,12 @@ class Api:
         sequence = await self._store_by(self._store.adopt, request)
         if request.last:
             self._log.error("events.lost", cluster=request.cluster, first=before + 1, last=sequence)
-        link.advance(sequence)
+        self._advance(link, sequence)
         return model.EventsStored(sequence=sequence)
+
+    def _advance(self, link: Link, sequence: int) -> None:
+        self.links.refused.discard(link.cluster)
+        link.advance(sequence)
 
     # -- forgetting
 
@@ -278,7 +287,7 @@ class Api:
         for piece in read_jobs(self._store.engine, query):
             for job in (one.job for one in piece if uid in (-1, one.job.uid)):
                 key = job.environment_key if environment else job.script_key
-                with engines.told(self._store.engine.url), self._store.engine.connect() as connection:
+                with engines.told(), self._store.engine.connect() as connection:
                     body = document_of(connection, key) if key else None
                 yield model.Document(cluster=job.cluster, job=job, body=body)
 

@@ -153,7 +153,7 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
     """
     added: dict[str, int] = {}
     cluster, lines = _read(path)
-    with told(engine.url), engine.begin() as connection:
+    with told(), engine.begin() as connection:
         cluster_id = _cluster(connection, cluster, now) if cluster else 0
         held: dict[str, list[dict[str, Any]]] = {}
         holders = Holders(connection, cluster_id)

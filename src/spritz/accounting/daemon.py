@@ -84,7 +84,7 @@ async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> 
         except DatabaseError as error:
             if not error.temporary:
                 raise
-            log.error("database.unavailable", error=error.message, retry_seconds=wait)
+            log.error("database.unavailable", database=store.describe(), error=error.message, retry_seconds=wait)
             try:
                 async with asyncio.timeout(wait):
                     await stopping.wait()

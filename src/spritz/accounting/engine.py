@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from spritz.model.errors import SpritzError
+from spritz.model.errors import ESLURM, SpritzError
 
 _DRIVERS = {
     "postgresql": "postgresql+psycopg",
@@ -73,6 +73,7 @@ def open_engine(url: URL) -> Engine:
         raise DatabaseError(f"no driver for {url.drivername}: {error}", temporary=False) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "handle_error", _renew)
     return engine
 
 
@@ -83,16 +84,33 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor.close()
 
 
+def _renew(context: ExceptionContext) -> None:
+    """After an operating error no connection is kept: one that was made while the database was read-only stays so."""
+    known = context.dialect.loaded_dbapi
+    if isinstance(context.original_exception, (known.OperationalError, known.InternalError)):
+        context.is_disconnect = context.invalidate_pool_on_disconnect = True
+
+
 @contextmanager
-def told(url: URL) -> Iterator[None]:
-    """The database's errors as ours, without its password."""
+def told() -> Iterator[None]:
+    """The database's errors as ours, in its own words; where it is, is not everybody's business."""
     try:
         yield
     except DBAPIError as error:
-        cause = str(error.orig).strip().splitlines()
-        raise DatabaseError(f"{describe(url)}: {cause[0] if cause else error!r}") from error
+        raise DatabaseError(_words(error)) from error
     except SQLAlchemyError as error:
-        raise DatabaseError(f"{describe(url)}: {str(error).splitlines()[0]}") from error
+        raise DatabaseError(f"Database error: {str(error).splitlines()[0]}") from error
+
+
+def _words(error: DBAPIError) -> str:
+    cause = error.orig
+    arguments: tuple[Any, ...] = getattr(cause, "args", ())
+    # PyMySQL's have a number first.
+    text = str(arguments[1] if len(arguments) > 1 and isinstance(arguments[0], int) else cause).strip()
+    words = text.splitlines()[0] if text else type(cause).__name__
+    # Slurm's text is for what was not reached; what refused a statement or a commit was.
+    reached = error.statement is not None or getattr(cause, "sqlstate", None) or hasattr(cause, "sqlite_errorcode")
+    return f"{'Database error' if reached else ESLURM['ESLURM_DB_CONNECTION'][1]}: {words}"
 
 
 def describe(url: URL) -> str:

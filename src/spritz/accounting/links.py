@@ -2,7 +2,8 @@
 
 A question about jobs is answered from the database once it holds every event that was durable when the question came:
 each connected controller is asked for its last one, and waited for. So a job is seen as soon as its submission was
-acknowledged. A controller that is away, or far behind, does not hold an answer up for longer than `PATIENCE_SECONDS`.
+acknowledged. A controller that is away, or far behind, does not hold an answer up for longer than `PATIENCE_SECONDS`,
+and one whose events the database refuses not at all.
 """
 
 from __future__ import annotations
@@ -61,13 +62,24 @@ class Links:
 
     def __init__(self, log: Logger) -> None:
         self.by_cluster: dict[str, Link] = {}
+        #: clusters whose last batch the database refused: nobody waits for their newest events
+        self.refused: set[str] = set()
+        #: why a cluster could not register, which it tries again and again: said once
+        self._kept_out: dict[str, str] = {}
         self._log = log
 
     def connect(self, cluster: str, channel: Channel, stored: int) -> Link:
         """A controller has registered; an earlier connection of its cluster counts no more."""
+        self._kept_out.pop(cluster, None)
         link = self.by_cluster[cluster] = Link(cluster, channel, stored)
         channel.on_close(lambda: self._gone(link))
         return link
+
+    def keep_out(self, cluster: str, why: str) -> None:
+        """A controller could not be registered; it comes again."""
+        if self._kept_out.get(cluster) != why:
+            self._kept_out[cluster] = why
+            self._log.error("cluster.not_registered", cluster=cluster, error=why)
 
     def of(self, cluster: str, channel: Channel) -> Link:
         """The link of this very connection. Raises SpritzError if a later one has taken over."""
@@ -80,7 +92,8 @@ class Links:
         """Have the newest events stored; the clusters for which that was not possible in time."""
         links = [link for name, link in self.by_cluster.items() if not clusters or name in clusters]
         behind = [name for name in clusters if name not in self.by_cluster]
-        for link in links:
+        behind += [link.cluster for link in links if link.cluster in self.refused]
+        for link in (link for link in links if link.cluster not in self.refused):
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     flushed = await link.channel.call(FlushEvents(), EventsFlushed, timeout=PATIENCE_SECONDS)

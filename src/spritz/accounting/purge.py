@@ -139,7 +139,7 @@ def _run_script(script: str, archived: frozenset[str], limits: dict[str, float])
 
 def _repeated(engine: Engine, key: str, work: Callable[[Connection], int]) -> Iterator[tuple[str, int]]:
     while True:
-        with told(engine.url), engine.begin() as connection:
+        with told(), engine.begin() as connection:
             rows = work(connection)
         if not rows:
             return

@@ -48,7 +48,7 @@ def read_jobs(engine: Engine, query: SelectJobs) -> Iterator[list[JobWithSteps]]
 
     Raises DatabaseError.
     """
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         for cluster_id, name in _clusters(connection, query.clusters):
             yield from _Reading(engine, query, cluster_id, name).pieces(connection)
 
@@ -332,7 +332,7 @@ def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
     found: list[JobHistory] = []
     for piece in read_jobs(engine, query):
         numbers = [one.job.number for one in piece]
-        with told(engine.url), engine.connect() as connection:
+        with told(), engine.connect() as connection:
             cluster = connection.execute(
                 select(schema.clusters.c.id).where(schema.clusters.c.name == piece[0].job.cluster)
             ).scalar()

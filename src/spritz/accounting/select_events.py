@@ -30,7 +30,7 @@ def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
     """Events that match, by cluster, in pieces. Holds a connection until exhausted or closed. Raises DatabaseError."""
     clusters, table = schema.clusters, schema.node_events
     fields = NodeEventRecord.__struct_fields__
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         wanted = select(clusters.c.id, clusters.c.name).order_by(clusters.c.name)
         if query.clusters:
             wanted = wanted.where(clusters.c.name.in_(query.clusters))

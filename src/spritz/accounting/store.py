@@ -65,7 +65,7 @@ class Store:
 
     def migrate(self) -> tuple[str | None, str | None]:
         """Bring the tables to this release; the revisions before and after."""
-        with told(self.engine.url), self.engine.begin() as connection:
+        with told(), self.engine.begin() as connection:
             before = schema.revision(connection)
             if before == schema.REVISION:
                 return before, before
@@ -82,7 +82,7 @@ class Store:
         """A registered cluster. Raises DatabaseError if it never registered."""
         known = self._clusters.get(name)
         if known is None:
-            with told(self.engine.url), self.engine.connect() as connection:
+            with told(), self.engine.connect() as connection:
                 row = connection.execute(select(schema.clusters).where(schema.clusters.c.name == name)).first()
             if row is None:
                 raise DatabaseError(f"cluster {name} is not registered", temporary=False)
@@ -102,7 +102,7 @@ class Store:
             "registered_at": now,
         }
         odd = ""
-        with told(self.engine.url), self.engine.begin() as connection:
+        with told(), self.engine.begin() as connection:
             row = connection.execute(select(table).where(table.c.name == request.cluster)).first()
             if row is None:
                 fresh |= {"name": request.cluster, "base": 0, "journal": request.journal, "sequence": 0}
@@ -147,7 +147,7 @@ class Store:
         if at == cluster.sequence and not documents:
             return at
         try:
-            with told(self.engine.url), self.engine.begin() as connection:
+            with told(), self.engine.begin() as connection:
                 since = self._apply(connection, cluster, events)
                 if documents:
                     self._put_documents(connection, documents)
@@ -247,7 +247,7 @@ class Store:
             raise DatabaseError(f"cluster {request.cluster} has registered with another journal since")
         ledger = cluster.ledger
         try:
-            with told(self.engine.url), self.engine.begin() as connection:
+            with told(), self.engine.begin() as connection:
                 self._load(connection, cluster, [job.id for job in request.jobs])
                 place = self._free_place(connection, cluster)
                 for job in request.jobs:
@@ -286,7 +286,7 @@ class Store:
     def ping(self) -> float:
         """Ask the database something trivial; how long that took, seconds."""
         began = time.perf_counter()
-        with told(self.engine.url), self.engine.connect() as connection:
+        with told(), self.engine.connect() as connection:
             connection.execute(select(func.count()).select_from(schema.clusters))
         return time.perf_counter() - began
 

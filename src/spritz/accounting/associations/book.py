@@ -47,7 +47,7 @@ TRANSACTIONS_MAX = 10_000
 
 def read_book(engine: Engine, *, transactions: bool = False, with_deleted: bool = False) -> Book:
     """All of it. Raises DatabaseError."""
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         return _read(connection, transactions=transactions, with_deleted=with_deleted)
 
 
@@ -126,7 +126,7 @@ def edit_book(
     engine: Engine, request: EditBook, actor: str, now: float, *, admin: bool, coordinators: bool = True
 ) -> Edit:
     """Put and drop. Raises SpritzError, and then nothing has changed. `coordinators`: they have rights of their own."""
-    with told(engine.url), engine.begin() as connection:
+    with told(), engine.begin() as connection:
         book = _read(connection)
         if book.version != request.version:
             return Edit(done=BookEdited(version=book.version, stale=True), before=book)
@@ -143,7 +143,7 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = ()) -
     """Root, the QOS `normal`, the cluster's root associations and the names of what it counts, if they are not there
     yet; was anything of the book made?
     """
-    with told(engine.url), engine.begin() as connection:
+    with told(), engine.begin() as connection:
         known = {*connection.execute(select(tables.tres.c.name)).scalars(), *USUAL_TRES}
         names = [name for name in tres if name not in known and len(name) <= tables.NAME_LENGTH]
         if names:

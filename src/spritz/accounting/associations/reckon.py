@@ -41,7 +41,7 @@ def reckon(engine: Engine, request: ReckonUsage, policy: Policy) -> Reckoned:
     lasting = frozenset(one.name for one in rules.qos.values() if "NoDecay" in one.flags)
     sums: dict[Key, dict[str, float]] = {}
     count = 0
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         cluster = connection.execute(
             select(schema.clusters.c.id).where(schema.clusters.c.name == request.cluster)
         ).scalar()

@@ -48,7 +48,7 @@ def name_of(uid: int) -> str:
 def read_rights(engine: Engine, name: str) -> Rights:
     """As the book has them. Raises DatabaseError."""
     users, coordinators, associations = (TABLES[kind].c for kind in (User, Coordinator, Association))
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         level = connection.execute(select(users.admin).where(users.name == name, ~users.deleted)).scalar()
         mine = set(connection.execute(select(coordinators.account).where(coordinators.user == name)).scalars())
         if mine:

@@ -35,7 +35,7 @@ def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
     chosen = select(table.id, table.name, table.rolled_until, table.sizes_since).order_by(table.name)
     if query.clusters:
         chosen = chosen.where(table.name.in_(query.clusters))
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         for cluster_id, name, rolled, since in connection.execute(chosen).all():
             sums = _Asking(connection, cluster_id, query, int(now)).sums(*_whole_days(query, rolled, since))
             found += [

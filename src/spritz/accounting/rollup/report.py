@@ -37,7 +37,7 @@ _FETCH = 2_000
 
 def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> Iterator[UsageReport]:
     """Usage, cluster by cluster. `only_user`: of nobody else. Raises DatabaseError."""
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         for cluster_id, name, rolled in clusters(connection, query.clusters):
             # Nothing is older than the first day of 1970, whatever is asked.
             runs = spans.cover(spans.floor(spans.HOUR, max(86_400, query.starts_at)), min(query.ends_at, rolled))
@@ -118,7 +118,7 @@ def reservations(engine: Engine, query: AskReservations, now: float) -> list[Res
     table = schema.reservations
     found: list[ReservationUsage] = []
     wanted = frozenset(query.nodes)
-    with told(engine.url), engine.connect() as connection:
+    with told(), engine.connect() as connection:
         for cluster_id, name, _ in clusters(connection, query.clusters):
             chosen = select(table).where(
                 table.c.cluster_id == cluster_id,

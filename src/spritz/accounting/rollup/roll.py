@@ -42,7 +42,7 @@ def roll(engine: Engine, now: float) -> tuple[str, int] | None:
         .where(table.rolled_until < due)
         .order_by(table.name)
     )
-    with told(engine.url):
+    with told():
         with engine.connect() as connection:
             rows = connection.execute(behind).all()
         for row in rows:

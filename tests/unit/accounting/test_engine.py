@@ -1,0 +1,44 @@
+"""What is said of a database that does not do as it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from spritz.accounting.engine import DatabaseError, open_engine, parse_url, told
+
+
+def said(url: str, statement: str = "SELECT 1") -> str:
+    engine = open_engine(parse_url(url))
+    try:
+        with pytest.raises(DatabaseError) as caught, told(), engine.connect() as connection:
+            connection.execute(text(statement))
+        return caught.value.message
+    finally:
+        engine.dispose()
+
+
+def test_a_refusal_is_in_the_databases_own_words_and_does_not_say_where_it_is(tmp_path: Path) -> None:
+    assert said(f"sqlite:///{tmp_path}/acct.db", "SELECT * FROM nowhere") == "Database error: no such table: nowhere"
+
+
+def test_a_server_that_is_not_there_is_said_as_slurm_says_it(tmp_path: Path) -> None:
+    message = said(f"postgresql://me:secret@/acct?host={tmp_path}")
+    assert message.startswith("Unable to connect to database: ")
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("INSERT", "Database error: The table 'jobs' is full"),
+        (None, "Unable to connect to database: The table 'jobs' is full"),
+    ],
+)
+def test_numbers_of_mysql_are_not_repeated(statement: str | None, message: str) -> None:
+    with pytest.raises(DatabaseError) as caught, told():
+        raise OperationalError(statement, {}, Exception(1114, "The table 'jobs' is full"))
+    assert caught.value.message == message
