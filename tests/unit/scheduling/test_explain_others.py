@@ -54,8 +54,7 @@ def test_fewer_nodes_with_their_part_of_the_gpus_are_tried() -> None:
 
 def test_a_range_of_nodes_beyond_the_partitions_limit_is_cut_to_it() -> None:
     site = Site([node(f"n{number}", 8) for number in range(1, 5)])
-    site.partitions = [structs.replace(site.partitions[0], max_nodes=2)]
-    site = Site(site.configs, site.partitions)
+    site = Site(site.configs, [structs.replace(site.partitions[0], max_nodes=2)])
     waiting = site.submit(spec(4, nodes=(1, 4)))
     assert told(site, waiting).verdict == "never"
     assert "NumNodes=1-2" in updates(site, waiting)
@@ -93,7 +92,7 @@ def test_a_job_that_is_over_a_limit_by_itself_is_ahead_of_nobody() -> None:
         site.submit(spec(1, gpus_per_node=4, time_limit_minutes=60))
     site.cycle()
     fits = site.submit(bill("bob", gpus_per_node=4), priority=9)
-    site.submit(bill("alice", gpus=5), priority=9)
+    site.submit(bill("alice", gpus_per_node=3, nodes_min=2), priority=9)
     last = told(site, site.submit(bill("bob", gpus_per_node=1)))
     assert [one.job for one in last.ahead.first] == [str(fits)]
 
