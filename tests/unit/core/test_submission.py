@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.cluster import Caller, ClusterSettings
-from spritz.model.commands.job import JobSubmitted, SubmitJob, WillRun
+from spritz.model.commands.cluster import UpdatePartition
+from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitJob, UpdateJob, WillRun
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
 from spritz.model.partition import Partition
@@ -258,3 +259,36 @@ def test_an_array_has_no_more_tasks_than_max_array_tasks(make_world: Make) -> No
     world = make_world(settings=ClusterSettings(scheduler_parameters=(("max_array_tasks", "3"),)))
     assert world.submit_refused(array="0-3") == "ESLURM_INVALID_ARRAY"
     assert world.submit(array="0,10,500")
+
+
+def test_an_alternate_takes_the_jobs_of_a_partition_that_takes_none(make_world: Make) -> None:
+    """At submission and when a job changes its partition; through a row of them, in a circle too."""
+    names = ("n1", "n2")
+    debug = Partition(name="debug", nodes=names, default=True, alternate="long")
+    long = Partition(name="long", nodes=names, alternate="third", default_time_minutes=60)
+    third = Partition(name="third", nodes=names, alternate="debug")
+    world = make_world(partitions=(debug, long, third))
+
+    def home(**fields: Any) -> tuple[str, ...]:
+        job = world.job(world.submit(ALICE, hold=True, **fields))
+        assert job.partition == job.spec.partitions[0]
+        return job.spec.partitions
+
+    def put(name: str, state: PartitionState) -> None:
+        world.ok(UpdatePartition(name=name, changes={"state": state.value}), ROOT)
+
+    assert home() == ("debug",)
+    held = world.submit(ALICE, hold=True, partitions=("third",))
+    put("debug", PartitionState.DRAIN)
+    assert home() == home(partitions=("debug", "long")) == ("long",)
+    assert world.job(world.submit(ALICE, hold=True)).time_limit_minutes == 60
+    world.ok(UpdateJob(target=JobTarget(job_id=held), changes={"partitions": ("debug",)}), ROOT)
+    assert world.job(held).spec.partitions == ("long",)
+    put("long", PartitionState.INACTIVE)
+    assert home(partitions=("debug", "third")) == ("third",)
+    world.ok(UpdateJob(target=JobTarget(job_id=held), changes={"nice": 5}), ROOT)
+    assert world.job(held).spec.partitions == ("long",)
+    put("third", PartitionState.DRAIN)
+    assert world.submit_refused(ALICE) == "ESLURM_PARTITION_NOT_AVAIL"
+    put("debug", PartitionState.DOWN)  # what takes jobs and starts none needs no alternate
+    assert home() == ("debug",)

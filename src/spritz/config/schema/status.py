@@ -13,7 +13,7 @@ ClusterName SlurmctldHost SlurmctldAddr SlurmUser SlurmdUser SlurmctldPort Slurm
 SlurmctldLogFile SlurmdLogFile SlurmctldPidFile SlurmdPidFile SlurmctldDebug SlurmdDebug LogTimeFormat
 MailProg MailDomain MCSParameters GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
 PrologSlurmctld EpilogSlurmctld
-CompleteWait MaxNodeCount RebootProgram
+CompleteWait DisableRootJobs MaxNodeCount RebootProgram
 DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxMemPerCPU MaxMemPerNode
 FirstJobId MaxJobId MaxJobCount MaxArraySize MaxStepCount MaxTasksPerNode MinJobAge MaxBatchRequeue
 KillWait KillOnBadExit WaitTime InactiveLimit OverTimeLimit EnforcePartLimits
@@ -39,7 +39,7 @@ RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Top
 """
 
 _PARTITION = """
-PartitionName AllocNodes AllowAccounts AllowGroups AllowQos CpuBind
+PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind
 Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
 DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser GraceTime Hidden LLN
 MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit

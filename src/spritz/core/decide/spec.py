@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.core import licenses
 from spritz.core.decide import fit
 from spritz.core.reservations import check_reservation
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 NICE_LIMIT = 2_147_483_645
 COUNT_MAX = 0xFFFFFFFD
+#: These take no jobs.
+_CLOSED = frozenset({PartitionState.DRAIN, PartitionState.INACTIVE})
 
 
 def chosen_partitions(state: State, names: tuple[str, ...]) -> list[Partition]:
@@ -51,8 +55,25 @@ def chosen_partitions(state: State, names: tuple[str, ...]) -> list[Partition]:
     return found
 
 
-def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason]:
-    """Everything that a new job's spec must satisfy.
+def with_alternates(state: State, spec: JobSpec) -> JobSpec:
+    """The request with the partitions that stand in for those that take no jobs. Source: slurm.conf(5) Alternate."""
+    names = spec.partitions or tuple(item.name for item in state.partitions.values() if item.default)
+    found = tuple(dict.fromkeys(_open_name(state, name) for name in names))
+    return spec if found == names else replace(spec, partitions=found)
+
+
+def _open_name(state: State, name: str) -> str:
+    """Of the partition, or of the first in the row of its alternates that takes jobs; its own if none does."""
+    seen: set[str] = set()
+    found = state.partitions.get(name)
+    while found is not None and found.state in _CLOSED and found.name not in seen:
+        seen.add(found.name)
+        found = state.partitions.get(found.alternate)
+    return name if found is None or found.state in _CLOSED else found.name
+
+
+def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple[list[Partition], Reason]:
+    """Everything that a new job's spec must satisfy. Of one that is `there` already, its partitions may be closed.
 
     Returns its partitions and the reason for which it waits regardless (or NONE).
     """
@@ -69,7 +90,7 @@ def check_submission(turn: Turn, spec: JobSpec) -> tuple[list[Partition], Reason
         _check_reboot(turn)
     for partition in partitions:
         check_access(partition, spec, turn.caller)
-    return partitions, check_limits(state, spec, partitions)
+    return partitions, _check_limits(state, spec, partitions, there)
 
 
 def _check_reboot(turn: Turn) -> None:
@@ -258,7 +279,7 @@ def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:
         raise Refused("ESLURM_ACCESS_DENIED")
 
 
-def check_limits(state: State, spec: JobSpec, partitions: list[Partition]) -> Reason:
+def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], there: bool) -> Reason:
     """States, limits and sizes of the partitions.
 
     With EnforcePartLimits=NO what exceeds a limit waits, and this is its reason.
@@ -266,7 +287,7 @@ def check_limits(state: State, spec: JobSpec, partitions: list[Partition]) -> Re
     refusals: list[Refused] = []
     reasons: list[Reason] = []
     for partition in partitions:
-        if partition.state in (PartitionState.DRAIN, PartitionState.INACTIVE):
+        if partition.state in _CLOSED and not there:
             refusals.append(Refused("ESLURM_PARTITION_NOT_AVAIL"))
             continue
         refusal = _misfit_refusal(state, spec, partition)

@@ -22,7 +22,7 @@ from spritz.core.decide.dependency import (
     still_open,
 )
 from spritz.core.decide.memory import with_cpus_for_memory, with_default_memory
-from spritz.core.decide.spec import check_submission
+from spritz.core.decide.spec import check_submission, with_alternates
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.rights import administers, operates
@@ -105,7 +105,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     spec = _owned(turn, command.spec, command.granted)
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
-    spec = with_cpus_for_memory(state, with_account(state, spec))
+    spec = with_cpus_for_memory(state, with_account(state, with_alternates(state, spec)))
     spec = labelled(turn, spec)
     partitions, waits = check_submission(turn, spec)
     array = _array(state, spec)

@@ -18,7 +18,7 @@ from spritz.core.decide.accounts import association_number, with_account
 from spritz.core.decide.arrays import select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
 from spritz.core.decide.hold import let_go
-from spritz.core.decide.spec import check_submission
+from spritz.core.decide.spec import check_submission, with_alternates
 from spritz.core.decide.submit import effective_time_limit
 from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
 from spritz.core.priority import initial_priority
@@ -233,9 +233,11 @@ def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
 
 def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
     """All that follows from a pending job's new spec, as if it were submitted now."""
+    if "partitions" in changes:
+        spec = with_alternates(turn.state, spec)
     if changes.keys() & {"account", "qos", "wckey", "partitions"}:
         spec = with_account(turn.state, spec)
-    partitions, waits = check_submission(turn, spec)
+    partitions, waits = check_submission(turn, spec, there="partitions" not in changes)
     spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
     dependencies = job.dependencies
     if "dependencies" in changes or "dependency_mode" in changes:
