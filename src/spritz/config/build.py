@@ -105,6 +105,9 @@ def cluster_settings(
         kill_invalid_dependency=have.has_option("DependencyParameters", "kill_invalid_depend"),
         max_dependency_depth=_option(have, "DependencyParameters", "max_depend_depth", defaults.max_dependency_depth),
         max_script_bytes=_option(have, "SchedulerParameters", "max_script_size", defaults.max_script_bytes),
+        max_submit_line_bytes=_option(
+            have, "SchedulerParameters", "max_submit_line_size", defaults.max_submit_line_bytes
+        ),
         licenses=_licenses(words("Licenses")),
         enforce=enforced(words("AccountingStorageEnforce")),
         private_data=_private(words("PrivateData")),

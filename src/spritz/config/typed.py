@@ -17,7 +17,7 @@ from spritz.config.grammar import Line, Malformed, Place, Token, tokens
 from spritz.config.kinds import OPTIONS as OPTIONS_KIND
 from spritz.config.kinds import OutOfBounds, Value, amount
 from spritz.config.schema import record_keys, slurm_keys, status
-from spritz.config.schema.options import INTEGERS, OPTIONS, WORDS
+from spritz.config.schema.options import INTEGERS, OFF, OPTIONS, WORDS
 from spritz.config.schema.removed import GONE, OLD_HOSTS, RENAMED
 from spritz.config.settings import ControllerHost, Settings
 from spritz.notation import hostlist
@@ -220,7 +220,7 @@ class Fields:
     def _check_number(self, key: Key, name: str, text: str, place: Place) -> None:
         low, high = INTEGERS[name]
         number = unsigned(text, high)
-        if number is None or number < low:
+        if (number is None or number < low) and not (name in OFF and text == "-1"):
             message = f"{key.name}: {name}={shown(text)}: expected a whole number from {low} to {high}"
             self.diagnostics.error(place, message, key=key.name)
 

@@ -149,6 +149,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     kill_invalid_dependency: bool = False
     max_dependency_depth: int = 10
     max_script_bytes: int = 4 * 1024 * 1024
+    max_submit_line_bytes: int = 1024 * 1024
     licenses: tuple[tuple[str, int], ...] = ()
     #: AccountingStorageEnforce, with what each value implies
     enforce: tuple[str, ...] = ()

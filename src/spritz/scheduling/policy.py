@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
 
 
+#: no cycle is due for having waited so long
+SELDOM_SECONDS = 10 * 365 * 86_400.0
+
+
 class Policy(Struct, frozen=True, kw_only=True):
     """Times in seconds; limits on counts are None where there is none."""
 
@@ -74,7 +78,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     switch_wait_seconds: float = 300.0
 
     # -- rhythm, for the controller
-    #: seconds between full cycles while jobs wait (bf_interval)
+    #: seconds between full cycles while jobs wait, if no quick one asks for it (bf_interval)
     full_interval_seconds: float = 30.0
     #: a quick cycle at least so often (sched_interval)
     quick_interval_seconds: float = 60.0
@@ -108,6 +112,10 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         """0 means none."""
         return number(name) or None
 
+    def interval(name: str, default: int) -> float:
+        """-1: only when there is something new."""
+        return SELDOM_SECONDS if given.get(name) == "-1" else float(number(name) or default)
+
     return Policy(
         builtin=builtin,
         easy=given.get("bf_policy", "").lower() == "easy" or "bf_predict" in given,
@@ -135,8 +143,8 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         waits_apart="reduce_completing_frag" in given,
         by_fragment="gpu_fragmentation" in given,
         switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
-        full_interval_seconds=float(number("bf_interval") or 30),
-        quick_interval_seconds=float(number("sched_interval") or 60),
+        full_interval_seconds=interval("bf_interval", 30),
+        quick_interval_seconds=interval("sched_interval", 60),
         quick_pause_seconds=(number("sched_min_interval") or 0) / 1e6,
         quick_starts_max=limit("sched_max_job_start"),
         quick_depth=limit("default_queue_depth"),

@@ -167,7 +167,7 @@ def test_cluster_settings_are_typed(tmp_path: Path) -> None:
     text = """
 RequeueExit=1-3,18
 SelectTypeParameters=CR_CPU_Memory,CR_Pack_Nodes
-SchedulerParameters=bf_window=2880,Defer,max_script_size=1000
+SchedulerParameters=bf_window=2880,Defer,max_script_size=1000,max_submit_line_size=99
 DependencyParameters=kill_invalid_depend,max_depend_depth=3
 PrologFlags=Contain,Serial
 """
@@ -175,7 +175,11 @@ PrologFlags=Contain,Serial
     assert found.prolog_flags == ("Alloc", "Contain", "Serial")
     assert found.requeue_exit == (1, 2, 3, 18)
     assert (found.consumable, found.memory_consumable) == ("cpu", True)
-    assert found.scheduler_parameters == (("bf_window", "2880"), ("defer", ""), ("max_script_size", "1000"))
+    assert found.scheduler_parameters == (
+        *(("bf_window", "2880"), ("defer", ""), ("max_script_size", "1000")),
+        ("max_submit_line_size", "99"),
+    )
+    assert found.max_submit_line_bytes == 99
     assert (found.kill_invalid_dependency, found.max_dependency_depth, found.max_script_bytes) == (True, 3, 1000)
 
 

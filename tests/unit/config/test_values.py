@@ -105,6 +105,11 @@ def test_options_in_lists_are_found_in_any_case_and_the_last_counts(tmp_path: Pa
     assert settings.has_option("SchedulerParameters", "defer")
 
 
+def test_a_loop_of_the_scheduler_may_be_off_and_a_priority_as_large_as_slurm_takes(tmp_path: Path) -> None:
+    text = "SchedulerParameters=bf_interval=-1,sched_interval=-1,bf_min_prio_reserve=9223372036854775808\n"
+    assert loaded(tmp_path, text).settings.option("SchedulerParameters", "bf_interval") == "-1"
+
+
 def test_default_records_add_up_and_reach_only_the_lines_below(tmp_path: Path) -> None:
     nodes = """
 NodeName=a CPUs=1

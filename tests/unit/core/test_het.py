@@ -419,6 +419,16 @@ def test_all_parts_of_a_step_are_made_or_none(world: World) -> None:
     assert not only(outcome.effects, LaunchStepOn)
 
 
+def test_steps_over_components_may_be_forbidden(make_world: Callable[..., World]) -> None:
+    """slurm.conf(5) SchedulerParameters=disable_hetjob_steps; the words are srun's."""
+    world = make_world(settings=ClusterSettings(scheduler_parameters=(("disable_hetjob_steps", ""),)))
+    first = running(world)
+    outcome = world.do(CreateHetStep(job_id=first, parts=((0, StepSpec()), (1, StepSpec()))), ALICE)
+    assert outcome.rejection is not None
+    assert outcome.rejection.text.startswith("Job steps that span multiple components of a heterogeneous job are not")
+    het_step(world, first, 1, tasks=1)
+
+
 def test_ending_a_step_ends_all_its_parts(world: World) -> None:
     first = running(world)
     het_step(world, first, 0, 2)

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.cluster import UpdatePartition
 from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitJob, UpdateJob, WillRun
+from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
+from spritz.model.step import StepSpec
 from spritz.testing.builders import ALICE, BOB, ROOT, World, expect, job_spec
 
 Make = Callable[..., World]
@@ -123,6 +125,17 @@ def test_a_script_may_not_be_larger_than_configured(make_world: Make) -> None:
     outcome = world.do(SubmitJob(spec=job_spec(), script=b"#!/bin/sh\n\n"), ALICE)
     assert outcome.rejection is not None
     assert outcome.rejection.code == "ESLURM_PATHNAME_TOO_LONG"
+
+
+def test_a_command_line_may_not_be_longer_than_configured(make_world: Make) -> None:
+    """slurm.conf(5) SchedulerParameters=max_submit_line_size, in bytes; of jobs and of steps."""
+    world = make_world(settings=ClusterSettings(max_submit_line_bytes=10))
+    assert world.submit_refused(submit_line="sbatch \u00e9\u00e9") == "ESLURM_PATHNAME_TOO_LONG"
+    job = world.submit(submit_line="sbatch \u00e9x")
+    world.start(job)
+    spec = StepSpec(argv=("true",), submit_line="srun " + "x" * 6)
+    assert world.refused(CreateStep(job_id=job, spec=spec)) == "ESLURM_PATHNAME_TOO_LONG"
+    assert ClusterSettings().max_submit_line_bytes == 1024 * 1024
 
 
 def test_every_task_of_an_array_counts_for_max_job_count(make_world: Make) -> None:

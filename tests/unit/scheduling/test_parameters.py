@@ -22,6 +22,12 @@ def site_of(*words: str, nodes: int = 4, **fields: Any) -> Site:
     return Site(made, settings=replace(SETTINGS, scheduler_parameters=pairs, **fields))
 
 
+def test_cycles_may_be_made_only_for_news() -> None:
+    """slurm.conf(5) bf_interval, sched_interval: -1 turns the loop off."""
+    policy = policy_of(replace(SETTINGS, scheduler_parameters=(("bf_interval", "-1"), ("sched_interval", "-1"))))
+    assert min(policy.full_interval_seconds, policy.quick_interval_seconds) > 365 * 86_400
+
+
 def test_serial_jobs_go_to_the_end() -> None:
     site = site_of("pack_serial_at_end")
     serial, parallel = site.submit(spec(1)), site.submit(spec(2, 1))

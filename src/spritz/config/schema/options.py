@@ -89,7 +89,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "bf_max_job_user": (0, 1_000_000),
     "bf_max_job_user_part": (0, 1_000_000),
     "bf_min_age_reserve": (0, 2_592_000),
-    "bf_min_prio_reserve": (0, 2**32 - 1),
+    "bf_min_prio_reserve": (0, 2**63),
     "bf_resolution": (1, 3600),
     "batch_sched_delay": (0, 86_400),
     "sched_interval": (1, 86_400),
@@ -100,6 +100,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "max_switch_wait": (0, 31_536_000),
     "max_array_tasks": (1, 4_000_001),
     "max_script_size": (1, 512 * 1024 * 1024),
+    "max_submit_line_size": (1, 2 * 1024 * 1024),
     "max_depend_depth": (0, 2**31 - 1),
     "min_exempt_priority": (0, 2**32 - 3),
     "reorder_count": (0, 1000),
@@ -107,3 +108,6 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "preempt_reorder_count": (0, 1000),
     "suspend_grace_time": (0, 3600),
 }
+
+#: Of these, the options that take -1 as well: not at all.
+OFF: frozenset[str] = frozenset({"bf_interval", "sched_interval"})

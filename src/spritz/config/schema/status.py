@@ -63,7 +63,8 @@ SchedulerParameters.bf_window SchedulerParameters.batch_sched_delay SchedulerPar
 SchedulerParameters.defer_batch SchedulerParameters.sched_interval SchedulerParameters.sched_min_interval
 SchedulerParameters.delay_boot
 SchedulerParameters.max_switch_wait SchedulerParameters.enable_user_top SchedulerParameters.nohold_on_prolog_fail
-SchedulerParameters.max_array_tasks SchedulerParameters.max_script_size
+SchedulerParameters.max_array_tasks SchedulerParameters.max_script_size SchedulerParameters.max_submit_line_size
+SchedulerParameters.disable_hetjob_steps
 SchedulerParameters.bf_hetjob_immediate SchedulerParameters.bf_hetjob_prio SchedulerParameters.whole_hetjob
 SchedulerParameters.whole_pack
 SchedulerParameters.preempt_reorder_count SchedulerParameters.preempt_strict_order
@@ -208,6 +209,9 @@ MOOT: dict[str, str] = {
     "SchedulerParameters.enable_hetjob_steps": "steps may span components of a heterogeneous job",
     "SchedulerParameters.no_backup_scheduling": "there is one controller",
     "SchedulerParameters.bf_busy_nodes": "promised starts are of nodes that are busy until then anyway",
+    "SchedulerParameters.bf_topopt_enable": "no start is put off for a better place",
+    "SchedulerParameters.bf_topopt_iterations": "no start is put off for a better place",
+    "SchedulerParameters.default_gbytes": "Slurm has it no longer: sizes without a unit are megabytes",
     "SchedulerParameters.bf_running_job_reserve": "running jobs hold what they have until their limits in every plan",
     "SchedulerParameters.Ignore_NUMA": "sockets are what the system says",
     "SchedulerParameters.enable_job_state_cache": "answers come from memory and hold nobody up",

@@ -79,6 +79,7 @@ def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple
     """
     state = turn.state
     _check_lengths(spec)
+    check_submit_line(state.settings, spec.submit_line)
     partitions = chosen_partitions(state, spec.partitions)
     _check_counts(spec, state.settings)
     _check_built(spec, state.settings)
@@ -116,6 +117,17 @@ def _check_lengths(spec: JobSpec) -> None:
         raise Refused("ESLURM_PATHNAME_TOO_LONG")
     if sum(map(len, spec.partitions)) + len(spec.partitions) > _PARTITIONS_LENGTH + 1:
         raise Refused("ESLURM_PATHNAME_TOO_LONG")
+
+
+def check_submit_line(settings: ClusterSettings, line: str) -> None:
+    """The line that made a job or a step is kept with it, and no longer than SchedulerParameters=max_submit_line_size
+    (bytes)."""
+    limit = settings.max_submit_line_bytes
+    if len(line) > limit or len(line.encode(errors="replace")) > limit:
+        raise Refused(
+            "ESLURM_PATHNAME_TOO_LONG",
+            hint=f"the command line has {len(line)} letters; SchedulerParameters=max_submit_line_size is {limit} bytes",
+        )
 
 
 def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:

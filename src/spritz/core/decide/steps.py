@@ -13,6 +13,7 @@ from spritz.core import het
 from spritz.core.decide.access import need_control, need_owner
 from spritz.core.decide.arrays import select
 from spritz.core.decide.cancel import SIGKILL, parts, signal_step
+from spritz.core.decide.spec import check_submit_line
 from spritz.core.effects import AttachOn, NotifyOn
 from spritz.core.flags import CONFIGURING
 from spritz.core.pending import launch
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.step import StepNode, StepSpec
 
+_ONE_COMPONENT = "Job steps that span multiple components of a heterogeneous job are not currently supported"
+
 
 def create_step(turn: Turn, command: CreateStep) -> StepCreated:
     """Lay the step out and launch it on its nodes; one that was made before is only told of."""
@@ -41,6 +44,7 @@ def create_step(turn: Turn, command: CreateStep) -> StepCreated:
         return _told(made)
     job = _running_job(turn, command.job_id)
     settings = turn.state.settings
+    check_submit_line(settings, spec.submit_line)
     if not spec.interactive and job.next_step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
     live = turn.state.steps.get(job.id, {})
@@ -83,6 +87,10 @@ def create_het_step(turn: Turn, command: CreateHetStep) -> StepCreated:
     if made:
         return _told(*made)
     settings = turn.state.settings
+    if len(groups) > 1 and "disable_hetjob_steps" in dict(settings.scheduler_parameters):
+        raise Refused("ESLURM_NOT_SUPPORTED", message=_ONE_COMPONENT)
+    for _number, spec in command.parts:
+        check_submit_line(settings, spec.submit_line)
     step_id = max(one.next_step_id for one in het.members(turn.state, leader))
     if step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
