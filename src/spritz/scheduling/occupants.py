@@ -1,4 +1,5 @@
-"""What the jobs of each kind (partition and QOS) hold of every node, as columns: a bound for preemption.
+"""What the jobs of each kind (partition and QOS) hold of every node, as columns: a bound for preemption, and what to
+take the cheapest nodes by.
 
 If a request does not fit on what is free and what all that it may preempt hold together, nobody need be asked who would
 have to go. `Occupants` follows the projection's table, and looks again only at nodes that have changed; `Bound` is
@@ -12,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from spritz.scheduling.placement.columns import capacity_columns, needed
 from spritz.scheduling.placement.select import target_of
@@ -19,11 +21,13 @@ from spritz.scheduling.placement.select import target_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from spritz.scheduling.nodes import Holder
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import Ints, NodeTable
 
+Floats = npt.NDArray[np.float64]
 #: partition and QOS
 Kind = tuple[str, str]
 
@@ -33,19 +37,27 @@ LEAVING: Kind = ("", "")
 #: rows of the arrays before GRES
 CPUS, MEMORY, JOBS = 0, 1, 2
 
+#: rows of the arrays of prices
+SHARES, PRIORITIES, STARTS, SIZES, WORK, FIRST, LAST = range(7)
+PRICES = 7
+
 
 class Occupants:
     """Arrays `held[kind]` are int32[quantity, node]: CPUs, memory, jobs, and GRES in the table's order.
 
-    `counts[kind]`: parts of nodes that jobs of the kind hold. All are as of the last `settle`.
+    `prices[kind]` are float64[price, node], sums over these jobs: `SHARES` of a whole job (a half for each of two
+    nodes), `PRIORITIES`, `STARTS` (seconds since the epoch), `SIZES` (CPUs of the whole job, about) and `WORK` (these
+    times its start); `FIRST` and `LAST` are the first and last start. `counts[kind]`: parts of nodes that jobs of the
+    kind hold. All are as of the last `settle`.
     """
 
-    __slots__ = ("_on", "_parts", "counts", "held", "table")
+    __slots__ = ("_on", "counts", "held", "parts", "prices", "table")
 
     def __init__(self, table: NodeTable, kinds: tuple[tuple[str, str], ...]) -> None:
         self.table = table
-        self._parts = kinds
+        self.parts = kinds
         self.held: dict[Kind, Ints] = {}
+        self.prices: dict[Kind, Floats] = {}
         self.counts: dict[Kind, int] = {}
         #: by node: who holds something there, by kind
         self._on: dict[int, dict[Kind, list[int]]] = {}
@@ -57,9 +69,10 @@ class Occupants:
         for index in changed:
             for kind, jobs in self._on.pop(index, {}).items():
                 self.held[kind][:, index] = 0
+                self.prices[kind][:, index] = 0.0
                 self.counts[kind] -= len(jobs)
                 if not self.counts[kind]:
-                    del self.counts[kind], self.held[kind]
+                    del self.counts[kind], self.held[kind], self.prices[kind]
             row = self.table.rows[index]
             if not row.holders:
                 continue
@@ -72,10 +85,18 @@ class Occupants:
                 here.setdefault(kind, []).append(job_id)
                 held = self.held.get(kind)
                 if held is None:
-                    held = self.held[kind] = np.zeros((3 + len(self._parts), len(self.table.rows)), np.int32)
-                held[:, index] += holder.taken(self._parts, row.hardware)
+                    held = self.held[kind] = np.zeros((3 + len(self.parts), len(self.table.rows)), np.int32)
+                    self.prices[kind] = np.zeros((PRICES, len(self.table.rows)))
+                held[:, index] += holder.taken(self.parts, row.hardware)
                 self.counts[kind] = self.counts.get(kind, 0) + 1
+            for kind, jobs in here.items():
+                if kind != LEAVING:
+                    self.prices[kind][:, index] = _prices([(records[one], row.holders[one]) for one in jobs])
         changed.clear()
+
+    def on(self, index: int, kind: Kind) -> list[int]:
+        """Numbers of the kind's jobs on that node."""
+        return self._on.get(index, {}).get(kind, [])
 
     def kinds(self) -> list[Kind]:
         """Kinds of which something runs."""
@@ -87,6 +108,21 @@ class Occupants:
             return []
         nodes = self.held[LEAVING][JOBS].nonzero()[0].tolist()
         return sorted({job_id for index in nodes for job_id in self._on[index].get(LEAVING, ())})
+
+
+def _prices(jobs: list[tuple[JobRecord, Holder]]) -> list[float]:
+    """Of these jobs on one node, a column of `Occupants.prices`."""
+    shares = priorities = starts = sizes = work = 0.0
+    for record, holder in jobs:
+        width = len(record.all_names) or 1
+        shares += 1.0 / width
+        priorities += record.priority
+        starts += record.started_at
+        size = holder.cpus.bit_count() * width
+        sizes += size
+        work += record.started_at * size
+    times = [record.started_at for record, _holder in jobs]
+    return [shares, priorities, starts, sizes, work, min(times), max(times)]
 
 
 class Bound:

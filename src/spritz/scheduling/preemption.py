@@ -10,8 +10,9 @@ An account that asks for no more than it is guaranteed takes it back from those 
 too, the youngest first.
 
 Who may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. For preemptors of one
-kind for which only the kind matters the table without all their victims is made once a cycle. That takes long where
-many could be victims: a quick cycle then leaves it to a full one.
+kind for which only the kind matters the table without all their victims is made once a cycle. Where many could be
+victims that takes long: they are looked for on a few nodes first (`shortlist`), and a quick cycle leaves the rest to a
+full one.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
 """
@@ -21,31 +22,26 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.guarantees import Standing, Tenant, lender
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.preempting import (
-    Party,
-    exempt_seconds,
-    exempt_until,
-    may_preempt,
-    preempt_mode,
-    reclaim_mode,
-    spared,
-    words_of,
-)
+from spritz.model.preempting import exempt_until, preempt_mode, reclaim_mode, spared, words_of
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
 from spritz.scheduling.in_vain import InVain
-from spritz.scheduling.occupants import Bound
-from spritz.scheduling.victims import TRIALS, Cleared, Cost, Search, Victim, remove
+from spritz.scheduling.occupants import JOBS, Bound
+from spritz.scheduling.preys import Preys
+from spritz.scheduling.shortlist import NODES_MIN, NODES_TIMES, Occupied, Prey, nodes_for, ranked
+from spritz.scheduling.victims import TRIALS, Cleared, Search, Victim, remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from spritz.model.limits.guarantees import Guarantee
+    from spritz.model.preempting import Party
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.nodes import Holder, NodeRow
@@ -55,14 +51,12 @@ if TYPE_CHECKING:
     from spritz.scheduling.snapshot import Snapshot
     from spritz.scheduling.table import NodeTable
 
-#: With more parts of nodes that could be taken back than this, a quick cycle does not look for victims.
+#: With more parts of nodes that could be taken back than this, victims are looked for on a few nodes first, which hold
+#: no more of them than this.
 QUICK_PARTS = 500
 
 #: A job that has ended and not left for so long after KillWait counts on no more (seconds).
 STUCK_SECONDS = 30.0
-
-#: Above and below every priority.
-HIGHEST, LOWEST = 1 << 62, -1
 
 NEVER = float("inf")
 
@@ -96,31 +90,27 @@ class Preemptor:
         self.chosen: list[Victim] = []
         #: jobs of this cycle's plans
         self._taken: set[int] = set()
-        self._kinds: list[Kind] = []
         self._made_running: dict[Kind, list[JobRecord]] | None = None
         self._made_leaving: list[Victim] | None = None
         self._bounds: dict[tuple[Kind, ...], Bound] = {}
         #: somebody must be made room for, and was not looked at since this cycle is quick
         self.put_off = False
         self.in_vain = InVain(snapshot)
-        self._exempt_seconds: dict[Kind, int] = {}
+        #: by kinds that may be preempted
+        self._occupied: dict[tuple[Kind, ...], Occupied] = {}
         #: the cycle's table without those who are leaving; and by preemptor's kind, without all its victims
         self._base: NodeTable | None = None
         self._cleared: dict[Line, Cleared] = {}
-        #: by preemptor's kind: kinds that it may preempt, and whether that depends on the jobs' priorities
-        self._preys: dict[Kind, tuple[list[Kind], bool]] = {}
         #: by preemptor's kind, where priorities do not matter: `_candidates`
         self._listed: dict[Line, tuple[list[Victim], float]] = {}
         self._standing: Standing | None = None
         modes = [self.policy.mode, *(words_of(item.preempt_mode) for item in snapshot.partitions.values())]
         modes += [words_of(one.record.preempt_mode) for one in snapshot.rules.qos.values()]
         self._by_priority = any(word in ("PRIORITY", "WITHIN") for words in modes for word in words)
-        self._parties: dict[tuple[Kind, int], Party] = {}
-        self._made: dict[int, Victim] = {}
         self.placements = 0
         if self.enabled:
             snapshot.occupants.settle(snapshot.records)
-            self._kinds = snapshot.occupants.kinds()
+        self._preys = Preys(snapshot, snapshot.occupants.kinds() if self.enabled else [])
         #: left of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
 
@@ -135,7 +125,7 @@ class Preemptor:
         other._base = self._base.fork()
         other.only_ending = True
         other._taken = set(self._taken)
-        other._cleared, other._listed, other._made = {}, {}, dict(self._made)
+        other._cleared, other._listed, other._occupied = {}, {}, {}
         other.chosen = []
         return other
 
@@ -190,7 +180,7 @@ class Preemptor:
         """
         if not self.enabled:
             return None
-        preys = self._kinds if roomy else self._preys_of(self._kind_of(record, request))[0]
+        preys = self._preys.kinds if roomy else self._preys.of(self._preys.kind_of(record, request))[0]
         if not preys and not self._leaving:
             return None
         bound = self._bound(preys, table)
@@ -209,7 +199,11 @@ class Preemptor:
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []
         spared_until = 0.0
-        if allocation is None and self._is_too_much(preys):
+        many = allocation is None and self._are_many(preys)
+        if many:
+            found = self._on_shortlist(search, record, request, preys) if not roomy else None
+            allocation = search.result if found is not None else None
+        if allocation is None and many and self._quick:
             self.put_off = True
             self.placements += search.placements
             return None
@@ -218,7 +212,7 @@ class Preemptor:
             found = self._victims(search, record, request, candidates, roomy) if candidates else None
             allocation = search.result if found is not None else None
         self.placements += search.placements
-        self._trials_left = search.trials_left
+        self._trials_left -= search.trials
         if allocation is None or found is None:
             self.in_vain.wait_for(spared_until)
             if not self._taken:
@@ -235,7 +229,7 @@ class Preemptor:
         """Is there anything that it could ask to have back?"""
         if not self.enabled:
             return False
-        return bool(request.guaranteed or self._leaving or self._preys_of(self._kind_of(record, request))[0])
+        return bool(request.guaranteed or self._leaving or self._preys.of(self._preys.kind_of(record, request))[0])
 
     def _bound(self, preys: list[Kind], table: NodeTable) -> Bound:
         """What is left without any of these. It is as of the first question, since when only more has been taken."""
@@ -245,20 +239,83 @@ class Preemptor:
             self._bounds[tuple(preys)] = found
         return found
 
-    def _is_too_much(self, preys: list[Kind]) -> bool:
+    def _are_many(self, preys: list[Kind]) -> bool:
         counts = self.snapshot.occupants.counts
-        return self._quick and sum(counts[kind] for kind in preys) > QUICK_PARTS
+        return sum(counts[kind] for kind in preys) > QUICK_PARTS
+
+    # -- a few of many
+
+    def _on_shortlist(
+        self, search: Search, record: JobRecord, request: Request, preys: list[Kind]
+    ) -> list[Victim] | None:
+        """Victims on the nodes that by counts need the fewest and cheapest; None if these do not do."""
+        assert self._base is not None
+        if self.policy.strict_order or not search.licensed([]):
+            return None
+        snapshot, who = self.snapshot, self._preys.party(self._preys.kind_of(record, request), record.priority)
+        occupied = self._occupied_by(preys)
+        held = occupied.without(self._given_up())
+        nodes = nodes_for(
+            request,
+            self._base,
+            occupied,
+            held,
+            snapshot.eligibility,
+            snapshot.now,
+            youngest_first=self.policy.youngest_first,
+        )
+        within = int(np.searchsorted(np.cumsum(held[JOBS, nodes]), QUICK_PARTS, side="right"))
+        few = max(NODES_MIN, NODES_TIMES * request.nodes_min)
+        for count in dict.fromkeys((min(few, within), within)):
+            candidates = self._on_nodes(who, preys, nodes[:count].tolist())
+            cleared = Cleared(self._base, candidates)
+            found = search.best(cleared, ranked(cleared, self._base, request)) if candidates else None
+            if found is not None:
+                return found
+        return None
+
+    def _occupied_by(self, preys: list[Kind]) -> Occupied:
+        found = self._occupied.get(tuple(preys))
+        if found is None:
+            snapshot = self.snapshot
+            some = []
+            for kind in preys:
+                mode = preempt_mode(self.policy, self._preys.party(kind))
+                if mode is PreemptMode.SUSPEND and self.only_ending:
+                    continue
+                suspends = mode is PreemptMode.SUSPEND
+                exempt = 0 if suspends else self._preys.exempt(kind)
+                some.append(Prey(kind, float(self._preys.tier(*kind)), float(exempt), suspends))
+            found = self._occupied[tuple(preys)] = Occupied(snapshot.occupants, some, snapshot.now)
+        return found
+
+    def _given_up(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """What jobs that have been taken in this cycle held of which nodes."""
+        kinds, rows = self.snapshot.occupants.parts, self.snapshot.table.rows
+        for job_id in self._taken:
+            for index in self._preys.indexes(self.snapshot.records[job_id]):
+                holder = rows[index].holders.get(job_id)
+                if holder is not None:
+                    yield index, holder.taken(kinds, rows[index].hardware)
+
+    def _on_nodes(self, who: Party, preys: list[Kind], nodes: list[int]) -> list[Victim]:
+        """All on these nodes that may be preempted."""
+        occupants, records = self.snapshot.occupants, self.snapshot.records
+        numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in preys}
+        some = {kind: [records[number] for number in sorted(known - self._taken)] for kind, known in numbers.items()}
+        return self._preys.among(who, some, only_ending=self.only_ending)[0]
 
     def _candidates(
         self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]
     ) -> tuple[list[Victim], float]:
         """All that the job may preempt, and when the first is exempt no more of those that it must not yet (0.0)."""
-        kind = self._kind_of(record, request)
+        kind = self._preys.kind_of(record, request)
         line = (kind, self._own(record, kind), roomy)
         known = self._listed.get(line)
         if known is None:
-            who = self._party(kind, record.priority)
-            known = self._find_candidates(who, self._preys_of(kind)[0])
+            who = self._preys.party(kind, record.priority)
+            some = {one: self._running.get(one, []) for one in self._preys.of(kind)[0]}
+            known = self._preys.among(who, some, only_ending=self.only_ending)
             if roomy:
                 known = self._with_borrowers(line, who, *known)
             if self._is_steady(line):
@@ -267,26 +324,7 @@ class Preemptor:
 
     def _is_steady(self, line: Line) -> bool:
         """The same for all jobs of the line, whatever their priorities."""
-        return self._preys_of(line[0])[1] and not (line[2] and self._by_priority)
-
-    def _find_candidates(self, who: Party, kinds: list[Kind]) -> tuple[list[Victim], float]:
-        found: list[Victim] = []
-        first = 0.0
-        for kind in kinds:
-            mode, seconds = preempt_mode(self.policy, self._party(kind)), self._exempt(kind)
-            if mode is PreemptMode.SUSPEND and self.only_ending:
-                continue
-            for other in self._running.get(kind, ()):
-                if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, other.priority):
-                    continue
-                if not may_preempt(self.policy, who, self._party(kind, other.priority)):
-                    continue
-                until = exempt_until(mode, seconds, started_at=other.started_at, suspended=other.suspended_seconds)
-                if until > self.snapshot.now:
-                    first = min(first or until, until)
-                else:
-                    found.append(self._victim(other, mode))
-        return found, first
+        return self._preys.of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _with_borrowers(self, line: Line, who: Party, found: list[Victim], first: float) -> tuple[list[Victim], float]:
         """The same, with all that must give back what the job's account is guaranteed."""
@@ -300,12 +338,13 @@ class Preemptor:
                 if one.allocation is not None
             )
         for where, records in self._running.items():
-            seconds = self._exempt(where)
+            seconds = self._preys.exempt(where)
             for other in records:
                 if other.id in known or spared(self.policy, other.priority):
                     continue
                 one = lender(roomy, own, self._own(other, where), self._standing.within(other.id))
-                mode = reclaim_mode(self.policy, who, self._party(where, other.priority)) if one else PreemptMode.OFF
+                whom = self._preys.party(where, other.priority)
+                mode = reclaim_mode(self.policy, who, whom) if one else PreemptMode.OFF
                 if one is None or mode is PreemptMode.OFF or (mode is PreemptMode.SUSPEND and self.only_ending):
                     continue
                 until = exempt_until(
@@ -319,7 +358,7 @@ class Preemptor:
                 else:
                     # The youngest first, before all that may be preempted for another reason.
                     cost = (1.0, -NEVER, -other.started_at, -float(other.id))
-                    found.append(Victim(other, mode, self._indexes(other), cost))
+                    found.append(Victim(other, mode, self._preys.indexes(other), cost))
         return found, first
 
     def _own(self, record: JobRecord, kind: Kind) -> tuple[Guarantee, ...]:
@@ -338,7 +377,7 @@ class Preemptor:
         roomy: tuple[Guarantee, ...],
     ) -> list[Victim] | None:
         assert self._base is not None
-        kind = self._kind_of(record, request)
+        kind = self._preys.kind_of(record, request)
         line = (kind, self._own(record, kind), roomy)
         cleared = self._cleared.get(line) if self._is_steady(line) else None
         if cleared is None:
@@ -348,38 +387,6 @@ class Preemptor:
         return search.fewest(
             cleared, lambda victim: victim.record.id not in self._taken, strict=self.policy.strict_order
         )
-
-    def _kind_of(self, record: JobRecord, request: Request) -> Kind:
-        return request.partition, record.spec.qos
-
-    def _party(self, kind: Kind, priority: int = 0) -> Party:
-        known = self._parties.get((kind, priority))
-        if known is None:
-            qos = self.snapshot.rules.qos.get(kind[1])
-            known = self._parties[kind, priority] = Party(
-                partition=self.snapshot.partitions[kind[0]],
-                qos=qos.record if qos is not None else None,
-                priority=priority,
-            )
-        return known
-
-    def _preys_of(self, kind: Kind) -> tuple[list[Kind], bool]:
-        """Kinds whose jobs those of this one may preempt; and whether it may so all of them, whatever priorities."""
-        found = self._preys.get(kind)
-        if found is None:
-            policy, best, least = self.policy, self._party(kind, HIGHEST), self._party(kind, LOWEST)
-            kinds = [one for one in self._kinds if may_preempt(policy, best, self._party(one, LOWEST))]
-            certain = all(may_preempt(policy, least, self._party(one, HIGHEST)) for one in kinds)
-            found = self._preys[kind] = kinds, certain
-        return found
-
-    def _exempt(self, kind: Kind) -> int:
-        found = self._exempt_seconds.get(kind)
-        if found is None:
-            party = self.snapshot.rules.party("", "", *kind)
-            found = exempt_seconds(self.policy, [one.record for one in party.qos])
-            self._exempt_seconds[kind] = found
-        return found
 
     def _verdict(
         self,
@@ -420,7 +427,7 @@ class Preemptor:
                 snapshot.records[job_id] for job_id in snapshot.occupants.leaving() if job_id in snapshot.records
             ]
             self._made_leaving = [
-                self._victim(record, PreemptMode.CANCEL)
+                self._preys.victim(record, PreemptMode.CANCEL)
                 for record in records
                 if record.allocation is not None and (record.preempting or snapshot.now - record.ends_at < patience)
             ]
@@ -440,36 +447,6 @@ class Preemptor:
                 if allocation.partition in snapshot.partitions:
                     running.setdefault((allocation.partition, record.spec.qos), []).append(record)
         return self._made_running
-
-    def _victim(self, record: JobRecord, mode: PreemptMode) -> Victim:
-        known = self._made.get(record.id)
-        if known is None or known.mode is not mode:
-            known = self._made[record.id] = Victim(record, mode, self._indexes(record), self._cost(record, mode))
-        return known
-
-    def _indexes(self, record: JobRecord) -> tuple[int, ...]:
-        index_of = self.snapshot.table.index_of
-        return tuple(index_of[name] for name in record.all_names if name in index_of)
-
-    def _cost(self, record: JobRecord, mode: PreemptMode) -> Cost:
-        """Least first: lowest tier (or priority of the QOS) and priority, then the least work lost; or whoever started
-        last.
-        """
-        assert record.allocation is not None
-        partition = self.snapshot.partitions.get(record.allocation.partition)
-        tier = partition.priority_tier if partition is not None else 0
-        if self.policy.type == "qos":
-            qos = self.snapshot.rules.qos.get(record.spec.qos)
-            tier = qos.record.priority if qos is not None else 0
-        # One that stands still already costs nothing.
-        order = (float(not (record.stopped and mode is PreemptMode.SUSPEND)), float(tier), float(record.priority))
-        if self.policy.youngest_first:
-            return (order[0], -record.started_at, *order, float(record.id))
-        lost = 0.0
-        if mode is not PreemptMode.SUSPEND:
-            ran = self.snapshot.now - record.started_at - record.suspended_seconds
-            lost = max(0.0, ran) * record.allocation.cpu_count
-        return (*order, lost, -record.started_at, float(record.id))
 
 
 def _all_fits(table: NodeTable, allocation: Allocation) -> bool:

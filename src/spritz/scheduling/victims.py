@@ -22,11 +22,11 @@ from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.licenses import LicensePool
-    from spritz.scheduling.nodes import Holder
+    from spritz.scheduling.nodes import Holder, NodeRow
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
@@ -68,6 +68,15 @@ def remove(table: NodeTable, victim: Victim) -> None:
             table.charge(index, holder.aside())
 
 
+def stand_aside(row: NodeRow, victim: Victim) -> None:
+    """The same on one node."""
+    holder = row.holders.get(victim.record.id)
+    if holder is not None:
+        row.release(victim.record.id)
+        if victim.suspends:
+            row.charge(holder.aside())
+
+
 class Cleared:
     """A table without any of the victims, and which of them are on each node."""
 
@@ -81,11 +90,7 @@ class Cleared:
         for index, here in self.by_node.items():
             row = self.table.row(index)
             for victim in here:
-                holder = row.holders.get(victim.record.id)
-                if holder is not None:
-                    row.release(victim.record.id)
-                    if victim.suspends:
-                        row.charge(holder.aside())
+                stand_aside(row, victim)
             self.table.refresh(index)
         #: by node, how many would have to go
         self.crowd = np.zeros(len(base.rows), np.int64)
@@ -113,7 +118,7 @@ class Search:
         self.accept = accept
         self.licenses = licenses
         self.reclaim = policy.reclaim_licenses
-        self.placements = 0
+        self.placements = self.trials = 0
         self.trials_left = trials_left
         self.placements_left = PLACEMENTS * policy.reorder_count
         self.pool = POOL * policy.reorder_count
@@ -161,6 +166,30 @@ class Search:
         self.result = self.place_on(sums.table)
         return bound if self.result is not None else None
 
+    def best(self, cleared: Cleared, order: list[int]) -> list[Victim] | None:
+        """The same, about a place on as few as will do of the nodes in this order, the first of which need the fewest
+        and cheapest victims.
+        """
+        if not order or self.place_on(cleared.table) is None:
+            return None
+        sums = Sums(self.base.fork(), self.request, self.eligibility)
+        bound = None
+        for count in _growing(max(1, sums.nodes_missing()), len(order)):
+            allocation = self.place_on(_grafted(self.base, cleared, np.array(order[:count], np.int64)))
+            if allocation is not None:
+                bound = self._there(sums, cleared, allocation, lambda _victim: True)
+                break
+        if bound is None:
+            return None
+        bound = self._pruned(sums, bound)
+        if any(len(victim.nodes) > 1 for victim in cleared.victims):
+            # Whoever holds one node is nowhere else: then the order of nodes has said all.
+            bound = self._fewer(sums, cleared.victims[: self.pool], bound) or bound
+        bound = sorted(bound, key=lambda one: one.cost)
+        sums.only(bound)
+        self.result = self.place_on(sums.table)
+        return bound if self.result is not None else None
+
     def _enough(self, sums: Sums) -> bool:
         return sums.enough() and self.licensed(sums.out.values()) and self.place_on(sums.table) is not None
 
@@ -187,6 +216,12 @@ class Search:
             if better is not None:
                 allocation = better
                 break
+        return self._there(sums, cleared, allocation, may)
+
+    def _there(
+        self, sums: Sums, cleared: Cleared, allocation: Allocation, may: Callable[[Victim], bool]
+    ) -> list[Victim] | None:
+        """The victims on these nodes, if the job can start without them."""
         near: dict[int, Victim] = {}
         for name in allocation.names:
             for victim in cleared.by_node.get(self.base.index_of[name], ()):
@@ -235,6 +270,7 @@ class Search:
             if self._spent:
                 return None
             self.trials_left -= 1
+            self.trials += 1
             victim = candidates[position]
             sums.take_out(victim)
             found = self._pick(sums, candidates, position + 1, left - 1)
@@ -242,6 +278,15 @@ class Search:
                 return found
             sums.put_back(victim)
         return None
+
+
+def _growing(first: int, last: int) -> Iterator[int]:
+    """`first`, one more, three more and so on, and `last`."""
+    count, step = first, 1
+    while count < last:
+        yield count
+        count, step = count + step, step * 2
+    yield last
 
 
 def _free(victim: Victim) -> bool:

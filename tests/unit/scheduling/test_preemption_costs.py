@@ -10,8 +10,11 @@ from msgspec import structs
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
-from spritz.scheduling import cycle, preemption
+from spritz.model.topology import Switch, Topology
+from spritz.scheduling import cycle, preemption, shortlist
 from spritz.scheduling.occupants import Bound
+from spritz.scheduling.preys import Preys
+from spritz.scheduling.victims import Victim
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 
@@ -29,9 +32,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def site(**policy: Any) -> Site:
-    """Four nodes of four CPUs; jobs of `high` may preempt those of `low`, and `some` are half of the nodes of high."""
-    configs = [node(f"n{number}", 4) for number in range(4)]
+def site(nodes: int = 4, topology: Topology | None = None, **policy: Any) -> Site:
+    """Nodes of four CPUs; jobs of `high` may preempt those of `low`, and `some` are the first two nodes of high."""
+    configs = [node(f"n{number}", 4) for number in range(nodes)]
     rules = PreemptionPolicy(type="partition_prio", mode=("REQUEUE",), **policy)
     return Site(
         configs,
@@ -40,7 +43,7 @@ def site(**policy: Any) -> Site:
             partition("high", configs, priority_tier=10),
             partition("some", configs[:2], priority_tier=10),
         ],
-        structs.replace(SETTINGS, preemption=rules),
+        structs.replace(SETTINGS, preemption=rules, topologies=(topology,) if topology is not None else ()),
     )
 
 
@@ -90,16 +93,87 @@ def test_what_is_freed_by_others_is_looked_at_only_where_it_could_hold_a_part_of
     assert asked == [], "one CPU was freed, and two are needed for a task"
 
 
-def test_a_quick_cycle_leaves_the_search_for_many_victims_to_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_many_a_quick_cycle_looks_at_the_victims_of_a_few_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many could be victims, the best of them are asked, and the fewest are found."""
+    monkeypatch.setattr(preemption, "QUICK_PARTS", 60)
+    counts = []
+    for size in (80, 240):
+        here = low_jobs(size)
+        seen: list[int] = []
+        real = Preys.victim
+
+        def noted(self: Preys, record: Any, mode: Any, seen: list[int] = seen, real: Any = real) -> Victim:
+            seen.append(record.id)
+            found: Victim = real(self, record, mode)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Preys, "victim", noted)
+            waits = here.submit(spec(tasks=3, nodes=3, cpus_per_task=4, partitions=("high",)))
+            plan = quick(here)
+        assert [(item.job_id, len(item.victims)) for item in plan.preemptions] == [(waits, 6)]
+        assert not plan.victims_wanted
+        youngest = sorted(here.jobs, reverse=True)[1:7]
+        assert sorted(victim.job_id for victim in plan.preemptions[0].victims) == sorted(youngest), "least work is lost"
+        counts.append(len(seen))
+    assert counts[0] == counts[1] <= 2 * shortlist.NODES_MIN
+
+
+def low_jobs(count: int) -> Site:
+    """Full of jobs of two CPUs, two on each node, the last the youngest."""
+    here = site(nodes=count // 2)
+    for _ in range(count):
+        here.now += 10
+        here.submit(spec(tasks=2, batch=True))
+        here.cycle(budget=100)
+    return here
+
+
+def test_a_job_on_many_nodes_is_one_victim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption, "QUICK_PARTS", 20)
+    here = site(nodes=20)
+    wide = here.submit(spec(tasks=4, nodes=4, cpus_per_task=4, batch=True))
+    here.cycle()
+    for _ in range(16):
+        here.now += 10
+        here.submit(spec(tasks=4, batch=True))
+        here.cycle()
+    monkeypatch.setattr(shortlist, "NODES_MIN", 6)
+    monkeypatch.setattr(preemption, "QUICK_PARTS", 8)
+    here.submit(spec(tasks=4, nodes=4, cpus_per_task=4, partitions=("high",)))
+    plan = quick(here)
+    assert [[victim.job_id for victim in item.victims] for item in plan.preemptions] == [[wide]]
+
+
+def test_victims_among_many_are_on_one_switch_where_the_job_asks_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption, "QUICK_PARTS", 8)
+    names = [f"n{number}" for number in range(20)]
+    leaves = tuple(Switch(name=f"s{leaf}", nodes=f"n[{leaf * 4}-{leaf * 4 + 3}]", level=0) for leaf in range(5))
+    top = Switch(name="top", nodes="n[0-19]", switches="s[0-4]", level=1)
+    here = site(nodes=20, topology=Topology(kind="tree", name="default", switches=(*leaves, top)))
+    for number in (0, 5, 10, 15, 1, 2, 3, 6, 7, 4, 8, 9, 11, 12, 13, 14, 16, 17, 18, 19):
+        here.now += 10
+        here.submit(spec(tasks=4, batch=True, node_list=(names[number],)))
+        here.cycle()
+    here.submit(spec(tasks=4, nodes=4, cpus_per_task=4, switches=1, partitions=("high",)))
+    plan = quick(here)
+    assert [item.allocation.names for item in plan.preemptions] == [("n16", "n17", "n18", "n19")]
+
+
+def test_where_the_best_nodes_do_not_do_a_quick_cycle_leaves_the_search_to_a_full_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here = site()
     _first, others = full_of_both(here)
-    waits = here.submit(spec(tasks=4, partitions=("high",)))
+    waits = here.submit(spec(tasks=8, nodes=2, partitions=("high",)))
     monkeypatch.setattr(preemption, "QUICK_PARTS", 1)
     plan = quick(here)
     assert (plan.preemptions, plan.victims_wanted) == ((), True)
     plan = here.plan()
-    assert [(item.job_id, len(item.victims)) for item in plan.preemptions] == [(waits, 1)]
-    assert plan.preemptions[0].victims[0].job_id in others
+    assert [(item.job_id, len(item.victims)) for item in plan.preemptions] == [(waits, 2)]
+    assert {victim.job_id for victim in plan.preemptions[0].victims} == set(others)
 
 
 def test_what_a_full_cycle_tried_in_vain_no_quick_one_asks_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,4 +194,4 @@ def test_what_a_full_cycle_tried_in_vain_no_quick_one_asks_for_again(monkeypatch
     assert not again.victims_wanted
     assert again.look_again_at == here.now + 600
     here.now += 600
-    assert quick(here).victims_wanted
+    assert quick(here).preemptions

@@ -17,7 +17,7 @@ from spritz.model.job import Sharing
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone
-from spritz.scheduling.preemption import Preemptor
+from spritz.scheduling.preys import Preys
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 from tests.unit.scheduling.test_preemption import leave, run, states, tick, victims
 
@@ -240,13 +240,13 @@ def test_one_qos_among_many_costs_one_list_of_victims_a_cycle(monkeypatch: pytes
     for tasks in (3, 4, 4):
         submit(here, "high", tasks=tasks)
     lists: list[object] = []
-    real = Preemptor._find_candidates
+    real = Preys.among
 
-    def counted(self: Preemptor, who: Any, kinds: Any) -> Any:
+    def counted(self: Preys, who: Any, some: Any, *, only_ending: bool) -> Any:
         lists.append(who)
-        return real(self, who, kinds)
+        return real(self, who, some, only_ending=only_ending)
 
-    monkeypatch.setattr(Preemptor, "_find_candidates", counted)
+    monkeypatch.setattr(Preys, "among", counted)
     assert len(run(here).preemptions) == 3
     assert len(lists) == 1
 
