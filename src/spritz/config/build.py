@@ -126,7 +126,7 @@ def cluster_settings(
 
 def enforced(words: Iterable[str]) -> tuple[str, ...]:
     """AccountingStorageEnforce with what each value implies."""
-    given = {word.lower() for word in words} - {"none", "0"}
+    given = {word.lower() for word in words}
     if "1" in given:
         given.add("associations")
     if "2" in given:

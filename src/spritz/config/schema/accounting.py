@@ -20,8 +20,6 @@ KEYS = (
             "all",
             "1",
             "2",
-            "none",
-            "0",
             empty="none",
         ),
         (),

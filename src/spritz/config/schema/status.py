@@ -123,7 +123,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "AcctGatherEnergyType": frozenset({"acct_gather_energy/gpu", "acct_gather_energy/none", "acct_gather_energy/rapl"}),
     "AccountingStorageType": frozenset({"accounting_storage/none", "accounting_storage/slurmdbd"}),
     "AccountingStorageEnforce": frozenset(
-        {"none", "0", "1", "2", "all", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}
+        {"1", "2", "all", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps"}
     ),
     "JobCompType": frozenset(
         f"jobcomp/{name}" for name in ("none", "elasticsearch", "filetxt", "kafka", "lua", "script")

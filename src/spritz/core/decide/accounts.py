@@ -16,7 +16,8 @@ from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopt
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
 from spritz.model.limits.minutes import out_of_minutes, spent
-from spritz.model.limits.reasons import first_of
+from spritz.model.limits.reasons import Excess, first_of
+from spritz.model.limits.times import longest_minutes
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -65,6 +66,7 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
         spec = replace(spec, wckey=f"*{rules.default_wckeys.get(spec.user, '')}")
     if not rules.known and not enforce:
         return spec
+    spec = replace(spec, qos=spec.qos.lower())
     spec = _with_known_account(state, spec)
     names = _partition_names(state, spec)
     found = [rules.association(spec.account, spec.user, name) for name in names]
@@ -113,14 +115,15 @@ def association_number(state: State, spec: JobSpec, partition: str) -> int:
 
 
 def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
-    """A job that names no time limit gets the longest that its QOS or association allows, as in Slurm."""
-    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
-    bounds = [one.record.max_wall for one in party.qos] + [one.max_wall for one in party.chain[:1]]
-    longest = next((minutes for minutes in bounds if minutes is not None), None)
+    """A job that names no time limit gets the longest that limits leave it, unless its partition has a DefaultTime."""
     home = state.partitions.get(partition)
-    if longest is None or home is None:
+    if home is None or home.default_time_minutes is not None:
         return spec
-    return replace(spec, time_limit_minutes=min(longest, home.max_time_minutes))
+    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
+    longest = longest_minutes(party, dict(state.rules.priced(partition, requested_pairs(spec))))
+    if isinstance(longest, Excess):
+        raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(longest.reason.value)
+    return spec if longest is None else replace(spec, time_limit_minutes=min(longest, home.max_time_minutes))
 
 
 def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int, now: float) -> None:

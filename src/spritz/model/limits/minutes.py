@@ -121,10 +121,10 @@ def _held(
                 if amount + ahead + wanted[name] * careful > limit * 60.0 / _NEAR:
                     yield excess
         for name, limit in place.running:
-            if wanted.get(name):
-                asked = wanted[name] * seconds * party.usage_factor
-                if committed.seconds(place.key, name, now) + asked > limit * 60.0 / _NEAR:
-                    yield Excess(reason_of("qos_running" if place.qos else "assoc_running", name), place.level)
+            # Slurm counts UsageFactor in what runs, and not in what is asked for.
+            ahead = committed.seconds(place.key, name, now) if wanted.get(name) else 0.0
+            if ahead + wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
+                yield Excess(reason_of("qos_running" if place.qos else "assoc_running", name), place.level)
     for name, limit, qos in _per_job(party):
         if wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
             yield Excess(reason_of("assoc_job_minutes" if qos is None else "qos_job_minutes", name), qos or 0)
@@ -212,6 +212,14 @@ def _per_job(party: Party) -> Iterator[tuple[str, int, int | None]]:
     for one in party.chain[:1]:
         for name, limit in _left(one.mins_per_job, seen):
             yield name, limit, None
+
+
+def job_bounds(party: Party) -> Iterator[tuple[str, int]]:
+    """TRES minutes that a job may take at most, by whichever limit."""
+    for place in party.places:
+        yield from place.used
+        yield from place.running
+    yield from ((name, limit) for name, limit, _qos in _per_job(party))
 
 
 def job_seconds(party: Party, tres: Iterable[tuple[str, int]]) -> float:

@@ -1,0 +1,45 @@
+"""The time limit of a job that asks for none, where limits bound how long it may run.
+
+Source: answers of Slurm 22.05; sacctmgr(1) MaxWall, GrpWall, GrpTRESMins, GrpTRESRunMins, MaxTRESMins, DenyOnLimit.
+"""
+
+from __future__ import annotations
+
+from spritz.model.limits.minutes import job_bounds
+from spritz.model.limits.reasons import Excess
+from spritz.model.reasons import Reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spritz.model.limits.rules import Party
+
+
+def longest_minutes(party: Party, wanted: Mapping[str, int]) -> int | Excess | None:
+    """Minutes that limits leave a job that takes this; None: they leave it all. An association that leaves it nothing
+    refuses the job.
+
+    Of the QOS the least limit counts. Where they have none it is the first that there is from the job's association
+    upward, GrpWall before MaxWall. With DenyOnLimit no more than its TRES can last, either.
+    """
+    walls = [one.record.max_wall for one in party.qos if one.record.max_wall is not None][:1]
+    walls += [one.record.grp_wall for one in party.qos if one.record.grp_wall is not None][:1]
+    least: int | None = min(walls, default=None)
+    if least is None:
+        least, reason = next(_of_associations(party), (None, Reason.NONE))
+        if least == 0:
+            return Excess(reason)
+    if any("DenyOnLimit" in one.flags for one in party.qos):
+        lasting = [limit // wanted[name] for name, limit in job_bounds(party) if wanted.get(name)]
+        least = min([*lasting, *([] if least is None else [least])], default=None)
+    return least
+
+
+def _of_associations(party: Party) -> Iterator[tuple[int, Reason]]:
+    for level, one in enumerate(party.chain):
+        above_all = not one.record.user and not one.record.parent
+        if one.record.grp_wall is not None and not above_all:
+            yield one.record.grp_wall, Reason.ASSOC_GRP_WALL
+        if level == 0 and one.max_wall is not None:
+            yield one.max_wall, Reason.ASSOC_MAX_WALL
