@@ -7,6 +7,7 @@ Owns the parked requests and what follows when their callers go away. The core n
 - After the grant an interactive job is held by whoever was told of it. When the last of their connections closes, they
   have `GRACE_SECONDS` to come back with another AwaitAllocation; after that the job is cancelled once their processes
   (known by the kernel's word on a local socket) are gone. Who merely closed the connection and lives on keeps the job.
+  Where the kernel says of all of them that they have ended, nothing is waited for but the steps that end with them.
 - An interactive job that nobody has asked for, because its client died as soon as it was queued or while the controller
   was away, is cancelled as well; running steps vouch for their client, with whom they end.
 - `AwaitEnd`: answered when the job, or every task of the array, has ended.
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 #: Seconds that the caller of a granted interactive job has to connect again, and between looks at its process, unless
 #: InactiveLimit says otherwise.
 GRACE_SECONDS = 10.0
+
+#: Seconds to the first look at processes whose connections have closed; each further one after twice as long.
+_SOON_SECONDS = 0.02
 
 #: Seconds that clients have to come back after a restart, with the same proviso; they try every few seconds.
 RETURN_SECONDS = 30.0
@@ -173,8 +177,23 @@ class Waiting:
         job = self._context.machine.state.jobs.get(job_id)
         if job is not None and job.state.active:
             self._expect(job_id, self._grace())
+            self._context.tasks.spawn_contained(self._cancel_if_killed(job_id), name="interactive.killed")
         else:
             self._holders.pop(job_id, None)
+
+    async def _cancel_if_killed(self, job_id: int) -> None:
+        """A process that has ended comes back no more: look for that until the time of grace is over."""
+        seconds = _SOON_SECONDS
+        while seconds < self._grace():
+            await self._context.clock.sleep(seconds)
+            seconds *= 2
+            job = self._context.machine.state.jobs.get(job_id)
+            holders = self._holders.get(job_id, [])
+            if job is None or not job.state.active or any(holder.is_connected for holder in holders):
+                return
+            if all(holder.is_dead() for holder in holders) and not self._has_steps(job):
+                self._cancel(job_id, "its client is gone")
+                return
 
     def _grace(self) -> float:
         return self._context.configuration.settings.inactive_limit_seconds or GRACE_SECONDS
@@ -200,13 +219,16 @@ class Waiting:
                 awaited = job.state is JobState.PENDING and job_id in self._parked
                 if awaited or any(holder.is_connected for holder in holders):
                     return
-                whole = het.members(state, job)
-                steps = {step for one in whole for step in state.steps.get(one.id, {})} - {STEP_EXTERN}
-                if not steps and not any(holder.is_there() for holder in holders):
+                if not self._has_steps(job) and not any(holder.is_there() for holder in holders):
                     self._cancel(job_id, "its client is gone")
                     return
         finally:
             self._expected.discard(job_id)
+
+    def _has_steps(self, job: Job) -> bool:
+        """Steps vouch for their client, with whom they end."""
+        state = self._context.machine.state
+        return any(state.steps.get(one.id, {}).keys() - {STEP_EXTERN} for one in het.members(state, job))
 
     def _cancel(self, job_id: int, cause: str) -> None:
         self._context.log.info("job.abandoned", job_id=job_id, cause=cause)
@@ -312,6 +334,10 @@ class _Holder:
     def is_there(self) -> bool:
         """Connected, or a living process that has merely closed its connection."""
         return self.is_connected or (self._began != "" and _process_began(self._pid) == self._began)
+
+    def is_dead(self) -> bool:
+        """Its process has ended, by the kernel's word: of one on another machine nobody knows."""
+        return self._began != "" and not self.is_there()
 
 
 def _exit_code(job: Job) -> int:
