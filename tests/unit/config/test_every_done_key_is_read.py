@@ -40,7 +40,6 @@ _TELLING = ("config/schema/", "config/show.py", "config/reference.py", "config/r
 _SHOWN = {
     "Partition.nodes_text": "scontrol show partition",
     "Partition.billing_weights_text": "scontrol show partition; what counts is billing_weights",
-    "Partition.alternate": "later: warned of",
     "NodeConfig.gres_text": "scontrol show node",
     "NodeCapacity.boards": "scontrol show node; CPUs follow from it in config.geometry",
 }
@@ -98,14 +97,6 @@ def test_a_key_that_is_done_is_read(name: str) -> None:
 def test_what_the_configuration_fills_is_used(record: type[msgspec.Struct]) -> None:
     unused = {f"{record.__name__}.{name}" for name in record.__struct_fields__ if name not in _attributes()}
     assert unused - set(_SHOWN) == set(), "fields that nobody uses"
-
-
-def test_a_key_whose_fields_are_only_shown_is_not_called_done() -> None:
-    later = {name for name, why in _SHOWN.items() if why == "later: warned of"}
-    assert later == {"Partition.alternate"}
-    for name in ("PartitionName.Alternate",):
-        assert name not in status.DONE
-        assert name not in status.HONOURED
 
 
 def test_the_table_names_only_keys_and_options_that_there_are() -> None:
