@@ -284,6 +284,7 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
     record.eligible_at = record.eligible_at or event.at
     record.time_limit_minutes = event.time_limit_minutes
     record.partition = event.allocation.partition
+    record.priority = event.priority or record.priority
     record.scheduler = event.scheduler
     record.association_id = event.association or record.association_id
     allocate(record, event.allocation, event.billing)

@@ -94,9 +94,13 @@ def main(argv: list[str], context: Context) -> int:
     from spritz.cli.silent import Silent
 
     given = merge(found, OPTIONS, context)
+    forms = [key for key, _ in found if key in ("parsable", "parsable2")]
+    for form in forms[:-1]:
+        if form != forms[-1]:
+            given.pop(form, None)
     if rest:
-        context.error(f"Unknown arguments: {' '.join(rest)}")
-        context.out(USAGE)
+        for line in ("Unknown arguments:", *(f" {word}" for word in rest)):
+            context.error(line)
         return 1
     try:
         return _run(given, context)
@@ -148,8 +152,8 @@ def _run(given: dict[str, str], context: Context) -> int:
         _say_window(question, context)
     connection, _ = connected(context)
     with connection:
-        if question.query.qos:
-            _need_qos(connection, question.query.qos, context)
+        if question.query.qos or listing.asks("QOSRAW"):
+            listing.know_qos(_need_qos(connection, question.query.qos, context))
         if "whole-hetjob" in given:
             from spritz.cli.acct.components import picked
 
@@ -165,16 +169,17 @@ def _run(given: dict[str, str], context: Context) -> int:
     return 0
 
 
-def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) -> None:
-    """Raises Fatal after Slurm's line for a QOS that there is not."""
+def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) -> dict[str, int]:
+    """The numbers of every QOS. Raises Fatal after Slurm's line for one that there is not."""
     from spritz.cli.options import Fatal
     from spritz.model.limits.records import Book, GetBook
 
-    known = [one.name for one in connection.call(GetBook(), Book, timeout=60.0).qos]
+    known = {one.name: one.id for one in connection.call(GetBook(), Book, timeout=60.0).qos}
     for name in names:
         if name not in known:
             context.error(f"You gave a bad qos '{name}'. Valid QOS's are {','.join(known)}")
             raise Fatal("problem processing qos list")
+    return known
 
 
 def _listing(given: dict[str, str], context: Context, *, logged: bool) -> Listing:
@@ -247,9 +252,9 @@ def _show_documents(connection: Connection, question: Question, context: Context
     from spritz.model.accounting import Documents, GetDocuments
 
     request = GetDocuments(clusters=question.query.clusters, picks=question.query.picks, environment=environment)
-    what = "Environment used for" if environment else "Batch Script for"
+    what, proviso = ("Environment used for", " (must be batch to display)") if environment else ("Batch Script for", "")
     for one in (found for piece in connection.stream(request, Documents, timeout=60.0) for found in piece.documents):
-        title = f"{what} {Row(one.job, None, [], 0.0, (0.0, 0.0)).job_name()}"
+        title = f"{what} {Row(one.job, None, [], 0.0, (0.0, 0.0)).job_name()}{proviso}"
         context.out(f"{title}\n{'-' * 80}\n")
         body = one.body if one.body is not None else b"NONE"
         if environment and one.body is not None:
@@ -257,7 +262,7 @@ def _show_documents(connection: Connection, question: Question, context: Context
 
             body = b"\n".join(Decoder(list[bytes]).decode(one.body))
         text = body.decode("utf-8", "surrogateescape")
-        context.out(text if text.endswith("\n") else text + "\n")
+        context.out(text + "\n")
 
 
 def entry() -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 
+#: what is told of every step that was measured, be it nothing
+_MEASURED = {"in": ("cpu", "fs/disk", "mem", "pages", "vmem"), "out": ("fs/disk",)}
+
 
 def parse(text: str) -> dict[str, str]:
     """`cpu=10,mem=2048` -> values by name."""
@@ -42,7 +45,9 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
             joules = used.energy_joules
             measured = (*measured, Metric("energy", joules, joules, 0, joules, 0))
         for way, prefix in (("in", ""), ("out", "out/")):
-            metrics = {
+            # Nodes leave out what no task has used.
+            nothing = Metric("", 0, 0, measured[0].smallest_task, 0, measured[0].smallest_task)
+            metrics = dict.fromkeys(_MEASURED[way], nothing) | {
                 one.name.removeprefix("out/"): one for one in measured if one.name.startswith("out/") == bool(prefix)
             }
             _add_metrics(step, way, node, metrics)
@@ -57,8 +62,11 @@ def add(step: StepRecord, node: str, used: Usage) -> None:
     }
     if used.energy_joules:
         incoming["energy"] = used.energy_joules
+    written = round(used.written_mib * _MIB)
+    if not (written or any(incoming.values())) and not step.usage_in_tot:
+        return  # A node that was lost or never ran has nothing to say.
     _add(step, "in", node, incoming)
-    _add(step, "out", node, {"fs/disk": round(used.written_mib * _MIB)})
+    _add(step, "out", node, {"fs/disk": written})
 
 
 def totals(used: Usage) -> dict[str, int]:
@@ -97,11 +105,7 @@ def _add_metrics(step: StepRecord, way: str, node: str, metrics: dict[str, Metri
 
 
 def _add(step: StepRecord, way: str, node: str, values: dict[str, int]) -> None:
-    first = not getattr(step, f"usage_{way}_tot")
-    if first and not any(values.values()):
-        # A node that was lost or never ran has nothing to say.
-        return
-    if first:  # as for nearly all steps: the only node that reports is all there is
+    if not getattr(step, f"usage_{way}_tot"):  # as for nearly all steps: the only node that reports is all there is
         text = write(values)
         where, who = write(dict.fromkeys(values, node)), write(dict.fromkeys(values, 0))
         prefix = f"usage_{way}"

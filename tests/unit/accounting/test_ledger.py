@@ -54,6 +54,11 @@ def only(changes: Changes) -> JobRecord:
     return record
 
 
+def test_the_priority_is_what_it_was_chosen_by() -> None:
+    _, changes = told(queued(), replace(started(), priority=4711))
+    assert only(changes).priority == 4711
+
+
 def test_a_life_from_submission_to_its_end() -> None:
     _, changes = told(
         queued(comment="c", submit_line="sbatch x"),

@@ -50,11 +50,22 @@ def test_tasks_are_named_by_their_rank() -> None:
     usage.add(many, "n1", Usage(metrics=first))
     usage.add(many, "n2", Usage(metrics=second))
     usage.average(many)
-    assert many.usage_in_tot == "cpu=1400,mem=8000"
-    assert many.usage_in_ave == "cpu=350,mem=2000"
-    assert (many.usage_in_max, many.usage_in_max_task) == ("cpu=800,mem=3000", "cpu=3,mem=2")
-    assert (many.usage_in_min, many.usage_in_min_task) == ("cpu=100,mem=1000", "cpu=2,mem=1")
-    assert (many.usage_in_min_node, many.usage_out_max) == ("cpu=n2,mem=n1", "fs/disk=8")
+    rest = dict.fromkeys(("fs/disk", "pages", "vmem"), "0")
+    assert usage.parse(many.usage_in_tot) == {"cpu": "1400", "mem": "8000", **rest}
+    assert usage.parse(many.usage_in_ave) == {"cpu": "350", "mem": "2000", **rest}
+    assert usage.parse(many.usage_in_max) == {"cpu": "800", "mem": "3000", **rest}
+    assert usage.parse(many.usage_in_max_task) == {"cpu": "3", "mem": "2", **rest}
+    assert usage.parse(many.usage_in_min) == {"cpu": "100", "mem": "1000", **rest}
+    assert usage.parse(many.usage_in_min_task) == {"cpu": "2", "mem": "1", **rest}
+    assert usage.parse(many.usage_in_min_node) == {"cpu": "n2", "mem": "n1", **dict.fromkeys(rest, "n1")}
+    assert (many.usage_out_max, many.usage_out_min, many.usage_out_max_task) == ("fs/disk=8", "fs/disk=0", "fs/disk=2")
+
+
+def test_what_no_task_has_used_is_none_of_a_task_of_that_node() -> None:
+    many = step(tasks=4)
+    usage.add(many, "n1", Usage(metrics=(Metric("cpu", 5, 3, 1, 2, 0), Metric("pages", 2, 1, 0, 1, 0))))
+    usage.add(many, "n2", Usage(metrics=(Metric("cpu", 9, 8, 3, 1, 2),)))
+    assert (usage.parse(many.usage_in_min_node)["pages"], usage.parse(many.usage_in_min_task)["pages"]) == ("n2", "2")
 
 
 def test_a_node_that_says_nothing_changes_nothing() -> None:

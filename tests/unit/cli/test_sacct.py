@@ -166,6 +166,42 @@ def test_every_field_of_helpformat_prints_for_jobs_and_steps() -> None:
             assert isinstance(shown(name, job, step), str)
 
 
+def test_widths_are_slurms() -> None:
+    wanted = "dbindex,maxdiskread,avediskread,maxdiskwritenode,maxpages,maxpagestask,maxvmsizenode,tresusageouttot"
+    assert [column.width for column in parse_columns(wanted)] == [-10, 12, 14, 16, 8, 14, 14, 15]
+    wanted = "qosraw,reason,timelimitraw,flags,admincomment,systemcomment,tresusageinmaxnode,tresusageoutmaxnode"
+    assert [column.width for column in parse_columns(wanted)] == [6, 22, 10, 19, 15, 15, 18, 19]
+
+
+def test_spans_of_time_are_never_cut_and_points_in_time_have_no_mark() -> None:
+    context = a_context()
+    columns = parse_columns("elapsed%3,start%10,state%4,cputimeraw%1")
+    listing = Listing(columns, fields.Style({}), context, delimiter=None, trailing=False)
+    listing.header()
+    listing.row(Row(a_job(), None, [], NOW, (0.0, 0.0)))
+    heading, _, line = context.stdout.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
+    assert (heading, line) == ("Ela      Start Stat C ", "01:01:00 2023-11-14 COM+ 29280 ")
+
+
+def test_disk_is_in_m_and_goes_to_a_larger_unit_while_nothing_is_lost() -> None:
+    def disk(count: int, **options: Any) -> str:
+        return shown("maxdiskread", a_job(), a_step(usage_in_max=f"fs/disk={count}"), **options)
+
+    assert [disk(0), disk(60_000), disk(2_097_173_760), disk(2 << 30)] == ["0", "0.06M", "2000.02M", "2G"]
+    assert [disk(60_000, unit="G"), disk(2_097_173_760, unit="G")] == ["0.06M", "1.95G"]
+    assert shown("tresusageinmax", a_job(), a_step(usage_in_max="fs/disk=59763"), unit="K") == "fs/disk=58.36K"
+
+
+def test_what_22_05_writes_of_clocks_keys_and_qos_by_number() -> None:
+    step = a_step(step_id=0)
+    for row, words in ((None, "|0|Unknown|Unknown"), (a_step(), "0||0|0"), (step, "0||Unknown|Unknown")):
+        assert shown("avecpufreq,wckeyid,reqcpufreq,reqcpufreqgov", a_job(), row) == words
+    style = fields.Style({})
+    style.qos_numbers = {"normal": 1, "gold": 7}
+    (column,) = parse_columns("qosraw")
+    assert column.field.render(Row(a_job(qos="gold"), None, [], NOW, (0.0, 0.0)), style) == "7"
+
+
 def test_widths_and_beginnings_of_names() -> None:
     (column,) = parse_columns("jobna%-5")
     assert (column.field.name, column.cell("abcdefg"), column.cell("a")) == ("JobName", "abcd+", "a    ")
@@ -249,7 +285,7 @@ def test_who_is_asked_about() -> None:
         (["-o", "foo"], 'sacct: error: Invalid field requested: "foo"'),
         (["--federation"], "option --federation is not supported by Spritz"),
         (["--nosuch"], "unrecognized option '--nosuch'"),
-        (["word"], "Unknown arguments: word"),
+        (["word"], "sacct: error:  word"),
     ],
 )
 def test_refusals(argv: list[str], words: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

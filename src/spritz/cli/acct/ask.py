@@ -42,7 +42,7 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
     for pick in picks:  # `-j 12,12.0`: the whole job is wanted too
         if pick.step_id is None:
             steps.pop(pick.job_id, None)
-    cpus, nodes = _range(given, "ncpus"), _range(given, "nnodes")
+    cpus, nodes = _range(given, "ncpus", "cpu"), _range(given, "nnodes", "node")
     low, high = _limit(given, "timelimit-min"), _limit(given, "timelimit-max")
     query = SelectJobs(
         clusters=_clusters(given, cluster),
@@ -82,7 +82,7 @@ def window(given: Given, now: float, context: Context) -> tuple[float | None, fl
     # An empty one, as of an empty variable, is none.
     start = _time(given["starttime"], now, context) if given.get("starttime") else None
     end = _time(given["endtime"], now, context) if given.get("endtime") else None
-    picked, by_state = "jobs" in given, "state" in given
+    picked, by_state = "jobs" in given, bool(words(given.get("state", "")))
     if start is None and not picked:
         if not by_state:
             start = _midnight(now)
@@ -216,13 +216,13 @@ def nodes_named(text: str) -> tuple[str, ...]:
     return tuple(expand(text))
 
 
-def _range(given: Given, option: str) -> tuple[int | None, int | None]:
-    """`4` or `2-8`."""
-    if option not in given:
+def _range(given: Given, option: str, what: str) -> tuple[int | None, int | None]:
+    """`4` or `2-8`; 0 is no condition."""
+    if given.get(option, "0") == "0":
         return None, None
     low, dash, high = given[option].partition("-")
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in ((low, high) if dash else (low,))):
-        raise SpritzError(f"Invalid value for --{option}: {given[option]}")
+        raise SpritzError(f'Invalid numeric value "{given[option]}" for requested {what} range.')
     return int(low), int(high) if dash else int(low)
 
 
@@ -234,4 +234,4 @@ def _limit(given: Given, option: str) -> int | None:
     try:
         return parse_minutes(given[option])
     except DurationError as error:
-        raise SpritzError(f"Invalid time limit specification: {given[option]}") from error
+        raise Fatal("Invalid time limit specification") from error

@@ -23,7 +23,7 @@ class Style:
     """How values are shown: SLURM_TIME_FORMAT, --units, --noconvert, SLURM_BITSTR_LEN, --expand-patterns,
     --use-local-uid."""
 
-    __slots__ = ("array_length", "convert", "environ", "expand", "local_uid", "unit")
+    __slots__ = ("array_length", "convert", "environ", "expand", "local_uid", "qos_numbers", "unit")
 
     def __init__(
         self,
@@ -38,6 +38,8 @@ class Style:
         self.expand = expand
         self.local_uid = local_uid
         self.unit = unit
+        #: of each QOS, where they are asked for
+        self.qos_numbers: Mapping[str, int] = {}
         self.convert = convert
         text = environ.get("SLURM_BITSTR_LEN", "")
         self.array_length = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 64
@@ -249,25 +251,37 @@ def _cpu(which: int) -> Render:
 def _usage(prefix: str, way: str) -> list[Field]:
     """TRESUsageIn… or TRESUsageOut…"""
     column = f"usage_{way}"
-    fields = [Field(f"{prefix}Ave", 14, usage.amounts(f"{column}_ave"))]
+    wide, wider = len(prefix) + 3, len(prefix) + 7
+    fields = [Field(f"{prefix}Ave", wide, usage.amounts(f"{column}_ave"))]
     for bound in ("Max", "Min"):
         name = f"{column}_{bound.lower()}"
-        fields.append(Field(f"{prefix}{bound}", 14, usage.amounts(name)))
-        fields.append(Field(f"{prefix}{bound}Node", 18, usage.names(f"{name}_node")))
-        fields.append(Field(f"{prefix}{bound}Task", 18, usage.names(f"{name}_task")))
-    fields.append(Field(f"{prefix}Tot", 14, usage.amounts(f"{column}_tot")))
+        fields.append(Field(f"{prefix}{bound}", wide, usage.amounts(name)))
+        fields.append(Field(f"{prefix}{bound}Node", wider, usage.names(f"{name}_node")))
+        fields.append(Field(f"{prefix}{bound}Task", wider, usage.names(f"{name}_task")))
+    fields.append(Field(f"{prefix}Tot", wide, usage.amounts(f"{column}_tot")))
     return fields
 
 
-def _family(name: str, way: str, key: str, width: int, shown: Callable[[str, str], Render]) -> list[Field]:
+def _family(
+    name: str, way: str, key: str, shown: Callable[[str, str], Render], widths: tuple[int, int, int, int]
+) -> list[Field]:
     """AveX, MaxX, MaxXNode, MaxXTask."""
     peak = f"usage_{way}_max"
     return [
-        Field(f"Ave{name}", width, shown(f"usage_{way}_ave", key)),
-        Field(f"Max{name}", width, shown(peak, key)),
-        Field(f"Max{name}Node", max(10, len(name) + 7), usage.plain(f"{peak}_node", key)),
-        Field(f"Max{name}Task", max(10, len(name) + 7), usage.plain(f"{peak}_task", key)),
+        Field(f"Ave{name}", widths[0], shown(f"usage_{way}_ave", key)),
+        Field(f"Max{name}", widths[1], shown(peak, key)),
+        Field(f"Max{name}Node", widths[2], usage.plain(f"{peak}_node", key)),
+        Field(f"Max{name}Task", widths[3], usage.plain(f"{peak}_task", key)),
     ]
+
+
+def _qos_number(row: Row, style: Style) -> str:
+    return str(style.qos_numbers.get(row.job.qos, 0)) if row.step is None else ""
+
+
+def _frequency(row: Row, style: Style) -> str:
+    """Nobody can ask for one. 22.05 writes this so."""
+    return "0" if row.step is not None and row.step.step_id > STEP_MAX else "Unknown"
 
 
 def _flags(row: Row, style: Style) -> str:
@@ -279,28 +293,28 @@ def _flags(row: Row, style: Style) -> str:
 
 _FIELDS = (
     Field("Account", 10, _both("account")),
-    Field("AdminComment", 19, _job("admin_comment")),
+    Field("AdminComment", 15, _job("admin_comment")),
     Field("AllocCPUS", 10, lambda row, style: str(row.cpus or row.job.requested_cpus)),
     Field("AllocNodes", 10, _own("node_count")),
     Field("AllocTRES", 10, _tres("tres_allocated")),
     Field("AssocID", 7, _both("association_id")),
     Field("AveCPU", 10, usage.cpu("usage_in_ave")),
-    Constant("AveCPUFreq", 10, "0"),
-    *_family("DiskRead", "in", "fs/disk", 14, usage.disk),
-    *_family("DiskWrite", "out", "fs/disk", 14, usage.disk),
-    *_family("Pages", "in", "pages", 10, usage.count),
-    *_family("RSS", "in", "mem", 10, usage.size),
-    *_family("VMSize", "in", "vmem", 10, usage.size),
+    Field("AveCPUFreq", 10, lambda row, style: "0" if row.step is not None else ""),
+    *_family("DiskRead", "in", "fs/disk", usage.disk, (14, 12, 15, 15)),
+    *_family("DiskWrite", "out", "fs/disk", usage.disk, (14, 12, 16, 16)),
+    *_family("Pages", "in", "pages", usage.count, (10, 8, 12, 14)),
+    *_family("RSS", "in", "mem", usage.size, (10, 10, 10, 10)),
+    *_family("VMSize", "in", "vmem", usage.size, (10, 10, 14, 14)),
     Constant("BlockID", 16, ""),
     Field("Cluster", 10, _both("cluster")),
     Field("Comment", 14, _job("comment")),
     Field("Constraints", 19, _job("constraints")),
     Field("ConsumedEnergy", 14, lambda row, style: usage.count_text(usage.energy(row), convert=style.convert)),
     Field("ConsumedEnergyRaw", 17, lambda row, style: str(usage.energy(row))),
-    Constant("Container", 20, ""),
+    Constant("Container", 19, ""),
     Field("CPUTime", 10, lambda row, style: format_duration(row.elapsed * row.cpus)),
     Field("CPUTimeRAW", 10, lambda row, style: str(row.elapsed * row.cpus)),
-    Field("DBIndex", 20, _both("number")),
+    Field("DBIndex", -10, _both("number")),
     Field(
         "DerivedExitCode",
         15,
@@ -313,7 +327,7 @@ _FIELDS = (
     Field("ExitCode", 8, _exit),
     Field("Extra", 30, _job("extra")),
     Field("FailedNode", 20, _job("failed_node")),
-    Field("Flags", 20, _flags),
+    Field("Flags", 19, _flags),
     Field("GID", 6, _job("gid")),
     Field("Group", 9, _job("group")),
     Field("JobID", -12, lambda row, style: row.with_step(row.job_name(style.array_length))),
@@ -321,7 +335,7 @@ _FIELDS = (
     Field("JobName", 10, _own("name")),
     Field("Layout", 9, _layout),
     Field("Licenses", 20, _job("licenses")),
-    Constant("McsLabel", 10, ""),
+    Constant("McsLabel", 12, ""),
     Field("MinCPU", 10, usage.cpu("usage_in_min")),
     Field("MinCPUNode", 10, usage.plain("usage_in_min_node", "cpu")),
     Field("MinCPUTask", 10, usage.plain("usage_in_min_task", "cpu")),
@@ -342,22 +356,20 @@ _FIELDS = (
     ),
     Field("Priority", 10, _job("priority")),
     Field("QOS", 10, _job("qos")),
-    Field("QOSRAW", 10, _job("qos")),
+    Field("QOSRAW", 6, _qos_number),
     Field("QOSREQ", 10, _job("qos")),
-    Field("Reason", 20, _job("reason")),
-    Field(
-        "ReqCPUFreq", 10, lambda row, style: "0" if row.step is not None and row.step.step_id > STEP_MAX else "Unknown"
-    ),
-    Constant("ReqCPUFreqGov", 13, "Unknown"),
-    Constant("ReqCPUFreqMax", 13, "Unknown"),
-    Constant("ReqCPUFreqMin", 13, "Unknown"),
+    Field("Reason", 22, _job("reason")),
+    Field("ReqCPUFreq", 10, _frequency),
+    Field("ReqCPUFreqGov", 13, _frequency),
+    Field("ReqCPUFreqMax", 13, _frequency),
+    Field("ReqCPUFreqMin", 13, _frequency),
     Field("ReqCPUS", 8, _requested_cpus),
     Field("ReqMem", 10, _memory),
     Field("ReqNodes", 8, _requested_nodes),
     Field("ReqReservation", 20, _job("reservation")),
     Field("ReqTRES", 10, _tres("tres_requested")),
     Field("Reservation", 20, _job("reservation")),
-    Constant("ReservationId", 15, ""),
+    Constant("ReservationId", 8, ""),
     Field("Reserved", 10, lambda row, style: format_duration(row.planned) if row.step is None else ""),
     Field(
         "ResvCPU",
@@ -374,10 +386,10 @@ _FIELDS = (
     Field("Submit", 19, _submit),
     Field("SubmitLine", 20, _own("submit_line")),
     Field("Suspended", 10, lambda row, style: format_duration(row.suspended)),
-    Field("SystemComment", 30, _job("system_comment")),
+    Field("SystemComment", 15, _job("system_comment")),
     Field("SystemCPU", 10, _cpu(1)),
     Field("Timelimit", 10, _limit),
-    Field("TimelimitRaw", 12, _raw_limit),
+    Field("TimelimitRaw", 10, _raw_limit),
     Field("TotalCPU", 10, _cpu(2)),
     *_usage("TRESUsageIn", "in"),
     *_usage("TRESUsageOut", "out"),
@@ -385,7 +397,7 @@ _FIELDS = (
     Field("User", 9, _job("user")),
     Field("UserCPU", 10, _cpu(0)),
     Field("WCKey", 10, _job("wckey")),
-    Constant("WCKeyID", 10, "0"),
+    Field("WCKeyID", 10, lambda row, style: "0" if row.step is None else ""),
     Field("WorkDir", 20, _job("work_dir")),
 )
 

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 _WIDTH_MAX = 100_000
 
+#: What Slurm prints by other means than texts: numbers and spans of time are never cut, points in time without a mark.
+_NEVER_CUT = frozenset(
+    {"CPUTime", "CPUTimeRAW", "DBIndex", "Elapsed", "ElapsedRaw", "Planned", "PlannedCPU", "PlannedCPURAW", "Priority"}
+    | {"Reserved", "ResvCPU", "ResvCPURAW", "Suspended"}
+)
+_CUT_WITHOUT_MARK = frozenset({"Eligible", "End", "Start", "Submit"})
+
 
 class Column:
     """A field and its width (negative: left-justified)."""
@@ -30,10 +37,17 @@ class Column:
 
     def cell(self, text: str) -> str:
         """Padded, or cut with a `+`."""
-        width = abs(self.width)
-        if len(text) > width:
-            text = text[: width - 1] + "+" if width else ""
-        return text.ljust(width) if self.width < 0 else text.rjust(width)
+        width, name = abs(self.width), self.field.name
+        if len(text) > width and name not in _NEVER_CUT:
+            text = text[:width] if name in _CUT_WITHOUT_MARK or not width else text[: width - 1] + "+"
+        return self._padded(text)
+
+    def title(self) -> str:
+        """The heading, padded or cut."""
+        return self._padded(self.field.header[: abs(self.width)])
+
+    def _padded(self, text: str) -> str:
+        return text.ljust(-self.width) if self.width < 0 else text.rjust(self.width)
 
 
 def parse_columns(text: str, known: Mapping[str, Field] = FIELDS) -> list[Column]:
@@ -78,11 +92,21 @@ class Listing:
         self._delimiter = delimiter
         self._trailing = trailing
 
+    def asks(self, name: str) -> bool:
+        """Whether a field is among its columns."""
+        return any(column.field.name == name for column in self._columns)
+
+    def know_qos(self, numbers: Mapping[str, int]) -> None:
+        """For QOSRAW."""
+        self._style.qos_numbers = numbers
+
     def header(self) -> None:
         """Headings, and dashes under columns."""
-        self._line([column.field.header for column in self._columns])
-        if self._delimiter is None:
-            self._context.out("".join("-" * abs(column.width) + " " for column in self._columns) + "\n")
+        if self._delimiter is not None:
+            self._line([column.field.header for column in self._columns])
+            return
+        self._context.out("".join(column.title() + " " for column in self._columns) + "\n")
+        self._context.out("".join("-" * abs(column.width) + " " for column in self._columns) + "\n")
 
     def row(self, row: Row) -> None:
         """One line."""

@@ -40,15 +40,15 @@ def count(column: str, name: str) -> Render:
 
 
 def disk(column: str, name: str) -> Render:
-    """Bytes in units of M at least, with two digits below that."""
+    """Bytes in units of M at least, with two digits; less than one is so whatever the unit asked for."""
     return _number(column, name, _disk_text)
 
 
 def _disk_text(value: float, style: Style) -> str:
-    if style.unit or not value:
-        return style.size(value, exact=False)
     mib = value / (1024 * 1024)
-    return format_units(mib, "M", exact=False, convert=style.convert) if mib > 1 else f"{mib:.2f}M"
+    if mib <= 1:
+        return f"{mib:.2f}M" if mib else "0"
+    return style.size(value, exact=True) if style.unit else format_units(mib, "M", convert=style.convert)
 
 
 def _number(column: str, name: str, text: Callable[[float, Style], str]) -> Render:
@@ -92,7 +92,7 @@ def _amount(item: str, style: Style) -> str:
     name, _, value = item.partition("=")
     if name == "cpu":
         return f"{name}={format_duration(int(value) // 1000)}"
-    if name in ("mem", "vmem", "gres/gpumem"):
+    if name in ("mem", "vmem", "gres/gpumem") or (name == "fs/disk" and style.unit):
         return f"{name}={style.size(float(value), exact=True)}"
     return item
 
