@@ -358,6 +358,14 @@ class Cycle:
         self._take(record, request, (allocation, None))
         self.notes.job(record, Verdict(Reason.RESOURCES))
 
+    def take_over(
+        self, record: JobRecord, request: Request, allocation: Allocation, task_id: int | None = None
+    ) -> None:
+        """The job starts there at once: others stand aside."""
+        self._take(record, request, (allocation, None))
+        if self.notes.started(record, task_id):
+            self.started.add(record.id)
+
     # -- backfill
 
     def _unlicensed(self, record: JobRecord, shape: Shape) -> bool:
@@ -433,9 +441,7 @@ class Cycle:
         if not room.at_once:
             self._wait_for_place(record, request, room.allocation, task_id)
             return True
-        self._take(record, request, (room.allocation, None))
-        if self.notes.started(record, task_id):
-            self.started.add(record.id)
+        self.take_over(record, request, room.allocation, task_id)
         return True
 
     def _send_guests_away(self, record: JobRecord, key: Rank, request: Request, task_id: int | None) -> bool:

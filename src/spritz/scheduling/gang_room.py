@@ -3,8 +3,7 @@
 Components get places one after the other: free ones, else such as others must leave; what each takes counts for those
 after it. Whoever would have to go is then taken off a table, and `find`, which will look for the start as well, is
 asked whether the whole job fits there; it is asked again without each of them, and whoever can be spared is. Nobody is
-told to go for a component alone. Victims that would only be suspended are left alone: components start together, and
-not where others merely stand still.
+told to go for a component alone. Victims that would only be suspended run on until all components can start at once.
 
 Source: https://slurm.schedmd.com/preempt.html; https://slurm.schedmd.com/heterogeneous_jobs.html.
 """
@@ -19,6 +18,8 @@ from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.plan import PlannedPreemption, PlannedVictim
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.placement.place import place
+from spritz.scheduling.preemption import all_fits, are_suspended, to_tell
+from spritz.scheduling.victims import remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,15 +66,20 @@ def _size(request: Request) -> tuple[int, int]:
 
 
 def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attempt) -> None:
-    """The cycle keeps the places, and tells the victims."""
+    """The cycle keeps the places, or starts the job there, and tells the victims."""
+    told = to_tell(attempt.victims)
+    at_once = are_suspended(attempt.victims) and _all_fit(cycle, gang, placed, attempt.victims)
     cycle.preemptor.leave(attempt.victims)
     parts = []
     for index, (record, (request, allocation)) in enumerate(zip(gang.records, placed, strict=True)):
         ends_at = cycle.snapshot.now + request.seconds
         broken = cycle.kept.outranked(record, gang.key, request, allocation, ends_at, any_age=True)
         cycle.kept.take_back(broken or ())
-        cycle.hold(record, request, allocation)
-        victims = [victim for victim in attempt.victims if attempt.claimant[victim.record.id] == index]
+        if at_once:
+            cycle.take_over(record, request, allocation)
+        else:
+            cycle.hold(record, request, allocation)
+        victims = [victim for victim in told if attempt.claimant[victim.record.id] == index]
         parts.append(
             PlannedPreemption(
                 job_id=record.id,
@@ -81,8 +87,23 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
                 victims=tuple(PlannedVictim(victim.record.id, victim.mode) for victim in victims),
             )
         )
-    if attempt.victims:
+    # What is only to be suspended runs on as long as others have yet to leave.
+    if at_once or not are_suspended(told):
         cycle.preemptions.append(replace(parts[0], others=tuple(parts[1:])))
+
+
+def _all_fit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], victims: Iterable[Victim]) -> bool:
+    """Is there room for all components now, beside each other, when these stand aside?"""
+    table = cycle.table.fork()
+    for victim in victims:
+        remove(table, victim)
+    for record, (request, allocation) in zip(gang.records, placed, strict=True):
+        if not all_fits(table, allocation):
+            return False
+        ends_at = cycle.snapshot.now + request.seconds
+        for node, holder in holders_of(allocation, request, record.id, record.spec.uid, table, ends_at):
+            table.charge(node, holder)
+    return True
 
 
 class _Attempt:

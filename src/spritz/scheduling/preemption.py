@@ -84,8 +84,6 @@ class Preemptor:
         self.policy = snapshot.settings.preemption
         self.enabled = self.policy.type != "none" or bool(snapshot.rules.guarantees)
         self.reclaims = self.enabled and self.policy.reclaim_licenses
-        #: nobody is only suspended (see `trial`)
-        self.only_ending = False
         #: all victims
         self.chosen: list[Victim] = []
         #: jobs of this cycle's plans
@@ -115,15 +113,11 @@ class Preemptor:
         self._trials_left = TRIALS * self.policy.reorder_count
 
     def trial(self, table: NodeTable) -> Preemptor:
-        """One of its own, over forks, that looks only for victims that end; `learn` when it is done.
-
-        `table`: the cycle's.
-        """
+        """One of its own, over forks; `learn` when it is done. `table`: the cycle's."""
         other = copy(self)
         self._make_base(table)
         assert self._base is not None, "it has just been made"
         other._base = self._base.fork()
-        other.only_ending = True
         other._taken = set(self._taken)
         other._cleared, other._listed, other._occupied = {}, {}, {}
         other.chosen = []
@@ -281,8 +275,6 @@ class Preemptor:
             some = []
             for kind in preys:
                 mode = preempt_mode(self.policy, self._preys.party(kind))
-                if mode is PreemptMode.SUSPEND and self.only_ending:
-                    continue
                 suspends = mode is PreemptMode.SUSPEND
                 exempt = 0 if suspends else self._preys.exempt(kind)
                 some.append(Prey(kind, float(self._preys.tier(*kind)), float(exempt), suspends))
@@ -303,7 +295,7 @@ class Preemptor:
         occupants, records = self.snapshot.occupants, self.snapshot.records
         numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in preys}
         some = {kind: [records[number] for number in sorted(known - self._taken)] for kind, known in numbers.items()}
-        return self._preys.among(who, some, only_ending=self.only_ending)[0]
+        return self._preys.among(who, some)[0]
 
     def _candidates(
         self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...]
@@ -315,7 +307,7 @@ class Preemptor:
         if known is None:
             who = self._preys.party(kind, record.priority)
             some = {one: self._running.get(one, []) for one in self._preys.of(kind)[0]}
-            known = self._preys.among(who, some, only_ending=self.only_ending)
+            known = self._preys.among(who, some)
             if roomy:
                 known = self._with_borrowers(line, who, *known)
             if self._is_steady(line):
@@ -345,7 +337,7 @@ class Preemptor:
                 one = lender(roomy, own, self._own(other, where), self._standing.within(other.id))
                 whom = self._preys.party(where, other.priority)
                 mode = reclaim_mode(self.policy, who, whom) if one else PreemptMode.OFF
-                if one is None or mode is PreemptMode.OFF or (mode is PreemptMode.SUSPEND and self.only_ending):
+                if one is None or mode is PreemptMode.OFF:
                     continue
                 until = exempt_until(
                     mode,
@@ -396,22 +388,22 @@ class Preemptor:
         found: list[Victim],
         table: NodeTable,
     ) -> Verdict:
-        at_once = all(victim.suspends for victim in found)
+        at_once = are_suspended(found)
         if at_once:
             present = table.fork()
             for victim in found:
                 remove(present, victim)
-            at_once = _all_fits(present, allocation)
+            at_once = all_fits(present, allocation)
         # Those that stand still already need not be told.
-        found = [victim for victim in found if not (victim.suspends and victim.record.stopped)]
+        told = to_tell(found)
         planned = None
         # What is only to be suspended runs on as long as others have yet to leave.
-        if at_once or not all(victim.suspends for victim in found):
+        if at_once or not are_suspended(told):
             planned = PlannedPreemption(
                 job_id=record.id,
                 task_id=task_id,
                 allocation=allocation,
-                victims=tuple(PlannedVictim(victim.record.id, victim.mode) for victim in found),
+                victims=tuple(PlannedVictim(victim.record.id, victim.mode) for victim in told),
             )
         return Verdict(allocation, at_once, planned)
 
@@ -449,7 +441,17 @@ class Preemptor:
         return self._made_running
 
 
-def _all_fits(table: NodeTable, allocation: Allocation) -> bool:
+def are_suspended(victims: Iterable[Victim]) -> bool:
+    """Nobody ends: their places may be had at once."""
+    return all(victim.suspends for victim in victims)
+
+
+def to_tell(victims: Iterable[Victim]) -> list[Victim]:
+    """Without those that stand still already."""
+    return [victim for victim in victims if not (victim.suspends and victim.record.stopped)]
+
+
+def all_fits(table: NodeTable, allocation: Allocation) -> bool:
     """Is all of the allocation free on this table?"""
     rows = table.rows
     return all(_fits(rows[table.index_of[part.node]], part, allocation.whole_nodes) for part in allocation.nodes)

@@ -72,16 +72,14 @@ class Preys:
             self._exempt_seconds[kind] = found
         return found
 
-    def among(self, who: Party, some: dict[Kind, list[JobRecord]], *, only_ending: bool) -> tuple[list[Victim], float]:
+    def among(self, who: Party, some: dict[Kind, list[JobRecord]]) -> tuple[list[Victim], float]:
         """Those of these jobs that `who` may preempt, and when the first of those that are exempt is so no more (0.0:
-        nobody is). `only_ending`: without those that would only be suspended.
+        nobody is).
         """
         found: list[Victim] = []
         first = 0.0
         for kind, records in some.items():
             mode, seconds = preempt_mode(self.policy, self.party(kind)), self.exempt(kind)
-            if mode is PreemptMode.SUSPEND and only_ending:
-                continue
             for other in records:
                 if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, other.priority):
                     continue

@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from spritz.core.invariants import breaches
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.events.cluster import PartitionUpdated
+from spritz.model.events.cluster import PartitionCreated, PartitionUpdated
 from spritz.model.plan import Plan
 from spritz.model.states import JobState
 from tests.unit.scheduling.site import Site, spec
 from tests.unit.scheduling.test_guarantees import site as guaranteed
 from tests.unit.scheduling.test_guarantees import submit
-from tests.unit.scheduling.test_preemption import high, leave, low, run, site, states
+from tests.unit.scheduling.test_preemption import end, high, leave, low, run, site, states
 
 
 def preempted(plan: Plan) -> list[int]:
@@ -79,11 +80,41 @@ def test_components_of_low_partitions_only_take_what_is_free() -> None:
     assert run(here).preemptions == ()
 
 
-def test_nobody_is_only_suspended_for_it() -> None:
+def test_victims_are_suspended_for_all_components_at_once_and_go_on_after_them() -> None:
+    here = site("SUSPEND,GANG", nodes=3)
+    first, second, third = fill(here, *[{"tasks": 4, "nodes": 1}] * 3)
+    gang = here.submit_het(high(tasks=4, nodes=1), high(tasks=2, nodes=1))
+    plan = run(here)
+    assert len(preempted(plan)) == 2
+    assert states(here, gang, gang + 1) == ["RUNNING", "RUNNING"]
+    assert sorted(states(here, first, second, third)) == ["RUNNING", "SUSPENDED", "SUSPENDED"]
+    assert breaches(here.machine.state) == []
+    end(here, gang)
+    end(here, gang + 1)
+    assert states(here, first, second, third) == ["RUNNING"] * 3
+
+
+def test_nobody_is_suspended_if_one_component_finds_no_room() -> None:
     here = site("SUSPEND,GANG")
     fill(here, *[{"tasks": 4, "nodes": 1}] * 2)
-    here.submit_het(high(tasks=4, nodes=1), high(tasks=4, nodes=1))
-    assert run(here).preemptions == ()
+    here.submit_het(high(tasks=4, nodes=1), high(tasks=4, nodes=2, tasks_per_node=2))
+    plan = run(here)
+    assert (plan.preemptions, plan.starts) == ((), ())
+
+
+def test_who_is_to_be_suspended_runs_on_until_who_must_end_has_left() -> None:
+    here = site("SUSPEND,GANG", nodes=2, low={"preempt_mode": "SUSPEND"})
+    other = structs.replace(here.machine.state.partitions["low"], name="brief", preempt_mode="CANCEL")
+    here.apply(PartitionCreated(at=here.now, partition=other))
+    stays = here.submit(low(tasks=4, nodes=1))
+    ends = here.submit(low(tasks=4, nodes=1, partitions=("brief",)))
+    run(here)
+    gang = here.submit_het(high(tasks=4, nodes=1), high(tasks=4, nodes=1))
+    run(here)
+    assert states(here, stays, ends, gang, gang + 1) == ["RUNNING", "PREEMPTED", "PENDING", "PENDING"]
+    leave(here)
+    run(here)
+    assert states(here, stays, gang, gang + 1) == ["SUSPENDED", "RUNNING", "RUNNING"]
 
 
 def test_a_heterogeneous_victim_goes_as_a_whole_once() -> None:
@@ -102,17 +133,23 @@ sizes = st.tuples(st.integers(1, 2), st.integers(1, 4))
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 4), st.lists(sizes, max_size=8), st.lists(sizes, min_size=2, max_size=3))
+@given(
+    st.sampled_from(["REQUEUE", "SUSPEND,GANG"]),
+    st.integers(1, 4),
+    st.lists(sizes, max_size=8),
+    st.lists(sizes, min_size=2, max_size=3),
+)
 def test_whoever_goes_goes_for_a_job_that_starts_when_they_have_left(
-    nodes: int, running: list[tuple[int, int]], wanted: list[tuple[int, int]]
+    mode: str, nodes: int, running: list[tuple[int, int]], wanted: list[tuple[int, int]]
 ) -> None:
-    here = site(nodes=nodes)
+    here = site(mode, nodes=nodes)
     for count, each in running:
         here.submit(low(tasks=count * each, nodes=count, tasks_per_node=each))
     run(here)
     gang = here.submit_het(*(high(tasks=count * each, nodes=count, tasks_per_node=each) for count, each in wanted))
     plan = run(here)
-    assert here.jobs[gang].state is JobState.PENDING or not plan.preemptions
+    assert here.jobs[gang].state is JobState.PENDING or not plan.preemptions or mode != "REQUEUE"
+    assert breaches(here.machine.state) == []
     if plan.preemptions:
         leave(here)
         run(here)
@@ -142,7 +179,7 @@ def test_a_plan_with_a_part_of_it_is_dropped_by_the_core() -> None:
     assert len(whole.others) == 1
     for part in (structs.replace(whole, others=()), whole.others[0]):
         outcome = here.machine.handle(ApplyPlan(plan=Plan(preemptions=(part,))), here.now)
-        assert "does not start alone" in str(outcome.reply)
+        assert "not all components" in str(outcome.reply)
         assert outcome.events == ()
     # Its victims are looked at by the component that wants them: of low, it may preempt nobody.
     here.apply(PartitionUpdated(at=here.now, partition=structs.replace(here.partitions[1], priority_tier=1)))

@@ -242,9 +242,9 @@ def test_one_qos_among_many_costs_one_list_of_victims_a_cycle(monkeypatch: pytes
     lists: list[object] = []
     real = Preys.among
 
-    def counted(self: Preys, who: Any, some: Any, *, only_ending: bool) -> Any:
+    def counted(self: Preys, who: Any, some: Any) -> Any:
         lists.append(who)
-        return real(self, who, some, only_ending=only_ending)
+        return real(self, who, some)
 
     monkeypatch.setattr(Preys, "among", counted)
     assert len(run(here).preemptions) == 3

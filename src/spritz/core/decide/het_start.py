@@ -29,12 +29,14 @@ def by_job(state: State, starts: Iterable[PlannedStart]) -> list[list[PlannedSta
     return list(found.values())
 
 
-def whole_refusal(state: State, starts: list[PlannedStart], now: float) -> str:
-    """Why the components cannot start together, in words for the log; "" if they can."""
+def whole_refusal(state: State, starts: list[PlannedStart], now: float, room: Room | None = None) -> str:
+    """Why the components cannot start together, in words for the log; "" if they can. `room`: what there is of it
+    (None: as it is now); they take it.
+    """
     leader = state.jobs[state.jobs[starts[0].job_id].het_job_id]
     if sorted(start.job_id for start in starts) != [one.id for one in het.members(state, leader)]:
         return "not all components"
-    room = Room(state)
+    room = room or Room(state)
     for start in starts:
         refusal = start_refusal(state, start, now, room)
         if refusal:

@@ -15,6 +15,7 @@ from spritz.core import het
 from spritz.core.decide.arrays import split
 from spritz.core.decide.ending import end_whole, may_requeue, requeue_job
 from spritz.core.decide.gang import stop
+from spritz.core.decide.het_start import start_whole, whole_refusal
 from spritz.core.decide.room import Room
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.effects import SignalOn
@@ -92,30 +93,36 @@ def apply_preemption(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -
 
 
 def _make_room_for_whole(turn: Turn, planned: PlannedPreemption, reclaim: Reclaim) -> str:
-    """Victims leave only if all components of a heterogeneous job can start beside each other once they have."""
+    """Victims leave, or stand aside, only if all components of a heterogeneous job can start beside each other once
+    they have.
+    """
     state = turn.state
     parts = (planned, *planned.others)
-    leader = state.jobs[state.jobs[planned.job_id].het_job_id]
-    if sorted(part.job_id for part in parts) != [one.id for one in het.members(state, leader)]:
-        return "a component does not start alone"
+    starts = [PlannedStart(job_id=part.job_id, allocation=part.allocation) for part in parts]
     lenders: dict[int, tuple[str, PlannedVictim, int]] = {}
     for part in parts:
         for victim in part.victims:
             refusal, account = _judged(state, part, victim, turn.now, reclaim)
             if refusal:
                 return f"victim {victim.job_id}: {refusal}"
-            if victim.mode is PreemptMode.SUSPEND:
-                return f"victim {victim.job_id}: nobody is suspended for a heterogeneous job"
             lenders[victim.job_id] = account, victim, part.job_id
-    room = Room(state, gone=frozenset(lenders), leaving=True)
-    for part in parts:
-        start = PlannedStart(job_id=part.job_id, allocation=part.allocation)
-        refusal = start_refusal(state, start, turn.now, room)
-        if refusal:
-            return f"component {part.job_id}: {refusal}"
-        room.take(state.jobs[part.job_id], part.allocation)
-    for _job_id, (account, victim, claimant) in sorted(lenders.items()):
-        preempt(turn, victim, claimant, account)
+    stopping = frozenset(job_id for job_id, (_, victim, _) in lenders.items() if victim.mode is PreemptMode.SUSPEND)
+    ending = frozenset(lenders) - stopping
+    refusal = whole_refusal(state, starts, turn.now, Room(state, gone=ending, stopped=stopping, leaving=True))
+    if refusal:
+        return refusal
+    if ending:
+        # As above: what is to be suspended goes on until these have left.
+        for job_id in sorted(ending):
+            account, victim, claimant = lenders[job_id]
+            preempt(turn, victim, claimant, account)
+        return ""
+    refusal = whole_refusal(state, starts, turn.now, Room(state, stopped=stopping))
+    if refusal:
+        return refusal
+    for job_id in sorted(stopping):
+        stop(turn, state.jobs[job_id], "preempt")
+    start_whole(turn, starts)
     return ""
 
 
