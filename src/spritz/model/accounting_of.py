@@ -8,7 +8,7 @@ from __future__ import annotations
 from spritz.model import job_tres
 from spritz.model.accounting import JobRecord, StepRecord
 from spritz.model.ids import step_name
-from spritz.model.states import JobFlag
+from spritz.model.states import JobFlag, JobState
 from spritz.notation import hostlist, tres
 
 TYPE_CHECKING = False
@@ -79,7 +79,9 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.suspended_at, record.suspended_seconds = job.suspended_at, job.suspended_seconds
     record.time_limit_minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     record.priority = job.priority
-    record.exit_status, record.derived_exit_status = job.exit_status, job.derived_exit_status
+    if job.state is not JobState.PENDING:  # a requeued job still has that of its earlier life
+        record.exit_status = job.exit_status
+    record.derived_exit_status = job.derived_exit_status
     record.cancelled_by = job.cancelled_by_uid
     asked = job_tres.requested(job)
     record.tres_requested = tres_text(tuple(asked))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from spritz.core.effects import LaunchBatchOn, SignalOn, TerminateJobOn
+from spritz.model.accounting_of import record_of
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.job import FinishAllocation
+from spritz.model.commands.job import FinishAllocation, JobTarget, ReleaseJob, RequeueJob
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.job import EndSignal, Hold
 from spritz.model.partition import Partition
@@ -155,6 +156,21 @@ def test_launch_failure_that_is_the_nodes_fault_queues_the_job_again(world: Worl
     assert job.reason is Reason.BEGIN_TIME
     world.advance(10)
     assert world.job(job_id).reason is Reason.NONE
+
+
+def test_a_requeued_job_shows_how_it_ended_until_it_starts_again(world: World) -> None:
+    """As slurmctld 22.05 does; its new record in the accounts has no exit code."""
+    job_id = world.submit()
+    world.start(job_id)
+    world.finished(job_id, 7 << 8)
+    world.ok(RequeueJob(target=JobTarget(job_id), hold=True))
+    job = world.job(job_id)
+    assert (job.state, job.exit_status) == (JobState.PENDING, 7 << 8)
+    assert record_of(1, job, frozenset()).exit_status == 0
+    world.ok(ReleaseJob(target=JobTarget(job_id)))
+    world.advance(10)
+    world.start(job_id)
+    assert world.job(job_id).exit_status == 0
 
 
 def test_launch_failures_end_in_a_hold_after_max_batch_requeue(make_world: Callable[..., World]) -> None:

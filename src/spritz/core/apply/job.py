@@ -165,6 +165,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         dependencies=(),
         started_at=event.at,
         ends_at=event.ends_at,
+        exit_status=0,
         time_limit_minutes=event.time_limit_minutes,
         allocation=allocation,
         reservation_ends_at=_reservation_end(state, allocation.reservation),
@@ -435,7 +436,7 @@ def _requeued(state: State, event: events.JobRequeued) -> None:
             suspended_seconds=0.0,
             time_limit_minutes=spec.time_limit_minutes,
             allocation=job.allocation if job.flags & COMPLETING else None,
-            exit_status=0,
+            # The exit status stays until the job starts again.
             derived_exit_status=0,
             restart_count=event.restart_count,
             next_step_id=0,
