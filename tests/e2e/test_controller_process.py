@@ -32,6 +32,7 @@ from spritz.model.queries import (
     Ping,
     Pong,
     Reconfigure,
+    SetDampening,
     SetDebug,
     SetDebugFlag,
     ShowConfig,
@@ -108,6 +109,30 @@ def test_L_n_s_and_v_have_their_effect(controller: ControllerProcess) -> None:
         connection.call(SetDebug(level="error"), Done)
         with pytest.raises(RemoteError, match="loud"):
             connection.call(SetDebug(level="loud"), Done)
+
+
+def test_dampening_is_scontrols_and_the_state_of_partitions_kept_until_the_file_says_otherwise(
+    controller: ControllerProcess,
+) -> None:
+    """scontrol(1) fsdampeningfactor; slurm.conf(5) ReconfigFlags."""
+    controller.write_conf("FairShareDampeningFactor=3\nReconfigFlags=KeepPartState")
+    controller.start()
+
+    def in_force() -> tuple[str, str]:
+        factor = dict(connection.call(ShowConfig(), ConfigText).pairs)["FairShareDampeningFactor"]
+        return factor, connection.call(ListPartitions(), Partitions).partitions[0].state.value
+
+    with controller.connect() as connection:
+        connection.call(SetDampening(factor=7), Done)
+        connection.call(UpdatePartition(name="debug", changes={"state": "DRAIN"}), Done)
+        assert in_force() == ("7", "DRAIN")
+        with pytest.raises(RemoteError, match="invalid dampening factor: 0"):
+            connection.call(SetDampening(factor=0), Done)
+        connection.call(Reconfigure(), Done)
+        assert in_force() == ("3", "DRAIN")
+        controller.write_conf("")
+        connection.call(Reconfigure(), Done)
+        assert in_force() == ("1", "UP")
 
 
 def test_debug_flags_come_from_the_file_and_from_scontrol(controller: ControllerProcess) -> None:

@@ -28,6 +28,7 @@ from spritz.controller.diagnostics import Counting
 from spritz.controller.ended.listen import begin_job_completion
 from spritz.controller.images import ImageKeeper
 from spritz.controller.journal import JournalError
+from spritz.controller.kept_partitions import with_partitions
 from spritz.controller.launch import Letters
 from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
@@ -234,11 +235,7 @@ class _Daemon:
         command = self._configuration.command()
         if not self._options.recover_partitions:
             return command
-        from msgspec import structs
-
-        kept = context.machine.state.partitions
-        configured = {partition.name: partition for partition in command.partitions}
-        return structs.replace(command, partitions=tuple({**configured, **kept}.values()))
+        return with_partitions(command, context.machine.state.partitions)
 
     # -- the end
 

@@ -128,6 +128,26 @@ def set_debug(session: Session, words: list[str]) -> int:
     return 0
 
 
+def set_dampening(session: Session, words: list[str]) -> int:
+    """fsdampeningfactor: of fair share, until the configuration is read again"""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.job import Done
+    from spritz.model.queries import SetDampening
+
+    word = words[0]
+    if not (word.isascii() and word.isdigit() and len(word) <= 5 and 1 <= int(word) <= 0xFFFF):
+        session.say(f"invalid dampening factor: {word}")
+        return 1
+    try:
+        session.call(SetDampening(factor=int(word)), Done)
+    except RemoteError as error:
+        if error.code != "ESLURM_USER_ID_MISSING":
+            raise
+        session.say("slurm_set_fs_dampeningfactor error: Permission denied")
+        return 1
+    return 0
+
+
 _LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5")
 
 

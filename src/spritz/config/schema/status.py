@@ -187,6 +187,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "AuthType": frozenset({"auth/slurm"}),
     "CredType": frozenset({"cred/slurm"}),
     "PrologFlags": frozenset({"Alloc", "Contain", "DeferBatch", "ForceRequeueOnFail", "NoHold", "Serial"}),
+    "ReconfigFlags": frozenset({"KeepPartInfo", "KeepPartState"}),
     "SelectTypeParameters": frozenset(_SELECT.split()),
     "HealthCheckNodeState": frozenset({"ANY", "CYCLE", "IDLE", "START_ONLY"}),
     "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE", "CLOUD"}),

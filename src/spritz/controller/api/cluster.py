@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from spritz import SLURM_VERSION, __version__
 from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
+from spritz.controller.kept_partitions import as_flagged
 from spritz.controller.plugins.submit import renew_plugins
 from spritz.core.rights import administers, operates
+from spritz.model.commands.cluster import Configure
 from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import Rejection, SpritzError
@@ -27,6 +29,7 @@ from spritz.model.queries import (
     Ping,
     Pong,
     Reconfigure,
+    SetDampening,
     SetDebug,
     SetDebugFlag,
     ShowConfig,
@@ -86,6 +89,7 @@ class ClusterQueries:
         return {
             "BOOT_TIME": "",
             "DebugFlags": ",".join(sorted(self._context.debug_flags.flags)) or "(null)",
+            "FairShareDampeningFactor": str(self._context.machine.state.settings.priority_policy.dampening),
             "HASH_VAL": "",
             "MULTIPLE_SLURMD": "Yes",
             "NEXT_JOB_ID": str(self._context.machine.state.next_job_id),
@@ -116,7 +120,8 @@ class ClusterQueries:
                 hint="change it back, or restart slurmctld",
             )
         before = {node.name for node in context.configuration.nodes}
-        reply = context.writer.handle_own(fresh.command())
+        flags = fresh.loaded.settings.words("ReconfigFlags")
+        reply = context.writer.handle_own(as_flagged(fresh.command(), context.machine.state.partitions, flags))
         if isinstance(reply, Rejection):
             raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
         context.configuration = fresh
@@ -143,6 +148,24 @@ class ClusterQueries:
         self._context.scheduling_paused = request.paused
         self._context.log.info("scheduler.paused" if request.paused else "scheduler.resumed")
         self._context.writer.turn()
+        return Done()
+
+    async def set_dampening(self, request: SetDampening, call: Call) -> Done:
+        """Another FairShareDampeningFactor until the configuration is read again."""
+        self.administrators_only(call)
+        if not 1 <= request.factor <= 0xFFFF:
+            raise SpritzError(f"invalid dampening factor: {request.factor}", code="ESLURM_NOT_SUPPORTED")
+        state = self._context.machine.state
+        policy = replace(state.settings.priority_policy, dampening=request.factor)
+        nodes = tuple(node.config for node in state.nodes.values())
+        self._context.writer.handle_own(
+            Configure(
+                settings=replace(state.settings, priority_policy=policy),
+                nodes=nodes,
+                partitions=tuple(state.partitions.values()),
+            )
+        )
+        await self._context.writer.durable()
         return Done()
 
     def set_debug(self, request: SetDebug, call: Call) -> Done:

@@ -79,6 +79,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.Reconfigure: cluster.reconfigure,
         queries.Shutdown: cluster.shutdown,
         queries.PauseScheduling: cluster.pause_scheduling,
+        queries.SetDampening: cluster.set_dampening,
         queries.SetDebug: cluster.set_debug,
         queries.SetDebugFlag: cluster.set_debug_flag,
         queries.Statistics: cluster.statistics,

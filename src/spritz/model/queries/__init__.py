@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spritz.model.queries.daemons import Ping as Ping
     from spritz.model.queries.daemons import Pong as Pong
     from spritz.model.queries.daemons import Reconfigure as Reconfigure
+    from spritz.model.queries.daemons import SetDampening as SetDampening
     from spritz.model.queries.daemons import SetDebug as SetDebug
     from spritz.model.queries.daemons import SetDebugFlag as SetDebugFlag
     from spritz.model.queries.daemons import ShowConfig as ShowConfig
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
 _FILES = {
     "allocations": "AllocationGranted AwaitAllocation",
-    "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDebug SetDebugFlag ShowConfig Shutdown",
+    "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDampening SetDebug SetDebugFlag ShowConfig"
+    " Shutdown",
     "events": "Counters EventBatch Statistics WatchEvents",
     "explanations": "ExplainJob Explanations",
     "jobs": "AwaitEnd GetScript JobEndedReply JobRows Jobs ListJobs Script",

@@ -70,6 +70,12 @@ class SetDebugFlag(Struct, frozen=True, kw_only=True):
     on: bool
 
 
+class SetDampening(Struct, frozen=True, kw_only=True):
+    """`scontrol fsdampeningfactor N`, until the configuration is read again. Reply: `Done`."""
+
+    factor: int
+
+
 class SetDebug(Struct, frozen=True, kw_only=True):
     """`scontrol setdebug LEVEL`. Reply: `Done`."""
 

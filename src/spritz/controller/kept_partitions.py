@@ -1,0 +1,42 @@
+"""What `scontrol update` has made of partitions, and outlives that the files are read again.
+
+Source: slurmctld(8) -R; slurm.conf(5) ReconfigFlags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from spritz.model.commands.cluster import Configure
+from spritz.model.partition import Partition
+
+
+def as_flagged(command: Configure, present: Mapping[str, Partition], flags: tuple[str, ...]) -> Configure:
+    """The new configuration, with what ReconfigFlags keep of the partitions in force."""
+    words = {flag.lower() for flag in flags}
+    if "keeppartinfo" in words:
+        return with_partitions(command, present)
+    if "keeppartstate" in words:
+        kept = (
+            replace(one, state=present[one.name].state) if one.name in present else one for one in command.partitions
+        )
+        return replace(command, partitions=tuple(kept))
+    return command
+
+
+def with_partitions(command: Configure, present: Mapping[str, Partition]) -> Configure:
+    """The new configuration, with the partitions in force as they are; of their nodes those that there are."""
+    configured = {one.name: one for one in command.partitions}
+    nodes = {node.name for node in command.nodes}
+    found = {name: _on_nodes(one, configured.get(name), nodes) for name, one in present.items()}
+    default = any(one.default for one in found.values())
+    new = {name: replace(one, default=one.default and not default) for name, one in configured.items()}
+    return replace(command, partitions=tuple({**new, **found}.values()))
+
+
+def _on_nodes(kept: Partition, configured: Partition | None, nodes: set[str]) -> Partition:
+    if configured is not None and configured.nodes_text == kept.nodes_text:
+        return replace(kept, nodes=configured.nodes)  # ALL, or a node set, may be other nodes now
+    return replace(kept, nodes=tuple(name for name in kept.nodes if name in nodes))

@@ -1,0 +1,48 @@
+"""What ReconfigFlags and slurmctld -R keep of partitions."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from spritz.controller.kept_partitions import as_flagged, with_partitions
+from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.cluster import Configure
+from spritz.model.node import NodeConfig
+from spritz.model.partition import Partition
+from spritz.model.states import PartitionState
+from spritz.testing.builders import capacity
+
+DEBUG = Partition(name="debug", nodes=("n1", "n2"), nodes_text="ALL", default=True, max_time_minutes=60)
+NEW = Partition(name="new", nodes=("n1",), nodes_text="n1", default=True)
+#: as scontrol has left it: closed, longer, and no longer everybody's
+IN_FORCE = {
+    "debug": replace(DEBUG, state=PartitionState.DRAIN, max_time_minutes=120, nodes=("n1", "n3")),
+    "made": Partition(name="made", nodes=("n1", "n3"), nodes_text="n[1,3]"),
+}
+
+
+def read(*partitions: Partition) -> Configure:
+    """The files' configuration of n1 and n2."""
+    nodes = tuple(NodeConfig(name=name, capacity=capacity()) for name in ("n1", "n2"))
+    return Configure(settings=ClusterSettings(), nodes=nodes, partitions=partitions)
+
+
+@pytest.mark.parametrize("flags", [(), ("KeepPowerSaveSettings",)])
+def test_without_flags_it_is_as_the_files_say(flags: tuple[str, ...]) -> None:
+    assert as_flagged(read(DEBUG, NEW), IN_FORCE, flags) == read(DEBUG, NEW)
+
+
+def test_the_state_alone_is_kept() -> None:
+    found = as_flagged(read(DEBUG, NEW), IN_FORCE, ("keeppartstate",))
+    assert found == read(replace(DEBUG, state=PartitionState.DRAIN), NEW)
+
+
+def test_all_that_scontrol_made_is_kept_on_the_nodes_that_there_are() -> None:
+    """With KeepPartInfo, which supersedes the other; there is one default partition, the one that it is."""
+    found = as_flagged(read(DEBUG, NEW), IN_FORCE, ("KeepPartState", "KeepPartInfo"))
+    assert found == with_partitions(read(DEBUG, NEW), IN_FORCE)
+    debug, new, made = found.partitions
+    assert debug == replace(IN_FORCE["debug"], nodes=("n1", "n2"))
+    assert new == replace(NEW, default=False)
+    assert made == replace(IN_FORCE["made"], nodes=("n1",))
