@@ -501,3 +501,13 @@ def test_what_is_no_debug_flag_is_told_in_slurms_words(site: Site) -> None:
         assert ran.status == 1
         assert "scontrol: error: Invalid DebugFlag: foo\n" in ran.err
         assert f"invalid debug flag: {word}\n" in ran.out + ran.err
+
+
+def test_tasks_of_an_array_that_are_none_are_told_after_the_others(site: Site) -> None:
+    """The words of scontrol 22.05; tasks are named without brackets."""
+    array = site.submit(array="0-7", hold=True)
+    for words in (("update", f"jobid={array}_[5-9]", "nice=5"), ("hold", f"{array}_[5-9]")):
+        ran = site.run(main, *words)
+        assert (ran.status, ran.err) == (1, f"{array}_5-7: No error\n{array}_8-9: Invalid job id specified\n")
+    ran = site.run(main, "hold", f"{array}_[8-9]")
+    assert (ran.status, ran.err) == (1, f"{array}_8-9: Invalid job id specified\n")

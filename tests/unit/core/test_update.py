@@ -14,7 +14,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, JobSpec
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
-from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, kinds, task_mask
+from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, expect, kinds, task_mask
 
 
 def update(job_id: int, tasks: str = "", **changes: Any) -> UpdateJob:
@@ -104,7 +104,7 @@ def test_a_running_job_changes_little(world: World) -> None:
 def test_an_ended_job_takes_comments_only(world: World) -> None:
     job_id = world.submit()
     world.cancel(job_id)
-    assert world.refused(update(job_id, name="x")) == "ESLURM_ALREADY_DONE"
+    assert world.refused(update(job_id, name="x")) == "ESLURM_JOB_FINISHED"
     world.ok(update(job_id, comment="why it failed"), ALICE)
     assert world.job(job_id).spec.comment == "why it failed"
 
@@ -200,3 +200,23 @@ def test_a_hold_of_a_running_job_counts_when_it_queues_again(world: World) -> No
     world.ok(RequeueJob(target=JobTarget(job_id)))
     assert (world.job(job_id).hold, world.job(job_id).reason) == (Hold.ADMIN, Reason.HELD_ADMIN)
     world.gone(job_id)
+
+
+def test_nice_and_priority_of_a_running_job_are_for_when_it_queues_again(world: World) -> None:
+    """As slurmctld 22.05 takes them."""
+    job_id = world.submit()
+    world.start(job_id)
+    world.ok(update(job_id, nice=5, priority=77))
+    job = world.job(job_id)
+    assert (job.state, job.spec.nice, job.priority) == (JobState.RUNNING, 5, 77)
+    world.ok(update(job_id, priority=0))
+    assert world.job(job_id).hold is Hold.ADMIN
+    assert world.refused(update(job_id, features="a")) == "ESLURM_JOB_NOT_PENDING"
+
+
+def test_tasks_that_are_none_are_told(world: World) -> None:
+    array = world.submit(array="0-7", hold=True)
+    outcome = world.ok(UpdateJob(target=JobTarget(array, format(0b11_1110_0000, "x")), changes={"nice": 5}))
+    assert expect(outcome.reply, Done).missing == "8-9"
+    outcome = world.ok(HoldJob(target=JobTarget(array, format(0b1111, "x"))))
+    assert expect(outcome.reply, Done).missing == ""

@@ -69,7 +69,9 @@ def _each(session: Session, words: list[str], make: Callable[[JobTarget], Struct
             problem = _INVALID_ID
         else:
             try:
-                session.plugins_told(session.call(make(target), Done).told)
+                answer = session.call(make(target), Done)
+                session.plugins_told(answer.told)
+                status = say_missing(session, target, answer) or status
             except RemoteError as error:
                 session.plugins_told(error.told, refused=True)
                 problem, hint = error.message, error.hint
@@ -84,7 +86,20 @@ def _each(session: Session, words: list[str], make: Callable[[JobTarget], Struct
 
 def say_refused(session: Session, word: str, target: JobTarget | None, problem: str) -> None:
     """Slurm words it in one way for a job, in another for the tasks of an array."""
+    word = word.replace("[", "").replace("]", "") if _is_task(target) else word
     session.say(f"{word}: {problem}" if _is_task(target) else f"{problem} for job {word}")
+
+
+def say_missing(session: Session, target: JobTarget, answer: Done) -> int:
+    """Of several tasks some are none: the others are told first, as scontrol of 22.05 does."""
+    if not answer.missing:
+        return 0
+    from spritz.notation.ranges import format_ids, parse_ids
+
+    done = format_ids(int(target.tasks, 16) & ~parse_ids(answer.missing))
+    session.say(f"{target.job_id}_{done}: No error")
+    session.say(f"{target.job_id}_{answer.missing}: {_INVALID_ID}")
+    return 1
 
 
 def _is_task(target: JobTarget | None) -> bool:

@@ -80,7 +80,7 @@ def _may_be_alone(word: str) -> bool:
 
 
 def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
-    from spritz.cli.control.jobs import say_refused
+    from spritz.cli.control.jobs import say_missing, say_refused
     from spritz.client.errors import RemoteError
     from spritz.model.commands.job import Done, UpdateJob
 
@@ -100,7 +100,7 @@ def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
     session.plugins_told(answer.told)
     for message in answer.messages:
         say_refused(session, word, target, message)
-    return 1 if answer.messages else 0
+    return say_missing(session, target, answer) or (1 if answer.messages else 0)
 
 
 def _limit(session: Session, target: JobTarget, text: str) -> int:

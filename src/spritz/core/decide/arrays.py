@@ -15,7 +15,8 @@ from spritz.core.apply.job import array_members
 from spritz.core.turn import Refused, Turn
 from spritz.model.events.job import ArrayTaskSplit
 from spritz.model.resources import mask_of
-from spritz.notation.ranges import format_array
+from spritz.notation.ranges import format_array, format_ids
+from spritz.notation.ranges import mask_of as tasks_mask
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -53,6 +54,20 @@ def select(state: State, target: JobTarget) -> list[Selected]:
     if not found:
         raise Refused("ESLURM_INVALID_JOB_ID")
     return found
+
+
+def missing_tasks(state: State, target: JobTarget) -> str:
+    """Which of several tasks that `target` names there are not, as `8-9`; the others were meant all the same."""
+    wanted = mask_or_none(target.tasks)
+    if not wanted & (wanted - 1):
+        return ""
+    there, waiting = [], 0
+    for one in select(state, target):
+        if one.job.array is not None:
+            waiting = mask_of(one.job.array.pending)
+        elif one.job.array_task_id is not None:
+            there.append(one.job.array_task_id)
+    return format_ids(wanted & ~waiting & ~tasks_mask(there))
 
 
 def _components(state: State, job: Job, component: int | None) -> list[Selected]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, need_control
-from spritz.core.decide.arrays import select, single_out, with_whole_het_jobs
+from spritz.core.decide.arrays import missing_tasks, select, single_out, with_whole_het_jobs
 from spritz.core.eligibility import HELD_REASONS, eligibility
 from spritz.core.priority import initial_priority
 from spritz.core.turn import Refused, Turn
@@ -48,7 +48,7 @@ def hold(turn: Turn, command: HoldJob) -> Done:
         if job.hold is kind or job.hold is Hold.ADMIN:
             continue
         turn.record(JobHeld(at=turn.now, job_id=job.id, hold=kind, reason=HELD_REASONS[kind]))
-    return Done()
+    return Done(missing=missing_tasks(turn.state, command.target))
 
 
 def release(turn: Turn, command: ReleaseJob) -> Done:
@@ -61,7 +61,7 @@ def release(turn: Turn, command: ReleaseJob) -> Done:
     for job in live_ones(turn, command.target):
         if job.hold is not Hold.NONE:
             let_go(turn, job)
-    return Done()
+    return Done(missing=missing_tasks(turn.state, command.target))
 
 
 def let_go(turn: Turn, job: Job, priority: int | None = None) -> None:

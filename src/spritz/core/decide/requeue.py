@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.access import is_operator, need_control
-from spritz.core.decide.arrays import select
+from spritz.core.decide.arrays import missing_tasks, select
 from spritz.core.decide.ending import may_requeue, requeue_job
 from spritz.core.flags import COMPLETING
 from spritz.core.turn import Refused, Turn
@@ -38,7 +38,7 @@ def requeue(turn: Turn, command: RequeueJob) -> Done:
     for job in fit:
         if not job.het_offset:  # components go with their leader
             _requeue_one(turn, job, command)
-    return Done()
+    return Done(missing=missing_tasks(turn.state, command.target))
 
 
 def _refusal(state: State, job: Job) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core import het
 from spritz.core.decide.access import need_operator
-from spritz.core.decide.arrays import select
+from spritz.core.decide.arrays import missing_tasks, select
 from spritz.core.decide.gang import cpus_are_free, go_on, stop
 from spritz.core.flags import CONFIGURING
 from spritz.core.turn import Refused, Turn
@@ -35,7 +35,7 @@ def suspend(turn: Turn, command: SuspendJob) -> Done:
         raise Refused("ESLURM_PROLOG_RUNNING")
     for job in running:
         stop(turn, job, "")
-    return Done()
+    return Done(missing=missing_tasks(turn.state, command.target))
 
 
 def resume(turn: Turn, command: ResumeJob) -> Done:
@@ -52,7 +52,7 @@ def resume(turn: Turn, command: ResumeJob) -> Done:
     for job in stopped:
         if cpus_are_free(turn.state, job):  # else one of this same array took them
             go_on(turn, job)
-    return Done()
+    return Done(missing=missing_tasks(turn.state, command.target))
 
 
 def _need_whole(jobs: list[Job]) -> None:

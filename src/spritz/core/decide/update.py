@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, may_raise, need_admin, need_control, need_operator
 from spritz.core.decide.accounts import association_number, with_account
-from spritz.core.decide.arrays import select, single_out
+from spritz.core.decide.arrays import missing_tasks, select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
 from spritz.core.decide.hold import let_go
 from spritz.core.decide.spec import check_submission, with_alternates
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 NOTES = frozenset({"comment", "admin_comment", "system_comment", "extra"})
 #: may change while the job runs
 RUNNING = NOTES | {"time_limit_minutes", "name", "requeue", "wckey", "mail_types", "mail_user", "array_limit", "end_at"}
+#: so may these, for when it queues again
+ACTIVE = RUNNING | {"nice", "priority"}
 #: of a pending job
 PENDING = RUNNING | {
     "account",
@@ -129,7 +131,7 @@ def update_job(turn: Turn, command: UpdateJob) -> Done:
     if "priority" in changes and not is_operator(turn) and changes["priority"]:
         # Told to users, though it is done; Slurm reckons the priority anew some day.
         return Done(messages=(ESLURM["ESLURM_PRIO_RESET_FAIL"][1],))
-    return Done()
+    return Done(missing=missing_tasks(turn.state, command.target))
 
 
 def _check_names(turn: Turn, changes: dict[str, object]) -> None:
@@ -151,8 +153,8 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     """The record as it would be afterwards, holds apart. Refuses what is not allowed; changes nothing."""
     names = changes.keys()
     if job.state.ended and names - NOTES:
-        raise Refused("ESLURM_ALREADY_DONE")
-    if job.state.active and names - RUNNING:
+        raise Refused("ESLURM_JOB_FINISHED")
+    if job.state.active and names - ACTIVE:
         raise Refused("ESLURM_JOB_NOT_PENDING")
     spec = _changed_spec(job.spec, changes)
     _check_hold(job, changes)
@@ -217,6 +219,9 @@ def _need_both_accounts(turn: Turn, spec: JobSpec) -> None:
 def _limits_of_running(job: Job, changes: dict[str, object]) -> Job:
     minutes = job.spec.time_limit_minutes
     grace_ends_at = job.ends_at
+    priority = changes.get("priority")
+    if isinstance(priority, int) and priority and job.state.active:
+        job = replace(job, priority=priority)
     if "time_limit_minutes" in changes and job.state.active:
         granted = minutes or INFINITE
         ends_at = 0.0 if granted >= INFINITE else job.started_at + granted * 60.0 + job.suspended_seconds
@@ -305,6 +310,8 @@ def _change(turn: Turn, job: Job, changes: dict[str, object], priority_now: int 
     after = draft(turn, job, changes, priority_now)
     if after != job:
         turn.record(JobUpdated(at=turn.now, job=after))
+    if after.state.active and changes.get("priority") == 0:
+        _change_hold(turn, after, changes)
     if after.state is not JobState.PENDING:
         return
     _change_hold(turn, after, changes)

@@ -188,7 +188,8 @@ class FinishAllocation(Struct, frozen=True, kw_only=True):
 
 class Done(Struct, frozen=True, kw_only=True):
     """Success without a value; `messages` are for standard error or output, `told` is what the site's plugins have for
-    the user."""
+    the user, `missing` tasks of an array that were named and are none (`8-9`)."""
 
     messages: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    missing: str = ""
