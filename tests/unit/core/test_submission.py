@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.cluster import Caller, ClusterSettings
-from spritz.model.commands.cluster import UpdatePartition
+from spritz.model.commands.cluster import Configure, UpdatePartition
 from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
@@ -305,3 +305,27 @@ def test_an_alternate_takes_the_jobs_of_a_partition_that_takes_none(make_world: 
     assert world.submit_refused(ALICE) == "ESLURM_PARTITION_NOT_AVAIL"
     put("debug", PartitionState.DOWN)  # what takes jobs and starts none needs no alternate
     assert home() == ("debug",)
+
+
+def test_numbers_suffice_for_every_task_of_an_array(make_world: Make) -> None:
+    """slurm.conf(5) MaxJobId: an array is refused whose tasks could not all have a number of their own."""
+    world = make_world(settings=ClusterSettings(first_job_id=1, max_job_id=10))
+    array = world.submit(array="0-7", hold=True)
+    world.submit()
+    assert world.submit_refused(array="0-1") == "ESLURM_MAX_JOB_COUNT"
+    for task in range(8):
+        world.ok(UpdateJob(target=JobTarget(array, format(1 << task, "x")), changes={"nice": task}))
+    assert max(world.state.jobs) == 9
+    world.submit()
+    assert world.submit_refused() == "ESLURM_MAX_JOB_COUNT"
+
+
+def test_tasks_have_numbers_though_the_largest_was_lowered(make_world: Make) -> None:
+    world = make_world(settings=ClusterSettings(first_job_id=1, max_job_id=10))
+    array = world.submit(array="0-7", hold=True)
+    settings = replace(world.settings, max_job_id=2)
+    world.ok(Configure(settings=settings, nodes=world.nodes, partitions=world.partitions))
+    every = JobTarget(array, format(0b1111, "x"))
+    world.ok(UpdateJob(target=every, changes={"nice": 5}))
+    assert len(world.state.jobs) == 5
+    assert world.submit_refused() == "ESLURM_MAX_JOB_COUNT"

@@ -148,7 +148,7 @@ def split(turn: Turn, array_id: int, task_id: int) -> int:
     own = turn.state.jobs[array_id]
     assert own.array is not None, f"job {array_id} is no pending array"
     last = mask_of(own.array.pending) == 1 << task_id
-    job_id = array_id if last else free_number(turn.state)
+    job_id = array_id if last else _task_number(turn.state)
     turn.record(ArrayTaskSplit(at=turn.now, array_job_id=array_id, task_id=task_id, job_id=job_id))
     return job_id
 
@@ -165,6 +165,19 @@ def free_number(state: State, count: int = 1) -> int:
             return number - count + 1
         number += 1
     raise Refused("ESLURM_MAX_JOB_COUNT")
+
+
+def _task_number(state: State) -> int:
+    """As `free_number`; tasks that were acknowledged get one above MaxJobId, if it has been lowered too far since."""
+    try:
+        return free_number(state)
+    except Refused:
+        return max(state.settings.max_job_id, *state.jobs, *state.arrays) + 1
+
+
+def enough_numbers(state: State, count: int) -> bool:
+    """Are there numbers for so many more tasks, and for all that have none of their own yet?"""
+    return state.job_count + count <= state.settings.max_job_id - state.settings.first_job_id + 1
 
 
 def label(job: Job, tasks: int = 0) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.core import het
 from spritz.core.decide.accounts import association_number, check_account_limits, with_account
-from spritz.core.decide.arrays import free_number
+from spritz.core.decide.arrays import enough_numbers, free_number
 from spritz.core.decide.dependency import (
     KINDS,
     Waiter,
@@ -114,6 +114,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
         count = component.size  # they are counted together, or some would pass a limit that all exceed
     if state.job_count + count > state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
+    if not enough_numbers(state, count):
+        raise Refused("ESLURM_MAX_JOB_COUNT", hint="numbers from FirstJobId to MaxJobId are used up")
     check_account_limits(state, spec, partitions[0].name, count, effective_time_limit(spec, partitions[0]), turn.now)
     job_id = free_number(state) if component is None else component.first + component.offset
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
