@@ -3,6 +3,7 @@
     python -m tests.conformance.limits REAL_CONF [--only WORDS] [--cases FILE] [--verbose]
 
 REAL_CONF is the slurm.conf of a running cluster (`tests.conformance.real` starts one); ours is started here; as root.
+Its slurmctld is started anew as the cases ask for other lines of slurm.conf, and is stopped in the end.
 What differs is printed. Cases are in limits.txt, which says how they are written.
 """
 
@@ -110,16 +111,20 @@ class Side:
             self._controller.wait(30)
         elif pid.exists():
             number = int(pid.read_text())
-            os.kill(number, signal.SIGTERM)
+            try:
+                os.kill(number, signal.SIGTERM)
+            except ProcessLookupError:
+                return
             for _ in range(200):
                 if not Path(f"/proc/{number}").exists() or "Z" in Path(f"/proc/{number}/stat").read_text().split()[2]:
                     break
                 time.sleep(0.1)
 
     def close(self) -> None:
-        """End the controller that we have started."""
+        """End the controller that we have started; slurm.conf is as it was."""
         if self._controller is not None:
             self._stop()
+            self.conf.write_text(self._plain, encoding="utf-8")
 
     def play(self, case: Case, number: int) -> list[str]:
         """Everything that the case's lines have said."""

@@ -27,6 +27,8 @@ _NEVER_HERE = frozenset(
     {
         Reason.ACCOUNT_NOT_ALLOWED,
         Reason.BAD_CONSTRAINTS,
+        Reason.INVALID_ACCOUNT,
+        Reason.INVALID_QOS,
         Reason.PARTITION_CONFIG,
         Reason.PARTITION_DOWN,
         Reason.PARTITION_INACTIVE,

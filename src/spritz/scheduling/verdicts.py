@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from spritz.model.limits import flags
+from spritz.model.limits.membership import LOST
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
@@ -37,7 +38,8 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
     if partition.state is PartitionState.INACTIVE:
         return Verdict(Reason.PARTITION_INACTIVE)
     if request.barred is not None:
-        return Verdict(*request.barred)
+        reason, words = request.barred
+        return Verdict(reason) if reason in LOST else Verdict(reason, words)
     if request.time_limit_minutes > partition.max_time_minutes and not request.lifts(flags.PARTITION_TIME_LIMIT):
         return Verdict(Reason.PARTITION_TIME_LIMIT)
     too_few = request.nodes_max is not None and request.nodes_max < partition.min_nodes

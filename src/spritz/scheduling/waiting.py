@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.model.limits.membership import missing
 from spritz.model.node_features import boots_from
 from spritz.model.partition import Partition
 from spritz.scheduling.limits import billed
@@ -140,6 +141,9 @@ def request_of(projection: Projection, record: JobRecord, partition: str) -> Req
     """What the job asks for in this partition."""
     home = projection.partitions.get(partition) or Partition(name=partition)
     found = resolve(record.spec, home, projection.settings, projection.rules.placing(record.spec.qos))
+    outside = missing(projection.rules, projection.settings.enforce, record.spec, partition)
+    if outside is not None:
+        found = replace(found, barred=outside)
     owner = billed(projection.rules, record.spec, partition, projection.settings.enforce)
     if owner is not None:
         found = replace(found, billed=owner)

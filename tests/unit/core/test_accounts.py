@@ -216,3 +216,17 @@ def test_licenses_that_accounting_gives_the_cluster_are_taken_and_given_back() -
     made.ok(ChangePolicy(change=PolicyChange(base=2, version=3, licenses=(("matlab@flex", 1),))))
     assert start_messages(made, second) == (f"job {second}: licenses in use",)
     made.check()
+
+
+def test_the_core_drops_a_start_of_a_job_that_has_lost_its_association_or_its_qos() -> None:
+    for alice in (replace(ALICE_IN_CHEM, user="bob"), replace(ALICE_IN_CHEM, qos="fast")):
+        made = world()
+        job = made.submit()
+        made.ok(SetPolicy(policy=Policy(version=2, associations=(ROOT_ACCOUNT, CHEM, alice), qos=(NORMAL, FAST))))
+        assert start_messages(made, job) == (f"job {job}: no such association or QOS",)
+
+
+def test_accounts_and_qos_are_named_in_any_case() -> None:
+    made = world()
+    spec = made.job(made.submit(account="Chem", qos="NORMAL")).spec
+    assert (spec.account, spec.qos) == ("chem", "normal")

@@ -150,6 +150,13 @@ def test_safe_starts_what_can_run_to_its_end_and_ends_nothing(site: Make) -> Non
     assert end_of(made, second, 61 * 60 + 1)[2] == 61 * 60, "it ends at its time limit"
 
 
+def test_safe_starts_what_alone_ends_within_the_wall_clock_that_is_left(site: Make) -> None:
+    made = site(chem={"grp_wall": 60}, safe=True)
+    long, first, second = (made.submit(time_limit_minutes=minutes) for minutes in (61, 40, 40))
+    assert refusal(made, long) == "AssocGrpWallLimit"
+    assert (refusal(made, first), refusal(made, second)) == ("", ""), "as in Slurm, each by itself"
+
+
 def test_safe_holds_back_a_job_that_alone_would_use_too_much(site: Make) -> None:
     made = site(alice={"max_tres_mins": "cpu=60"}, safe=True)
     assert refusal(made, made.submit(time_limit_minutes=31), cpus=2) == "AssocMaxCpuMinutesPerJobLimit"

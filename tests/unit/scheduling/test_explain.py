@@ -190,12 +190,16 @@ def test_licenses_are_told_with_who_has_them() -> None:
     assert one.reason == "Licenses"
 
 
+OTHERS = ("carol", "dave", "erin", "frank")
+
+
 def billed_site(qos: Qos, **fields: Any) -> Site:
-    """Alice and Bob in one account, under one QOS."""
+    """Alice, Bob and four others in one account, under one QOS."""
     site = gpu_site(settings=structs.replace(SETTINGS, enforce=("associations", "limits", "qos")))
     root = Association(id=1, cluster="c", account="lab", qos="normal", **fields)
     users = [
-        Association(id=place + 2, cluster="c", account="lab", user=user) for place, user in enumerate(("alice", "bob"))
+        Association(id=place + 2, cluster="c", account="lab", user=user)
+        for place, user in enumerate(("alice", "bob", *OTHERS))
     ]
     policy = Policy(version=1, associations=(root, *users), qos=(qos,))
     site.apply(PolicyChanged(at=site.now, policy=policy))

@@ -9,7 +9,7 @@ from spritz.model.limits.records import Qos
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.others import try_others
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
-from tests.unit.scheduling.test_explain import bill, billed_site, gpu_site, others, texts, told
+from tests.unit.scheduling.test_explain import OTHERS, bill, billed_site, gpu_site, others, texts, told
 from tests.unit.scheduling.test_topology import site_of
 
 
@@ -88,8 +88,8 @@ def test_nodes_of_which_one_alone_is_too_small_take_a_part() -> None:
 
 def test_a_job_that_is_over_a_limit_by_itself_is_ahead_of_nobody() -> None:
     site = billed_site(Qos(name="normal", max_tres_pu="gres/gpu=4"))
-    for _ in range(4):
-        site.submit(spec(1, gpus_per_node=4, time_limit_minutes=60))
+    for user in OTHERS:
+        site.submit(bill(user, gpus_per_node=4, time_limit_minutes=60))
     site.cycle()
     fits = site.submit(bill("bob", gpus_per_node=4), priority=9)
     site.submit(bill("alice", gpus_per_node=3, nodes_min=2), priority=9)

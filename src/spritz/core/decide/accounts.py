@@ -66,7 +66,8 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
         spec = replace(spec, wckey=f"*{rules.default_wckeys.get(spec.user, '')}")
     if not rules.known and not enforce:
         return spec
-    spec = replace(spec, qos=spec.qos.lower())
+    # Names of accounts and QOS are in small letters, however they are written.
+    spec = replace(spec, account=spec.account.lower(), qos=spec.qos.lower())
     spec = _with_known_account(state, spec)
     names = _partition_names(state, spec)
     found = [rules.association(spec.account, spec.user, name) for name in names]

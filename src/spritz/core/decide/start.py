@@ -25,6 +25,7 @@ from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.job_tres import allocated_pairs
+from spritz.model.limits.membership import missing
 from spritz.model.mcs import kept_by
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
@@ -78,6 +79,8 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not asked for"
     if barrier(partition, job.spec.account, job.spec.qos) is not None:
         return "partition not allowed"
+    if missing(state.rules, state.settings.enforce, job.spec, partition.name) is not None:
+        return "no such association or QOS"
     if not allocation.nodes:
         return "no nodes"
     refusal = limit_refusal(state, job, start, room.ledger if room else state.ledger, now)

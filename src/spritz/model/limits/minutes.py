@@ -109,7 +109,11 @@ def _held(
     seconds = min(limit_minutes, INFINITE) * 60.0
     careful = seconds * (party.usage_factor if party.factor_safe else 1.0)
     for place in party.places:
-        if place.wall is not None and usage.amount(place.key, WALL, now) >= place.wall * 60.0 * _NEAR:
+        # With `safe` the job's own time must be left as well; of what else runs Slurm takes no account here.
+        walled = usage.amount(place.key, WALL, now) if place.wall is not None else 0.0
+        if place.wall is not None and (
+            walled >= place.wall * 60.0 * _NEAR or (safe and walled + seconds > place.wall * 60.0 / _NEAR)
+        ):
             yield Excess(Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL, place.level)
         for name, limit in place.used:
             excess = Excess(reason_of("qos_minutes" if place.qos else "assoc_minutes", name), place.level)

@@ -27,6 +27,8 @@ NEVER_REASONS = frozenset(
     {
         Reason.ACCOUNT_NOT_ALLOWED,
         Reason.QOS_NOT_ALLOWED,
+        Reason.INVALID_ACCOUNT,
+        Reason.INVALID_QOS,
         Reason.BAD_CONSTRAINTS,
         Reason.PARTITION_CONFIG,
         Reason.DEPENDENCY_NEVER_SATISFIED,

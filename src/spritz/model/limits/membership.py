@@ -1,0 +1,30 @@
+"""Does a job still have the association and the QOS that it was submitted with?
+
+Source: squeue(1) JOB REASON CODES, InvalidAccount and InvalidQOS; slurm.conf(5) AccountingStorageEnforce.
+"""
+
+from __future__ import annotations
+
+from spritz.model.reasons import Reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from spritz.model.job import JobSpec
+    from spritz.model.limits.rules import Rules
+
+#: Reasons that are shown without further words.
+LOST = frozenset({Reason.INVALID_ACCOUNT, Reason.INVALID_QOS})
+
+
+def missing(rules: Rules, enforce: Collection[str], spec: JobSpec, partition: str) -> tuple[Reason, str] | None:
+    """What the job is without, as the reason for which it waits and in words; None: nothing that is enforced."""
+    if "associations" not in enforce or not rules.known:
+        return None
+    own = rules.association(spec.account, spec.user, partition)
+    if own is None:
+        return Reason.INVALID_ACCOUNT, f"user {spec.user} is not in account {spec.account}"
+    if "qos" in enforce and (spec.qos not in rules.qos or spec.qos not in own.qos):
+        return Reason.INVALID_QOS, f"user {spec.user} may not use QOS {spec.qos} in account {spec.account}"
+    return None
