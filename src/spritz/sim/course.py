@@ -88,6 +88,6 @@ def draw(path: str, courses: Sequence[tuple[str, Course]]) -> None:
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
-        raise TraceError(f"{path}: {error}") from error
+        raise TraceError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         pyplot.close(figure)

@@ -56,7 +56,8 @@ def as_table(report: Report, against: Report | None = None) -> str:
         told.append(line)
     for one in (report, against):
         if one is not None:
-            told += _course_lines(one) + _group_lines(one)
+            lines = _course_lines(one) + _group_lines(one)
+            told += ["", one.title] * (against is not None and bool(lines)) + lines
     return "\n".join(told) + "\n"
 
 
@@ -75,7 +76,7 @@ def _course_lines(report: Report) -> list[str]:
     return [
         "",
         f"in use   {blocks(report.course.used, 1.0)}",
-        f"waiting  {blocks(waiting, top)}  at most {top:,.0f} jobs",
+        f"waiting  {blocks(waiting, top)}  at most {top:,.0f} job{'' if round(top) == 1 else 's'}",
     ]
 
 

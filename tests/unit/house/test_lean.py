@@ -83,3 +83,16 @@ import msgspec
 print(msgspec.json.encode([1]))
 """
     assert printed(program) == "b'[1]'"
+
+
+def test_a_journals_events_are_read_by_commands_too() -> None:
+    """`spritz simulate` of a state directory."""
+    program = """
+from spritz.lean import load_msgspec
+assert load_msgspec()
+from spritz.controller.events import decode_group, encode_events
+from spritz.controller.journal import Group
+from spritz.model.events.job import JobsPurged
+print(decode_group(Group(first=1, last=1, payload=encode_events([JobsPurged(at=1.0, job_ids=(7,))]), at=1.0)))
+"""
+    assert "JobsPurged" in printed(program)

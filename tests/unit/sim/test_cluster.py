@@ -134,3 +134,18 @@ def test_options_of_the_plain_replay_are_refused_with_a_configuration(tmp_path: 
 
 def test_against_needs_a_configuration(tmp_path: Path) -> None:
     assert simulate("t.swf", "--against", conf(tmp_path))[0] == 2
+
+
+def test_accounts_are_not_asked_for(tmp_path: Path) -> None:
+    """They are in a database that a simulation does not have, and most sites enforce them."""
+    enforced = run(conf(tmp_path, "AccountingStorageEnforce=associations,limits,qos"), jobs(*ROWS))
+    assert not enforced.refused
+    assert enforced.start == run(conf(tmp_path, ""), jobs(*ROWS)).start
+
+
+def test_the_machine_of_the_trace_is_no_bound_on_a_configuration(tmp_path: Path) -> None:
+    trace = tmp_path / "small.swf"
+    trace.write_text("; MaxProcs: 4\n1 0 -1 100 6 -1 -1 6 100 -1 1 7 1 -1 0 -1 -1 -1\n")
+    status, out, _err = simulate(str(trace), "--config", conf(tmp_path), "--json")
+    assert status == 0
+    assert json.loads(out)["jobs"] == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from spritz.sim.trace.read import read_trace
@@ -51,3 +53,16 @@ def test_the_form_is_told_by_the_first_line(tmp_path_factory: pytest.TempPathFac
     path = tmp_path_factory.mktemp("sacct") / "jobs.txt"
     path.write_text(f"{HEADER}\n7|ann|ml|train|gpu|100|600|60|8\n")
     assert read_trace(str(path), None).workload.limit == [3600]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("JobID|JobName|State", "sacct output without submit, elapsedraw, reqcpus"),
+        ("JobID      JobName  Partition", "sacct output without |: sacct -P makes some that can be read"),
+    ],
+)
+def test_output_that_is_too_little_is_told_what_it_lacks(names: str, why: str) -> None:
+    assert is_sacct(names)
+    with pytest.raises(TraceError, match=re.escape(why)):
+        parse_sacct([names, "1|a|COMPLETED"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from spritz.core import effects
 from spritz.core.machine import Machine
@@ -90,7 +90,9 @@ class _World:
         self.left: dict[int, float] = {}
         self.ends: dict[int, float] = {}
         self.stirred = False
-        self._do(Configure(settings=config.cluster, nodes=config.nodes, partitions=config.partitions))
+        # Accounts and limits are in a database that is not asked: who is known there is not known here.
+        settings = structs.replace(config.cluster, enforce=())
+        self._do(Configure(settings=settings, nodes=config.nodes, partitions=config.partitions))
         for node in config.nodes:
             self._do(
                 RegisterNode(

@@ -29,7 +29,7 @@ SIZE = ("reqcpus", "alloccpus", "ncpus")
 
 def is_sacct(line: str) -> bool:
     """Is this the first line of such output?"""
-    return "|" in line and {"jobid", "submit"} <= {word.strip().lower() for word in line.split("|")}
+    return "jobid" in line.lower().replace("|", " ").split() and not line.startswith(";")
 
 
 def parse_sacct(rows: Iterable[str], processors: int | None = None) -> Reading:
@@ -96,6 +96,8 @@ def _check(columns: list[str]) -> None:
         missing.append("elapsedraw")
     if not any(name in columns for name in SIZE):
         missing.append("reqcpus")
+    if len(columns) == 1:
+        raise TraceError("sacct output without |: sacct -P makes some that can be read")
     if missing:
         raise TraceError(f"sacct output without {', '.join(missing)}")
 
