@@ -60,6 +60,8 @@ class Api:
         self.private = private
         #: unless DisableCoordDBD
         self.coordinators_change = True
+        #: MaxQueryTimeRange, seconds
+        self.longest_window: int | None = None
         self.upkeep = Upkeep(periods={})
         self.links = Links(log)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
@@ -138,6 +140,19 @@ class Api:
             return None
         rights: Rights = await self._read_by(read_rights, self._store.engine, name_of(uid))
         return None if rights.operator else rights
+
+    async def check_window(self, call: Call, starts_at: float | None, ends_at: float | None) -> None:
+        """Raises SpritzError (ESLURM_DB_QUERY_TOO_WIDE) if it is longer than MaxQueryTimeRange; operators may ask all.
+
+        Source: slurmdbd.conf(5).
+        """
+        if self.longest_window is None or self.is_admin(call):
+            return
+        seconds = int(self._clock.now() if ends_at is None else ends_at) - int(starts_at or 0)
+        if seconds > self.longest_window:
+            rights: Rights = await self._read_by(read_rights, self._store.engine, name_of(self._uid(call)))
+            if not rights.operator:
+                raise SpritzError(Rejection(code="ESLURM_DB_QUERY_TOO_WIDE").text, code="ESLURM_DB_QUERY_TOO_WIDE")
 
     # -- the outbox of controllers
 
@@ -239,6 +254,8 @@ class Api:
         """Jobs and their steps, as fast as the caller reads. With PrivateData=jobs, of others only operators', and
         those of accounts that the caller coordinates.
         """
+        if not request.picks:  # as in Slurm: whoever names jobs finds them
+            await self.check_window(call, request.starts_at, request.ends_at)
         rights = await self.restricted(call, "jobs")
         if rights is not None:
             request = structs.replace(request, owner=self._uid(call), owner_accounts=tuple(sorted(rights.accounts)))

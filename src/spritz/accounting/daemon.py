@@ -18,6 +18,7 @@ from spritz.accounting.purge import wanted
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
+from spritz.model.ids import INFINITE
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.sockets import AddressInUse
@@ -116,6 +117,8 @@ async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
 def _configure(api: Api, settings: DbdSettings) -> None:
     """What may change while the daemon runs."""
     api.private = frozenset(settings.words("PrivateData"))
+    longest = settings["MaxQueryTimeRange"]
+    api.longest_window = longest if isinstance(longest, int) and longest < INFINITE else None
     api.coordinators_change = not settings["DisableCoordDBD"]
     api.upkeep = wanted(settings)
     api.admin.settings = settings

@@ -171,6 +171,7 @@ ESLURM: dict[str, tuple[int, str]] = {
     "ESLURM_BATCH_CONSTRAINT": (2114, "Job --batch option is invalid or not a subset of --constraints"),
     "ESLURM_INVALID_TRES": (2115, "Invalid Trackable RESource (TRES) specification"),
     "ESLURM_DB_CONNECTION": (7000, "Unable to connect to database"),
+    "ESLURM_DB_QUERY_TOO_WIDE": (7007, "Too wide of a date range in query"),
     "ESLURM_INVALID_TRES_BILLING_WEIGHTS": (2116, "Invalid TRESBillingWeights specification"),
     "ESLURM_INVALID_JOB_DEFAULTS": (2117, "Invalid JobDefaults specification"),
     "ESLURM_RESERVATION_MAINT": (2118, "Job can not start due to maintenance reservation."),

@@ -39,11 +39,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.engine.dispose()
 
 
-def asked(store: Store, uid: int | None, request: SelectJobs, **options: Any) -> list[int]:
+def asked(store: Store, uid: int | None, request: SelectJobs, longest: int | None = None, **options: Any) -> list[int]:
     """Owners of the jobs in the answer."""
 
     async def ask() -> list[int]:
         api = Api(store, SystemClock(), get_logger("test"), 999_999, **options)
+        api.longest_window = longest
         call: Any = SimpleNamespace(caller=None if uid is None else SimpleNamespace(uid=uid))
         try:
             return [one.job.uid async for piece in api.select_jobs(request, call) for one in piece.jobs]
@@ -82,6 +83,18 @@ def test_coordinators_see_jobs_of_their_accounts_and_operators_all(store: Store)
             assert 0 < len(found) < len(everybody)
         else:
             assert len(found) == count
+
+
+def test_windows_longer_than_the_site_allows_are_for_operators(store: Store) -> None:
+    """slurmdbd.conf(5) MaxQueryTimeRange; as in Slurm jobs that are named are found, whenever they ran."""
+    day, hour = SelectJobs(starts_at=0.0, ends_at=86_400.0), SelectJobs(starts_at=0.0, ends_at=3_600.5)
+    for request in (day, SelectJobs(), SelectJobs(ends_at=86_400.0), SelectJobs(starts_at=1.0)):
+        with pytest.raises(SpritzError, match="Too wide of a date range in query"):
+            asked(store, STRANGER, request, 3_600)
+    assert asked(store, STRANGER, hour, 3_600) == asked(store, STRANGER, hour)
+    assert asked(store, 0, day, 3_600) == asked(store, STRANGER, day)
+    named = SelectJobs(picks=(JobPick(job_id=1),))
+    assert asked(store, STRANGER, named, 3_600) == asked(store, STRANGER, named)
 
 
 def test_who_cannot_be_known_is_told_nothing(store: Store) -> None:

@@ -90,6 +90,8 @@ class UsageRequests:
     async def job_sizes(self, request: AskJobSizes, call: Call) -> JobSizes:
         """Jobs by size. With PrivateData=jobs, of others only operators'."""
         uid = self._api.uid(call)
+        if not request.picks:
+            await self._api.check_window(call, request.starts_at, request.ends_at)
         if await self._api.restricted(call, "jobs") is not None:
             if request.users and uid not in request.users:
                 return JobSizes(sizes=[])

@@ -329,7 +329,7 @@ KEYS: dict[str, Key] = {
     "Licenses": _text("licenses"),
     "MailType": _names("mail_types"),
     "MailUser": _text("mail_user"),
-    "McsLabel": Key(refused="MCS is not built"),
+    "McsLabel": Key(refused="a job keeps the label that it was submitted with"),
     "MemPerTres": _per_gpu("memory_mib_per_gpu", "MemPerTres", ("memory_mib_per_node", "memory_mib_per_cpu")),
     "MinCPUsNode": _count("cpus_per_node_min", "MinCPUsNode"),
     "MinMemoryCPU": _memory("memory_mib_per_cpu", ("memory_mib_per_node", "memory_mib_per_gpu")),

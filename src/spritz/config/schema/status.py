@@ -94,7 +94,7 @@ DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost S
 StoragePassScript StoragePort StorageType StorageUrl StorageUser
 PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
 PurgeResvAfter PurgeUsageAfter ArchiveResvs ArchiveUsage
-DisableCoordDBD
+DisableCoordDBD MaxQueryTimeRange
 ArchiveDir ArchiveEvents ArchiveJobs ArchiveScript ArchiveSteps ArchiveSuspend ArchiveTXN MaxPurgeLimit
 """
 
