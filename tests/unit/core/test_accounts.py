@@ -230,3 +230,24 @@ def test_accounts_and_qos_are_named_in_any_case() -> None:
     made = world()
     spec = made.job(made.submit(account="Chem", qos="NORMAL")).spec
     assert (spec.account, spec.qos) == ("chem", "normal")
+
+
+def refused_move(made: World, job: int, **changes: object) -> str:
+    """The error of an update by the owner; "" for none."""
+    reply = made.do(UpdateJob(target=JobTarget(job_id=job), changes=changes), ALICE).reply
+    return getattr(reply, "code", "")
+
+
+def test_nobody_moves_a_job_to_where_he_may_not_submit_it_but_operators_do() -> None:
+    few = replace(FAST, max_submit_pu=1)
+    strict = Qos(name="strict", id=3, flags="DenyOnLimit", max_tres_pj="cpu=1", max_wall=5)
+    alice = replace(ALICE_IN_CHEM, qos="normal,fast,strict")
+    made = world(alice=alice, qos=(NORMAL, few, strict))
+    first, second = made.submit(qos="fast"), made.submit(tasks=2, time_limit_minutes=10)
+    assert refused_move(made, first, qos="fast") == "", "it counts there already"
+    assert refused_move(made, second, qos="fast") == "ESLURM_ACCOUNTING_POLICY"
+    assert refused_move(made, second, qos="strict") == "ESLURM_ACCOUNTING_POLICY"
+    assert refused_move(made, first, qos="strict") == ""
+    assert refused_move(made, second, qos="fast") == "", "there is room now"
+    made.ok(UpdateJob(target=JobTarget(job_id=second), changes={"qos": "strict"}))
+    made.check()

@@ -264,12 +264,7 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
     doomed += alone
     doomed += [one for one in book.coordinators if one.user in lost]
     doomed += [one for one in book.wckeys if one.user in lost]
-    # Whoever loses the default account has another one, if there is any.
-    puts: list[Record] = []
-    for user in {one.user for one in shown if one.is_default} - lost:
-        left = [a for a in book.associations if a.user == user and a.id not in gone]
-        puts += [replace(left[0], is_default=True)] if left else []
-    return "\n".join(lines) + "\n", puts, doomed
+    return "\n".join(lines) + "\n", [], doomed
 
 
 def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
@@ -294,18 +289,9 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
     drops: list[Record] = list(doomed.values())
     drops += [one for one in book.accounts if one.name in names - left]
     drops += [one for one in book.coordinators if one.account in names - left]
-    homeless = [one for one in doomed.values() if one.user and one.is_default]
-    puts: dict[int, Record] = {}
-    for one in homeless:
-        other = next(
-            (a for a in book.associations if a.user == one.user and a.cluster == one.cluster and a.id not in doomed),
-            None,
-        )
-        if other is not None:
-            puts[other.id] = replace(other, is_default=True)
     listed = [f"  {name}" for name in sorted({one.account for one in targets})]
     listed += [f"  {name} (below)" for name in used]
-    return "\n".join([" Deleting accounts...", *listed]) + "\n", list(puts.values()), drops
+    return "\n".join([" Deleting accounts...", *listed]) + "\n", [], drops
 
 
 def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:

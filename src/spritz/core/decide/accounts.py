@@ -145,6 +145,22 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(excess.reason.value)
 
 
+def check_move(state: State, job: Job, spec: JobSpec, partition: str) -> None:
+    """A pending job is to count elsewhere: limits on submission there, and what a QOS with DenyOnLimit bounds of it.
+
+    As in Slurm time limits are not looked at: it will wait for those.
+    """
+    charge = state.charges.get(job.id)
+    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
+    if "limits" not in state.settings.enforce or charge is None or party.keys == charge.keys:
+        return
+    elsewhere = state.ledger.fork()
+    elsewhere.add(charge.keys, submitted=charge.submitted, sign=-1)
+    pairs = state.rules.priced(partition, requested_pairs(spec))
+    if check.over_submit(party, elsewhere, charge.submitted) or check.never(party, pairs, 0, nodes=spec.nodes_min):
+        raise Refused("ESLURM_ACCOUNTING_POLICY")
+
+
 def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, now: float) -> str:
     """The limit that this start would exceed beside what `ledger` counts; "" for none."""
     if "limits" not in state.settings.enforce:

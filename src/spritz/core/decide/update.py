@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spritz.core.decide.access import is_operator, may_raise, need_admin, need_control, need_operator
-from spritz.core.decide.accounts import association_number, with_account
+from spritz.core.decide.accounts import association_number, check_move, with_account
 from spritz.core.decide.arrays import missing_tasks, select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
 from spritz.core.decide.hold import let_go
@@ -244,6 +244,8 @@ def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, objec
         spec = with_account(turn.state, spec)
     partitions, waits = check_submission(turn, spec, there="partitions" not in changes)
     spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
+    if changes.keys() & {"account", "qos", "partitions"} and not is_operator(turn):
+        check_move(turn.state, job, spec, partitions[0].name)
     dependencies = job.dependencies
     if "dependencies" in changes or "dependency_mode" in changes:
         dependencies = _new_dependencies(turn, job, spec)
