@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.cli.manager.columns import Row
     from spritz.cli.manager.commit import Edit
     from spritz.cli.manager.show import Style
     from spritz.cli.manager.words import Word
@@ -276,7 +277,13 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
     with _connected(context) as connection:
         deleted = any(modifier_of(word) == "withdeleted" for word in where)
         book = get_book(connection, transactions=entity == "transaction", deleted=deleted)
-    return show(entity, where, book, style, context, said.json)
+
+        def hold() -> dict[str, Row]:
+            from spritz.cli.manager.events import held
+
+            return held(connection)
+
+        return show(entity, where, book, style, context, said.json, hold)
 
 
 def _show_live(entity: str, where: list[Word], style: Style, said: Said, context: Context) -> int:

@@ -12,6 +12,8 @@ from spritz.model.limits.records import Account, Association, Coordinator, Qos, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.cli.context import Context
     from spritz.cli.manager.commit import Edit
     from spritz.model.limits.records import Book
@@ -262,15 +264,7 @@ def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
     if not asked.names or not wanted:
         context.err(" You need to specify a user and an account to add a coordinator.\n")
         raise Silent
-    accounts_known, users_known = {one.name for one in book.accounts}, {one.name for one in book.users}
-    for name in wanted:
-        if name not in accounts_known:
-            context.err(f" You specified a non-existant account '{name}'\n")
-            raise Silent
-    for name in asked.names:
-        if name not in users_known:
-            context.err(f" You specified a non-existant user '{name}'\n")
-            raise Silent
+    need_coordinator(book, wanted, asked.names, context)
     there = {(one.account, one.user) for one in book.coordinators}
     puts = [Coordinator(account=a, user=u) for a in wanted for u in asked.names if (a, u) not in there]
     if not puts:
@@ -278,3 +272,13 @@ def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
     lines = [" Adding Coordinator User(s)", *(f"  {name}" for name in asked.names)]
     lines += [" To Account(s) and all sub-accounts", *(f"  {name}" for name in wanted)]
     return "\n".join(lines) + "\n", list(puts), []
+
+
+def need_coordinator(book: Book, accounts: Sequence[str], users: Sequence[str], context: Context) -> None:
+    """All of them are there. Raises Silent after the line that names one that is not."""
+    there = {one.name for one in book.accounts}, {one.name for one in book.users}
+    for kind, names, known in (("account", accounts, there[0]), ("user", users, there[1])):
+        for name in names:
+            if name not in known:
+                context.err(f" You specified a non-existent {kind} '{name}'.\n")
+                raise Silent

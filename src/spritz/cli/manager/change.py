@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from spritz.cli.manager import settings
-from spritz.cli.manager.add import admin_level
+from spritz.cli.manager.add import admin_level, need_coordinator
 from spritz.cli.manager.heirs import heirs
 from spritz.cli.manager.words import Conditions, Word, match
 from spritz.cli.silent import Silent
@@ -66,7 +66,7 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
             rules[one.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
         inherited = ",".join(sorted(rules[one.cluster].bounds(one).qos))
         new = apply(one, words, context, inherited)
-        if new.default_qos != one.default_qos:
+        if (new.default_qos, new.qos) != (one.default_qos, one.qos):
             _need_qos(book, rules[one.cluster], new, context)
         made.append(new)
     return made
@@ -77,7 +77,7 @@ def _need_qos(book: Book, rules: Rules, one: Association, context: Context) -> N
     if one.default_qos and one.default_qos not in {qos.name for qos in book.qos}:
         context.err(f"You gave a bad default qos '{one.default_qos}'.  Use 'list qos' to get complete list.\n")
         raise Silent
-    if one.default_qos and one.default_qos not in rules.bounds(one).qos:
+    if one.default_qos and one.default_qos not in rules.edited(one).qos:
         context.err(" These associations don't have access to their default qos.\n")
         context.err(" Please give them access before they the default can be set to this.\n")
         context.err(f"  DefQOS = {one.default_qos:<10} {_line(one).lstrip()}\n")
@@ -306,6 +306,10 @@ def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
         if one.default_qos in names or len(kept) != len((one.qos or "").split(",")):
             text = ",".join(kept) if one.qos is not None else None
             puts.append(replace(one, qos=text, default_qos="" if one.default_qos in names else one.default_qos))
+    for other in book.qos:
+        preempted = [name for name in other.preempt.split(",") if name not in names]
+        if other.name not in names and ",".join(preempted) != other.preempt:
+            puts.append(replace(other, preempt=",".join(preempted)))
     lines = [" Deleting QOS(s)...", *(f"  {one.name}" for one in doomed)]
     return "\n".join(lines) + "\n", puts, list(doomed)
 
@@ -322,8 +326,9 @@ def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
 
 
 def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete coordinator`."""
+    """`delete coordinator`. Raises Silent after the line that names whom there is not."""
     users, accounts = set(asked.names + asked.users), {name.lower() for name in asked.accounts}
+    need_coordinator(book, sorted(accounts), sorted(users), context)
     doomed = [
         one
         for one in book.coordinators

@@ -39,17 +39,24 @@ def commit(
     """
     book = _book_to_edit(connection)
     text, puts, drops = make(book)
-    if drops:
-        _rehearse(connection, RehearseEdit(version=book.version, puts=tuple(puts), drops=tuple(drops)), context)
-    context.out(text)
     if not puts and not drops:
+        context.out(text)
         return unchanged
-    if not at_once and not agreed(context):
-        context.out(" Changes Discarded\n")
-        return 0
+    # What cannot be is not told as done.
+    rehearsal = RehearseEdit(version=book.version, puts=tuple(puts), drops=tuple(drops))
+    if drops:
+        _rehearse(connection, rehearsal, context)
+    elif not at_once:
+        connection.call(rehearsal, BookEdited, timeout=60.0)
+    if not at_once:
+        context.out(text)
+        if not agreed(context):
+            context.out(" Changes Discarded\n")
+            return 0
     for _ in range(_ATTEMPTS):
         edit = EditBook(version=book.version, puts=tuple(puts), drops=tuple(drops))
         if not connection.call(edit, BookEdited, timeout=60.0).stale:
+            context.out(text if at_once else "")
             return 0
         book = _book_to_edit(connection)
         _, puts, drops = make(book)

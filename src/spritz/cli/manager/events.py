@@ -61,6 +61,16 @@ def show_events(connection: Connection, cluster: str, words: Sequence[Word], sty
     return 0
 
 
+def held(connection: Connection) -> dict[str, Row]:
+    """By cluster: what it has now, for `show cluster`."""
+    found: dict[str, Row] = {}
+    for piece in connection.stream(SelectEvents(kind="cluster"), EventRecords, timeout=60.0):
+        for one in piece.events:
+            has = dict(item.partition("=")[::2] for item in one.tres.split(",") if item)
+            found[piece.cluster] = {"nodes": one.nodes, "tres": one.tres, "node_count": has.get("node", "")}
+    return found
+
+
 def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> Asked:
     from msgspec.structs import replace
 
@@ -85,7 +95,11 @@ def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> 
         elif known == "format":
             asked.format += ("," if asked.format else "") + word.value
         elif known == "condflags":
-            only_open = only_open or any(match(one.lower(), ("open",), 1) for one in word.values)
+            for one in word.values:
+                if match(one.lower(), ("open",), 1) is None:
+                    context.error(f"Unknown condition flag {one}")
+                    raise Silent
+                only_open = True
         elif known in ("start", "end"):
             changes["starts_at" if known == "start" else "ends_at"] = time_of(word.value, now, context)
         elif known in ("maxcpus", "mincpus"):
@@ -201,6 +215,7 @@ FIELDS: dict[str, Field] = {
     "event": Field("Event", 7, lambda row: "Node" if _event(row).node else "Cluster"),
     "eventraw": Field("EventRaw", 8, lambda row: 2 if _event(row).node else 1),
     "nodename": Field("NodeName", 15, lambda row: _event(row).node, left=True),
+    "nodenames": Field("NodeName", 15, lambda row: _event(row).node, left=True),
     "reason": Field("Reason", 30, _reason),
     "start": Field("TimeStart", 19, lambda row: _at(_event(row).started_at)),
     "timestart": Field("TimeStart", 19, lambda row: _at(_event(row).started_at)),

@@ -18,7 +18,7 @@ from spritz.model.limits.rules import Rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from spritz.cli.context import Context
     from spritz.cli.manager.columns import Row
@@ -46,8 +46,16 @@ class Style:
         self.parsable = parsable
 
 
-def show(entity: str, words: list[Word], book: Book, style: Style, context: Context, as_json: str | None = None) -> int:
-    """Print one list. `as_json`: what follows `--json=`, as `jsonview.envelope` has it."""
+def show(
+    entity: str,
+    words: list[Word],
+    book: Book,
+    style: Style,
+    context: Context,
+    as_json: str | None = None,
+    hold: Callable[[], dict[str, Row]] = dict,
+) -> int:
+    """Print one list. `as_json`: what follows `--json=`, as `jsonview.envelope` has it; `hold`: what clusters have."""
     asked_format = ""
     flags: set[str] = set()
     rest = []
@@ -82,6 +90,8 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
         return 0
     kind = f"{entity} withassoc" if "withassoc" in flags and f"{entity} withassoc" in DEFAULTS else entity
     table, default = DEFAULTS[kind]
+    if entity == "user" and tracks_wckeys():
+        default = default.replace("defaultaccount", "defaultaccount,defaultwckey")
     if "withcoord" in flags:
         default += ",coordinators"
     if flags & {"wolimits", "woplimits"}:
@@ -94,8 +104,18 @@ def show(entity: str, words: list[Word], book: Book, style: Style, context: Cont
         ]
     needs = {field.title for field, _, _ in columns} & _OF_ASSOCIATIONS
     rows = _rows(entity, book, asked, flags, with_associations="withassoc" in flags or bool(needs))
+    if entity == "cluster" and any(field.title in ("NodeCount", "Cluster Nodes", "TRES") for field, _, _ in columns):
+        held = hold()
+        rows = ({**row, **held.get(row["k"].name, {})} for row in rows)
     print_table(columns, rows, style, context)
     return 0
+
+
+def tracks_wckeys() -> bool:
+    """TrackWCKey of slurm.conf: then the default wckey of users is shown."""
+    from spritz.client.locate import read_keys
+
+    return read_keys(frozenset(("trackwckey",))).get("trackwckey", "").lower() in ("yes", "true", "1")
 
 
 Column = tuple[Field, int, bool]

@@ -337,12 +337,14 @@ class Rules:
 
     def _of(self, record: Association) -> AssocBounds:
         known = self._bounds.get(record.id)
-        if known is not None:
-            return known
+        if known is None:
+            known = self._bounds[record.id] = self.edited(record)
+        return known
+
+    def edited(self, record: Association) -> AssocBounds:
+        """The same of an association that stands otherwise in this policy."""
         parent = self._accounts.get(record.account) if record.user else self._accounts.get(record.parent)
-        above = self._of(parent) if parent is not None and parent.id != record.id else None
-        made = self._bounds[record.id] = assoc_bounds(record, above)
-        return made
+        return assoc_bounds(record, self._of(parent) if parent is not None and parent.id != record.id else None)
 
 
 def _accrual(qos: QosBounds | None, chain: Sequence[AssocBounds], user: str, account: str) -> Iterable[tuple[Key, int]]:

@@ -1,0 +1,116 @@
+"""sacctmgr add, modify and delete: what is refused before anything is told as done."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spritz.cli.context import Context
+from spritz.cli.manager import add, change
+from spritz.cli.manager.commit import commit
+from spritz.cli.manager.show import Style, show
+from spritz.cli.manager.words import Word, conditions, read
+from spritz.cli.silent import Silent
+from spritz.client.errors import RemoteError
+from spritz.model.limits.records import Account, Association, Book, BookEdited, ClusterRow, Qos, User
+from spritz.wire.envelope import Failure
+
+
+class Dbd:
+    """What a slurmdbd would answer: the book, and what speaks against an edit."""
+
+    def __init__(self, book: Book, problem: str) -> None:
+        self.book, self.problem = book, problem
+
+    def call_exact(self, *_: object, **__: object) -> Book:
+        return self.book
+
+    def call(self, request: object, *_: object, **__: object) -> BookEdited:
+        if self.problem:
+            raise RemoteError(Failure(code="", errno=1, message=self.problem))
+        return BookEdited(version=2)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_cannot_be_is_not_told_as_done(at_once: bool) -> None:
+    account = Account(name="lab")
+    for problem, said in (("above itself", False), ("", True)):
+        context = Context("sacctmgr", {}, "/", io.StringIO("y\n"), out := io.StringIO(), io.StringIO())
+        dbd: Any = Dbd(Book(), problem)
+        if problem:
+            with pytest.raises(RemoteError):
+                commit(dbd, context, lambda _: ("Done\n", [account], []), at_once=at_once)
+        else:
+            assert commit(dbd, context, lambda _: ("Done\n", [account], []), at_once=at_once) == 0
+        assert ("Done" in out.getvalue()) is said
+
+
+def _lab() -> Book:
+    return Book(
+        clusters=(ClusterRow(name="c"),),
+        accounts=(Account(name="root"),),
+        users=(User(name="ann"),),
+        qos=(Qos(name="normal"), Qos(name="high", preempt="low,normal"), Qos(name="low")),
+        associations=(
+            Association(id=1, cluster="c", account="root", qos="normal"),
+            Association(id=2, cluster="c", account="root", user="ann", qos="high,low", default_qos="high"),
+        ),
+    )
+
+
+def test_a_default_qos_is_not_taken_away() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    where, setting = read(["ann", "set", "qos-=high"])
+    with pytest.raises(Silent):
+        change.modify_users(_lab(), conditions(where, context), setting, context)
+    assert "don't have access to their default qos" in err.getvalue()
+
+
+def test_a_qos_and_the_default_are_given_together() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+    where, setting = read(["ann", "set", "qos=normal", "defaultqos=normal"])
+    (put,) = change.modify_users(_lab(), conditions(where, context), setting, context)[1]
+    assert isinstance(put, Association)
+    assert (put.qos, put.default_qos) == ("normal", "normal")
+
+
+def test_a_deleted_qos_preempts_and_is_preempted_no_more() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+    _, puts, drops = change.delete_qos(_lab(), conditions(read(["normal"])[0], context), context)
+    assert [one.name for one in drops if isinstance(one, Qos)] == ["normal"]
+    assert [(one.name, one.preempt) for one in puts if isinstance(one, Qos)] == [("high", "low")]
+
+
+def test_coordinators_that_there_are_not_are_named() -> None:
+    for words, said in (("bob account=root", "user 'bob'"), ("ann account=lab", "account 'lab'")):
+        for verb in (lambda c, w: add.coordinators(_lab(), w, c), _delete_coordinators):
+            context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+            with pytest.raises(Silent):
+                verb(context, read(words.split())[0])
+            assert err.getvalue() == f" You specified a non-existent {said}.\n"
+
+
+def _delete_coordinators(context: Context, words: list[Word]) -> object:
+    return change.delete_coordinators(_lab(), conditions(words, context), context)
+
+
+def test_what_clusters_have_is_asked_for_where_it_is_shown() -> None:
+    style = Style(parsable=2, header=False)
+    held: dict[str, Any] = {"c": {"nodes": "n[1-4]", "node_count": "4", "tres": "node=4"}}
+    for words, wanted in (("format=cluster,nodecount,tres", "c|4|node=4\n"), ("format=cluster", "c\n")):
+        context = Context("sacctmgr", {}, "/", io.StringIO(), out := io.StringIO(), io.StringIO())
+        assert show("cluster", read([words])[0], _lab(), style, context, None, lambda: held) == 0
+        assert out.getvalue() == wanted
+
+
+def test_wckeys_of_users_are_shown_where_they_are_tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = tmp_path / "slurm.conf"
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    for line, wanted in (("TrackWCKey=yes", "ann|||None\n"), ("", "ann||None\n")):
+        conf.write_text(f"ClusterName=c\n{line}\n")
+        context = Context("sacctmgr", {}, "/", io.StringIO(), out := io.StringIO(), io.StringIO())
+        assert show("user", read([])[0], _lab(), Style(parsable=2, header=False), context) == 0
+        assert out.getvalue() == wanted
