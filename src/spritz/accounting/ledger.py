@@ -427,6 +427,7 @@ NOT_RECORDED = frozenset(
         "PartitionCreated",
         "PartitionDeleted",
         "PartitionUpdated",
+        "PrioritiesReached",
         "PolicyAmended",
         "PolicyChanged",
         "PowerPaced",

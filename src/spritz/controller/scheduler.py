@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from spritz.controller.forked import Child
 from spritz.controller.outlook import Outlook
 from spritz.core.shares import beyond_cluster
-from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
@@ -133,6 +133,8 @@ class SchedulerDriver:
         self._delayed_until = 0.0
         #: a quick pass is due then, whatever happens
         self._quick_due_at = 0.0
+        #: with INCR_ONLY: priorities that jobs keep are journaled then
+        self._priorities_due_at = 0.0
         #: somebody may be preempted from then on for a job that waits
         self._exempt_until = NEVER
         self._behind = False
@@ -298,6 +300,7 @@ class SchedulerDriver:
             self._wake_in(RETRY_SECONDS)
             return
         self._apply(plan)
+        self._keep_priorities(began)
         ended = context.clock.monotonic()
         self._quick_took = ended - began
         pause = (ended - began) * (1 - SHARE) / SHARE
@@ -314,6 +317,16 @@ class SchedulerDriver:
         context.counting.quick.note(
             context.clock.now(), ended - began, depth=plan.visited, tried=plan.examined, queue=queue
         )
+
+    def _keep_priorities(self, now: float) -> None:
+        """With INCR_ONLY, each PriorityCalcPeriod: priorities that jobs keep outlive the controller."""
+        policy = self._projection.settings.priority_policy
+        if not policy.incr_only or now < self._priorities_due_at:
+            return
+        self._priorities_due_at = now + policy.calc_period_seconds
+        marks = self._projection.marks(self._context.clock.now())
+        if marks:
+            self._context.writer.handle_own(KeepPriorities(marks=marks))
 
     def _begin_full_pass(self, now: float) -> None:
         context = self._context

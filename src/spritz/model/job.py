@@ -268,6 +268,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempt_action: str = ""
     #: while PENDING: when others were last preempted for it, so that it goes before all (0.0: nobody was)
     claims_at: float = 0.0
+    #: with PriorityFlags=INCR_ONLY: by partition, priorities that it has come to and would not have by itself now
+    priorities_reached: tuple[tuple[str, float], ...] = ()
     #: while SUSPENDED: "preempt" (until another job ends), "gang" (until its next time slice), "" (by an administrator)
     suspended_by: str = ""
     #: what started it: Submit, Main or Backfill ("": nothing yet)

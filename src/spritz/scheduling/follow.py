@@ -105,6 +105,11 @@ def _dependencies_changed(projection: Projection, event: job_events.Dependencies
     projection.place(record)
 
 
+def _reached(projection: Projection, event: job_events.PrioritiesReached) -> None:
+    for job_id, partition, priority in event.marks:
+        projection.marked.setdefault(job_id, {})[partition] = priority
+
+
 def _noted(projection: Projection, event: job_events.JobsNoted) -> None:
     for note in event.notes:
         record = projection.records[note.job_id]
@@ -297,6 +302,7 @@ HANDLERS: dict[type[Event], Callable[[Projection, Any], None]] = {
     job_events.JobAccrued: _accrued,
     job_events.DependenciesChanged: _dependencies_changed,
     job_events.JobsNoted: _noted,
+    job_events.PrioritiesReached: _reached,
     job_events.JobStarted: _started,
     job_events.JobNodesUp: _nodes_up,
     job_events.JobSuspended: _suspended,

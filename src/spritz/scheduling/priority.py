@@ -168,8 +168,12 @@ class Pricing:
     def _by_hand(self, job: Waiting) -> bool:
         return job.spec.priority is not None or not self._settings.priority_multifactor or not job.priority
 
+    def own(self, job: Waiting, partition: str, now: float) -> float:
+        """What its factors make, whatever it has reached."""
+        return self._fixed(job, partition) + self.weights.age * self._age(job, now)
+
     def _value(self, job: Waiting, partition: str, now: float) -> float:
-        found = self._fixed(job, partition) + self.weights.age * self._age(job, now)
+        found = self.own(job, partition, now)
         return found if self._reached is None else max(found, self._reached.get(job.id, {}).get(partition, found))
 
     def _fixed(self, job: Waiting, partition: str) -> float:

@@ -72,6 +72,8 @@ class Projection:
         self.run_times = Predictor()
         #: with PriorityFlags=INCR_ONLY: how high jobs that wait have come (`Pricing`)
         self.reached: dict[int, dict[str, float]] = {}
+        #: those of them that are in the records already
+        self.marked: dict[int, dict[str, float]] = {}
         self._clear(ClusterSettings())
 
     def _clear(self, settings: ClusterSettings) -> None:
@@ -436,6 +438,18 @@ class Projection:
         totals = totals_of(self.table.rows, members)
         self.pricing = Pricing(self.settings, self.partitions, totals, self.priority_inputs, self.reached)
 
+    def marks(self, now: float) -> tuple[tuple[int, str, float], ...]:
+        """Priorities that pending jobs have kept and that no record holds yet: job number, partition, priority."""
+        found = []
+        for job_id, places in self.reached.items():
+            record, marked = self.records.get(job_id), self.marked.get(job_id, {})
+            if record is None or not record.pending:
+                continue
+            for partition, priority in places.items():
+                if marked.get(partition) != priority and self.pricing.own(record, partition, now) < priority:
+                    found.append((job_id, partition, priority))
+        return tuple(found)
+
     def put_job(self, job: Job) -> JobRecord:
         """A new record, or all that a changed one says about waiting."""
         record = self.records.get(job.id)
@@ -447,6 +461,10 @@ class Projection:
             self.of_account.setdefault(job.spec.account, {})[job.id] = record
         if job.spec != record.spec:
             self.reached.pop(job.id, None)
+            self.marked.pop(job.id, None)
+        elif job.priorities_reached and job.id not in self.reached:
+            self.reached[job.id] = dict(job.priorities_reached)
+            self.marked[job.id] = dict(job.priorities_reached)
         if job.spec.qos != record.spec.qos:
             self.table.changed.update(self.table.index_of[name] for name in record.names if name in self.table.index_of)
         record.spec = job.spec
@@ -498,6 +516,7 @@ class Projection:
         """The record is gone."""
         record = self.records.pop(job_id, None)
         self.reached.pop(job_id, None)
+        self.marked.pop(job_id, None)
         if record is None:
             return
         self._leave_account(record)

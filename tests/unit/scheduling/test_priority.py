@@ -9,13 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.cluster import KeepPriorities
+from spritz.model.commands.job import JobTarget, UpdateJob
 from spritz.model.events.job import JobUpdated
 from spritz.model.job import Job, JobSpec
 from spritz.model.partition import Partition
 from spritz.model.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
 from spritz.model.resources import GresRequest
 from spritz.scheduling.priority import Pricing, Totals
+from spritz.scheduling.projection import Projection
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 TOTALS = Totals(10, 80, {"p": {"cpu": 40, "mem": 4000, "node": 5, "gres/gpu": 20}})
@@ -182,6 +186,32 @@ def test_with_incr_only_no_priority_becomes_lower() -> None:
             begun += started
             site.end(next(iter(started)))
         assert begun == order, only
+
+
+def test_with_incr_only_a_priority_outlives_the_controller() -> None:
+    policy = PriorityPolicy(weight_fairshare=1000, incr_only=True)
+    site = Site([node("n1", 1)], settings=structs.replace(SETTINGS, priority_multifactor=True, priority_policy=policy))
+    projection = site.projection
+    projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9}))
+    job = site.submit(spec(1, account="a", user="u"))
+    projection.snapshot(site.now)
+    assert projection.marks(site.now) == ()
+    lower = PriorityInputs(fairshare={("a", "u"): 0.1})
+    projection.set_priority_inputs(lower)
+    marks = projection.marks(site.now)
+    assert marks == ((job, "debug", 900.0),)
+    for event in site.machine.handle(KeepPriorities(marks=marks), site.now).events:
+        projection.apply(event)
+    assert projection.marks(site.now) == (), "once is enough"
+
+    again = Machine.from_image(site.machine.image())
+    state, other = again.state, Projection()
+    other.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
+    other.set_priority_inputs(lower)
+    assert other.pricing.priority(other.records[job], "debug", site.now) == 900
+    target = JobTarget(job)
+    assert again.handle(UpdateJob(target=target, changes={"nice": 5}), site.now).rejection is None
+    assert state.jobs[job].priorities_reached == ()
 
 
 def test_with_incr_only_a_changed_job_begins_anew() -> None:

@@ -139,6 +139,13 @@ def _dependencies_changed(state: State, event: events.DependenciesChanged) -> No
     )
 
 
+def _reached(state: State, event: events.PrioritiesReached) -> None:
+    for job_id, partition, priority in event.marks:
+        job = state.jobs[job_id]
+        marks = {**dict(job.priorities_reached), partition: priority}
+        state.put_job(replace(job, priorities_reached=tuple(marks.items())))
+
+
 def _noted(state: State, event: events.JobsNoted) -> None:
     for note in event.notes:
         job = state.jobs[note.job_id]
@@ -469,6 +476,7 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.JobAccrued: _accrued,
     events.DependenciesChanged: _dependencies_changed,
     events.JobsNoted: _noted,
+    events.PrioritiesReached: _reached,
     events.JobStarted: _started,
     events.JobPrologsBegan: _prologs_began,
     events.JobNodeReady: _node_ready,

@@ -14,13 +14,13 @@ from spritz.core.decide.reclaim import Reclaim
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.eligibility import OWN_REASONS
 from spritz.model.commands.job import Done
-from spritz.model.events.job import JobsNoted, JobStarted
+from spritz.model.events.job import JobsNoted, JobStarted, PrioritiesReached
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.core.turn import Turn
-    from spritz.model.commands.cluster import ApplyPlan
+    from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
     from spritz.model.plan import PendingNote
 
 
@@ -52,6 +52,15 @@ def apply_plan(turn: Turn, command: ApplyPlan) -> Done:
     if notes:
         turn.record(JobsNoted(at=turn.now, notes=notes))
     return Done(messages=tuple(dropped))
+
+
+def keep_priorities(turn: Turn, command: KeepPriorities) -> Done:
+    """Priorities that pending jobs keep, whatever becomes of the controller."""
+    pending = turn.state.pending
+    marks = tuple(mark for mark in command.marks if mark[0] in pending)
+    if marks:
+        turn.record(PrioritiesReached(at=turn.now, marks=marks))
+    return Done()
 
 
 def _is_news(state: State, note: PendingNote) -> bool:

@@ -157,6 +157,8 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     if job.state.active and names - ACTIVE:
         raise Refused("ESLURM_JOB_NOT_PENDING")
     spec = _changed_spec(job.spec, changes)
+    if job.priorities_reached and spec != job.spec:
+        job = replace(job, priorities_reached=())
     _check_hold(job, changes)
     _check_rights(turn, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:

@@ -91,5 +91,11 @@ class ApplyPlan(Struct, frozen=True, kw_only=True):
     plan: Plan
 
 
+class KeepPriorities(Struct, frozen=True, kw_only=True):
+    """With PriorityFlags=INCR_ONLY: how high pending jobs have come, by job and partition. Internal."""
+
+    marks: tuple[tuple[int, str, float], ...]
+
+
 class Tick(Struct, frozen=True, kw_only=True):
     """A deadline of `Machine.next_deadline` has passed. Internal."""

@@ -94,6 +94,13 @@ class JobsNoted(Event, frozen=True, kw_only=True):
     notes: tuple[PendingNote, ...]
 
 
+class PrioritiesReached(Event, frozen=True, kw_only=True):
+    """With PriorityFlags=INCR_ONLY: priorities that pending jobs keep though what made them so high is gone."""
+
+    #: job number, partition, priority
+    marks: tuple[tuple[int, str, float], ...]
+
+
 class JobStarted(Event, frozen=True, kw_only=True):
     """The job holds its allocation. A batch job's pseudo step begins with this; no StepOpened follows for it.
 
