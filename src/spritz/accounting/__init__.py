@@ -21,7 +21,6 @@ Map
 `engine`            URL -> engine, with what each kind of database needs; errors in words
 `store`             the database: `ingest` (one transaction a batch), `register`, documents
 `upsert`            "insert or replace" for each kind of database, and a great many rows at once
-`listed`            a condition on any number of numbers
 `purge`, `archive`  forgetting what is older than Purge*After says; keeping it in files, and putting it back
 `select`            questions -> SQL, rows -> records, streamed
 `rollup/`           usage by hour, day and month, made from all that; what sreport asks

@@ -6,14 +6,14 @@ masks) are checked on the way. Source: sacct(1) DEFAULT TIME WINDOW and --state;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, Table, and_, func, or_, select, union
+from msgspec.structs import replace
+from sqlalchemy import Engine, Table, and_, bindparam, func, or_, select, union
 
 from spritz.accounting import schema
 from spritz.accounting.engine import told
-from spritz.accounting.listed import among
 from spritz.accounting.store import job_of, step_of
 from spritz.model.accounting import (
     HISTORIES_MAX,
@@ -31,7 +31,7 @@ from spritz.model.states import JobFlag
 from spritz.notation import hostlist
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Row, Select
 
 #: Jobs of one piece, and steps; of one job alone there may be more.
 PIECE = 500
@@ -39,6 +39,9 @@ STEPS_MAX = 5_000
 
 #: Reasons for which every job waits.
 _ORDINARY = ("None", "Priority", "Resources")
+
+#: Jobs that are asked for by their numbers in one statement.
+NAMED_MAX = 5_000
 
 _jobs, _steps = schema.jobs.c, schema.steps.c
 
@@ -101,26 +104,51 @@ class _Reading:
         self._choice = Choice(query)
 
     def pieces(self, connection: Connection) -> Iterator[list[JobWithSteps]]:
-        found = conditions(self._query, self._cluster_id)
-        # A sum is in no index: without statistics SQLite would walk all jobs in order to save the sorting of a few.
-        order = _jobs.job_id + 0 if found else _jobs.job_id
-        statement = (
-            select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *found).order_by(order, _jobs.number)
-        )
-        rows = connection.execution_options(yield_per=PIECE).execute(statement)
         held: list[JobRecord] = []
+        for part, more in self._parts(connection):
+            records = held + [job for row in part if self._choice.fits(job := job_of(row, self._name))]
+            held = [] if self._query.duplicates else _newest_lives(records)
+            if not more:
+                records, held = records + held, []
+            if records:
+                yield from self._with_steps(records)
+        if held:
+            yield from self._with_steps(held)
+
+    def _parts(self, connection: Connection) -> Iterator[tuple[Sequence[Row[Any]], bool]]:
+        """Rows by job id, and whether some may follow."""
+        if len(self._query.picks) > NAMED_MAX:
+            yield from self._parts_of_many(connection)
+            return
+        rows = connection.execution_options(yield_per=PIECE).execute(self._statement(self._query))
         try:
             for part in rows.partitions(PIECE):
-                records = held + [job for row in part if self._choice.fits(job := job_of(row, self._name))]
-                held = [] if self._query.duplicates else _newest_lives(records)
-                if len(part) < PIECE:  # nothing follows
-                    records, held = records + held, []
-                if records:
-                    yield from self._with_steps(records)
-            if held:
-                yield from self._with_steps(held)
+                yield part, len(part) == PIECE
         finally:
             rows.close()
+
+    def _parts_of_many(self, connection: Connection) -> Iterator[tuple[Sequence[Row[Any]], bool]]:
+        """Jobs that are there are found by their numbers first: databases take some thousand numbers, no million."""
+        here = _jobs.cluster_id == self._cluster_id
+        last = connection.execute(select(func.max(_jobs.job_id)).where(here)).scalar() or 0
+        ids = sorted({pick.job_id for pick in self._query.picks if pick.job_id <= last})
+        found: set[tuple[int, int]] = set()
+        for column in (_jobs.job_id, _jobs.array_job_id, _jobs.het_job_id):
+            for start in range(0, len(ids), NAMED_MAX):
+                some = column.in_(_written(ids[start : start + NAMED_MAX]))
+                rows = connection.execute(select(_jobs.job_id, _jobs.number).where(here, some))
+                found.update((row[0], row[1]) for row in rows)
+        places = [place for _, place in sorted(found)]
+        query = replace(self._query, picks=())
+        for start in range(0, len(places), PIECE):
+            named = _jobs.number.in_(_written(places[start : start + PIECE]))
+            yield connection.execute(self._statement(query, named)).all(), start + PIECE < len(places)
+
+    def _statement(self, query: SelectJobs, *more: ColumnElement[bool]) -> Select[Any]:
+        found = [*conditions(query, self._cluster_id), *more]
+        # A sum is in no index: without statistics SQLite would walk all jobs in order to save the sorting of a few.
+        order = _jobs.job_id + 0 if found else _jobs.job_id
+        return select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *found).order_by(order, _jobs.number)
 
     def _blocked(self, jobs: list[JobRecord]) -> None:
         """Let each job's `reason` be the last one for which it waited, but for Priority and Resources, as in sacct."""
@@ -239,7 +267,7 @@ def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
         found.append(
             _any_of(
                 cluster_id,
-                lambda job: (among(column, ids) for column in (job.job_id, job.array_job_id, job.het_job_id)),
+                lambda job: [one.in_(_written(ids)) for one in (job.job_id, job.array_job_id, job.het_job_id)],
             )
         )
     for column, wanted in (
@@ -272,6 +300,11 @@ def _any_of(cluster_id: int, each: Callable[[Any], Iterable[ColumnElement[bool]]
     inner = schema.jobs.alias().c
     found = [select(inner.number).where(inner.cluster_id == cluster_id, one) for one in each(inner)]
     return _jobs.number.in_(union(*found))
+
+
+def _written(numbers: Sequence[int]) -> Any:
+    """Numbers that are written into the statement: as parameters they would be too many for SQLite and PostgreSQL."""
+    return bindparam(None, numbers, expanding=True, literal_execute=True)
 
 
 def _window(query: SelectJobs, cluster_id: int) -> ColumnElement[bool] | None:

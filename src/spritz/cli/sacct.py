@@ -90,10 +90,14 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version", "helpformat"}:
         return _about(said, context)
+    from spritz.cli.acct.ask import gathered
     from spritz.cli.queue.ask import merge
     from spritz.cli.silent import Silent
 
-    given = merge(found, OPTIONS, context)
+    try:
+        given = merge(gathered(found, context), OPTIONS, context)
+    except Silent as silent:
+        return silent.exit_code
     forms = [key for key, _ in found if key in ("parsable", "parsable2")]
     for form in forms[:-1]:
         if form != forms[-1]:

@@ -286,6 +286,7 @@ def test_who_is_asked_about() -> None:
         (["--federation"], "option --federation is not supported by Spritz"),
         (["--nosuch"], "unrecognized option '--nosuch'"),
         (["word"], "sacct: error:  word"),
+        (["-N", "n1", "-N", "n2"], "sacct: error: Already asked for nodes 'n1'"),
     ],
 )
 def test_refusals(argv: list[str], words: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,3 +326,10 @@ def test_the_local_number_of_a_user_is_shown_when_that_is_asked_for(monkeypatch:
     assert shown("uid", a_job()) == "1001"
     assert shown("uid", a_job(), local_uid=True) == "7"
     assert shown("uid", a_job(user="gone"), local_uid=True) == "1001"
+
+
+def test_lists_in_several_parts_are_one_list() -> None:
+    """As `sacct -v` of 22.05 tells them: `-s CD -s F` are both, `-o a -o b` too; a time counts as it was said last."""
+    found = [("state", "CD"), ("jobs", "1"), ("state", "F"), ("jobs", "2,3"), ("starttime", "a"), ("starttime", "b")]
+    given = dict(ask.gathered([*found, ("format", "jobid"), ("format", "state")], a_context()))
+    assert given == {"state": "CD,F", "jobs": "1,2,3", "starttime": "b", "format": "jobid,state"}

@@ -30,6 +30,26 @@ class Question:
         self.steps = steps
 
 
+#: what every further -s and the like adds to, where squeue's takes the place of the one before
+_LISTS = frozenset(
+    {"accounts", "associations", "constraints", "flags", "format", "gid", "jobs", "name", "partition", "qos", "reason"}
+    | {"state", "uid", "wckeys"}
+)
+
+
+def gathered(found: Sequence[tuple[str, str | None]], context: Context) -> list[tuple[str, str | None]]:
+    """Options with lists that are given in several parts put together. Raises Silent for nodes that are given twice."""
+    lists: dict[str, str] = {}
+    for key, value in found:
+        if key in _LISTS and value:
+            lists[key] = f"{lists[key]},{value}" if key in lists else value
+    nodes = [value for key, value in found if key == "nodelist"]
+    if len(nodes) > 1:
+        context.error(f"Already asked for nodes '{nodes[0]}'")
+        raise Silent
+    return [(key, lists.get(key, value)) for key, value in found]
+
+
 def build(given: Given, cluster: str, now: float, context: Context) -> Question:
     """The whole question. Raises SpritzError, or Silent where everything is said."""
     picks = picks_of(given.get("jobs", ""))
