@@ -177,6 +177,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue: bool | None = None
     #: --requeue=expedite: after a node failure it starts again before all others, its nodes kept for it meanwhile
     expedite: bool = False
+    #: what an operator's update has freed from limits: `time` (MaxWall), `qos` (it need not be the user's), or a TRES
+    exempt: tuple[str, ...] = ()
     no_kill: bool = False
     # -- what runs
     batch: bool = False

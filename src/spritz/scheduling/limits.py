@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation
     from spritz.scheduling.records import JobRecord, Shape
-    from spritz.scheduling.request import Request
+    from spritz.scheduling.request import Billed, Request
     from spritz.scheduling.snapshot import Snapshot
 
 #: where a running job counts, and what
@@ -38,19 +38,19 @@ def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge
     return keys, tuple(rules.priced(allocation.partition, (*allocated_pairs(allocation), *licenses)))
 
 
-def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]) -> tuple[str, str, str] | None:
-    """Account, user and QOS, if any limit bounds them; jobs of several such parties are no longer alike."""
+def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]) -> Billed | None:
+    """Whose it is, if any limit bounds them; jobs of several such parties are no longer alike."""
     if "limits" not in enforce or not rules.party(spec.account, spec.user, partition, spec.qos).bounded:
         return None
-    return spec.account, spec.user, spec.qos
+    return spec.account, spec.user, spec.qos, spec.exempt
 
 
 def least_priority(rules: Rules, request: Request) -> int:
     """MinPrioThreshold of whose job it is: with less it is promised no start."""
     if request.billed is None:
         return 0
-    account, user, qos = request.billed
-    return rules.party(account, user, request.partition, qos).min_priority
+    account, user, qos, exempt = request.billed
+    return rules.party(account, user, request.partition, qos, exempt).min_priority
 
 
 class Limits:
@@ -75,8 +75,8 @@ class Limits:
         """The limit that holds the job back, with what it asks for or with what it would be given."""
         if request.billed is None:
             return None
-        account, user, qos = request.billed
-        party = self._rules.party(account, user, request.partition, qos)
+        account, user, qos, exempt = request.billed
+        party = self._rules.party(account, user, request.partition, qos, exempt)
         if allocation is None:
             pairs, nodes = requested_pairs(record.spec), request.nodes_min
         else:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from spritz.model.resources import GresRequest
 
 #: How long a job without a time limit is taken to run, as in Slurm's backfill.
+#: account, user, QOS, and what limits do not hold for (`JobSpec.exempt`)
+Billed = tuple[str, str, str, tuple[str, ...]]
+
 YEAR_SECONDS = 365 * 86_400.0
 
 
@@ -148,7 +151,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     #: the partition is closed to its account or QOS: reason and words
     barred: tuple[Reason, str] | None = None
     #: account, user and QOS, where a limit of theirs may matter
-    billed: tuple[str, str, str] | None = None
+    billed: Billed | None = None
     #: its QOS, where that decides whom it may preempt ("": it does not)
     preempts: str = ""
     #: its account, where that or one above it is guaranteed something

@@ -251,3 +251,19 @@ def test_nobody_moves_a_job_to_where_he_may_not_submit_it_but_operators_do() -> 
     assert refused_move(made, second, qos="fast") == "", "there is room now"
     made.ok(UpdateJob(target=JobTarget(job_id=second), changes={"qos": "strict"}))
     made.check()
+
+
+def test_what_an_operator_sets_limits_do_not_hold_for_until_the_owner_sets_it() -> None:
+    made = world(qos=(NORMAL, replace(FAST, max_wall=10, max_tres_pj="cpu=2")))
+    job = made.submit(time_limit_minutes=5)
+    target = JobTarget(job_id=job)
+    assert refused_move(made, job, qos="fast") == "ESLURM_INVALID_QOS", "it is not his"
+    made.ok(UpdateJob(target=target, changes={"qos": "fast", "time_limit_minutes": 30, "tasks": 4}))
+    assert made.job(job).spec.exempt == ("cpu", "qos", "time")
+    assert refused_move(made, job, time_limit_minutes=20) == ""
+    assert start_messages(made, job, 4) == (f"job {job}: limit QOSMaxWallDurationPerJobLimit",)
+    made.ok(UpdateJob(target=target, changes={"time_limit_minutes": 30}))
+    assert start_messages(made, job, 4) == ()
+    asked = made.submit(time_limit_minutes=5, exempt=("time",))
+    assert made.job(asked).spec.exempt == (), "nobody asks for it"
+    made.check()

@@ -79,7 +79,8 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
         only = (own.default_qos if own is not None else "") or alone
         if only in rules.qos:
             spec = replace(spec, qos=only)
-    if "qos" in enforce and (spec.qos not in rules.qos or own is None or spec.qos not in own.qos):
+    allowed = own is not None and (spec.qos in own.qos or "qos" in spec.exempt)
+    if "qos" in enforce and (spec.qos not in rules.qos or not allowed):
         raise Refused("ESLURM_INVALID_QOS")
     # The user's default, with its asterisk, is taken as it is, and be it none.
     named = not spec.wckey.startswith("*")
@@ -166,7 +167,7 @@ def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, n
     if "limits" not in state.settings.enforce:
         return ""
     spec, allocation = job.spec, start.allocation
-    party = state.rules.party(spec.account, spec.user, allocation.partition, spec.qos)
+    party = state.rules.party(spec.account, spec.user, allocation.partition, spec.qos, spec.exempt)
     if not party.bounded:
         return ""
     minutes = start.time_limit_minutes or job.time_limit_minutes or 0

@@ -33,6 +33,8 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spritz.core.state import State
     from spritz.model.commands.job import UpdateJob
     from spritz.model.job import Dependency, Job
@@ -106,6 +108,14 @@ PENDING = RUNNING | {
 #: of administrators, and of operators
 ADMIN_ONLY = frozenset({"admin_comment", "system_comment"})
 OPERATOR_ONLY = frozenset({"contiguous", "deadline_at", "tmp_mib"})
+#: fields by which an operator frees a job from limits -> of what (`JobSpec.exempt`)
+FREED = {
+    "time_limit_minutes": "time",
+    "qos": "qos",
+    **dict.fromkeys(("cpus_per_task", "tasks"), "cpu"),
+    **dict.fromkeys(("memory_mib_per_cpu", "memory_mib_per_gpu", "memory_mib_per_node"), "mem"),
+    **dict.fromkeys(("gpus", "gpus_per_node", "gpus_per_socket", "gpus_per_task", "gres_per_node"), "gres"),
+}
 #: not fields of JobSpec, or not simply so
 _SPECIAL = frozenset({"array_limit", "end_at", "hold", "reset_accrue"})
 
@@ -156,7 +166,7 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
         raise Refused("ESLURM_JOB_FINISHED")
     if job.state.active and names - ACTIVE:
         raise Refused("ESLURM_JOB_NOT_PENDING")
-    spec = _changed_spec(job.spec, changes)
+    spec = _freed(turn, _changed_spec(job.spec, changes), names)
     if job.priorities_reached and spec != job.spec:
         job = replace(job, priorities_reached=())
     _check_hold(job, changes)
@@ -183,6 +193,13 @@ def _changed_spec(spec: JobSpec, changes: dict[str, object]) -> JobSpec:
         return msgspec.convert(plain, JobSpec)
     except msgspec.ValidationError as error:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
+
+
+def _freed(turn: Turn, spec: JobSpec, names: Iterable[str]) -> JobSpec:
+    """What an operator sets, limits do not hold for, until its owner sets it anew. Source: scontrol(1) QOS."""
+    kinds = {FREED[name] for name in names if name in FREED}
+    exempt = {*spec.exempt} | kinds if is_operator(turn) else {*spec.exempt} - kinds
+    return spec if exempt == {*spec.exempt} else replace(spec, exempt=tuple(sorted(exempt)))
 
 
 def _check_hold(job: Job, changes: dict[str, object]) -> None:

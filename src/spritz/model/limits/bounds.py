@@ -118,6 +118,35 @@ def scaled_bounds(one: AssocBounds, factor: float) -> AssocBounds:
     return replace(one, grp=scaled(one.grp), per_job=scaled(one.per_job), per_node=scaled(one.per_node))
 
 
+def freed_qos(one: QosBounds, exempt: frozenset[str]) -> QosBounds:
+    """Without limits on these kinds of TRES, and on a job's time."""
+    return replace(
+        one,
+        record=replace(one.record, max_wall=None) if "time" in exempt else one.record,
+        grp=_left(one.grp, exempt),
+        per_job=_left(one.per_job, exempt),
+        per_node=_left(one.per_node, exempt),
+        per_user=_left(one.per_user, exempt),
+        per_account=_left(one.per_account, exempt),
+        least=_left(one.least, exempt),
+    )
+
+
+def freed_bounds(one: AssocBounds, exempt: frozenset[str]) -> AssocBounds:
+    """Without limits on these kinds of TRES, and on a job's time."""
+    return replace(
+        one,
+        max_wall=None if "time" in exempt else one.max_wall,
+        grp=_left(one.grp, exempt),
+        per_job=_left(one.per_job, exempt),
+        per_node=_left(one.per_node, exempt),
+    )
+
+
+def _left(limits: Tres, exempt: frozenset[str]) -> Tres:
+    return tuple(item for item in limits if item[0].partition("/")[0] not in exempt)
+
+
 def bounds_qos(one: QosBounds) -> bool:
     """Does it keep any job from starting?"""
     own = one.record

@@ -25,6 +25,7 @@ def missing(rules: Rules, enforce: Collection[str], spec: JobSpec, partition: st
     own = rules.association(spec.account, spec.user, partition)
     if own is None:
         return Reason.INVALID_ACCOUNT, f"user {spec.user} is not in account {spec.account}"
-    if "qos" in enforce and (spec.qos not in rules.qos or spec.qos not in own.qos):
+    allowed = spec.qos in own.qos or "qos" in spec.exempt
+    if "qos" in enforce and (spec.qos not in rules.qos or not allowed):
         return Reason.INVALID_QOS, f"user {spec.user} may not use QOS {spec.qos} in account {spec.account}"
     return None

@@ -16,6 +16,8 @@ from spritz.model.limits.bounds import (
     assoc_bounds,
     bounds_assoc,
     bounds_qos,
+    freed_bounds,
+    freed_qos,
     names_of,
     scaled_bounds,
 )
@@ -90,7 +92,7 @@ class Rules:
         self._accounts = self._kept.accounts
         self._users = self._kept.users
         self._bounds: dict[int, AssocBounds] = {}
-        self._parties: dict[tuple[str, str, str, str], Party] = {}
+        self._parties: dict[tuple[str, str, str, str, tuple[str, ...]], Party] = {}
         self.guarantees = {one.id: self._guarantee(one) for one in self._accounts.values() if one.guarantee}
 
     @classmethod
@@ -211,9 +213,9 @@ class Rules:
         """One key, if it is of a QOS or an association that may use up minutes."""
         return self._kept.minute_place(key)
 
-    def party(self, account: str, user: str, partition: str, qos: str) -> Party:
-        """What counts and bounds such a job."""
-        name = (account, user, partition, qos)
+    def party(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...] = ()) -> Party:
+        """What counts and bounds such a job; `exempt`: `JobSpec.exempt`."""
+        name = (account, user, partition, qos, exempt)
         party = self._parties.get(name)
         if party is None:
             if len(self._parties) > 50_000:
@@ -221,7 +223,7 @@ class Rules:
             party = self._parties[name] = self._party(*name)
         return party
 
-    def _party(self, account: str, user: str, partition: str, qos: str) -> Party:
+    def _party(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...]) -> Party:
         own = self.association(account, user, partition)
         chain = [own] if own is not None else []
         above = self._accounts.get(account) if own is not None else None
@@ -240,6 +242,10 @@ class Rules:
         job_qos = self.qos.get(qos)
         if job_qos is not None and job_qos.record.limit_factor is not None:
             chain = [scaled_bounds(one, job_qos.record.limit_factor) for one in chain]
+        if exempt:
+            freed = frozenset(exempt)
+            bounds = tuple(freed_qos(one, freed) for one in bounds)
+            chain = [freed_bounds(one, freed) for one in chain]
         places = places_of(bounds, chain, user, account)
         threshold = _threshold(job_qos)
         timed = bool(places) or any(one.mins_per_job for one in bounds) or any(one.mins_per_job for one in chain[:1])

@@ -148,8 +148,8 @@ def _tres(
 def _party(view: View, request: Request) -> Party | None:
     if request.billed is None:
         return None
-    account, user, qos = request.billed
-    return view.snapshot.rules.party(account, user, request.partition, qos)
+    account, user, qos, exempt = request.billed
+    return view.snapshot.rules.party(account, user, request.partition, qos, exempt)
 
 
 def _told(view: View, bound: Bound, wanted: Mapping[str, int], request: Request) -> Limit | None:

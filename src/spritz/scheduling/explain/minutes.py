@@ -36,8 +36,8 @@ def minute_limits(view: View, job: Job, record: JobRecord, requests: tuple[Reque
     for request in requests:
         if request.billed is None:
             continue
-        account, user, qos = request.billed
-        party = view.snapshot.rules.party(account, user, request.partition, qos)
+        account, user, qos, exempt = request.billed
+        party = view.snapshot.rules.party(account, user, request.partition, qos, exempt)
         for limit in (*_minutes(view, party, record, request), *_threshold(view, party, request)):
             if limit.text not in told:
                 told.add(limit.text)
