@@ -47,12 +47,13 @@ def _plain(report: Report) -> dict[str, object]:
 def as_table(report: Report, against: Report | None = None) -> str:
     """Lines for people; two reports side by side, their breakdowns one after the other."""
     width = max(len(name) for name in report.figures)
+    wide = max(18, *(len(_shown(value)) for one in (report, against or report) for value in one.figures.values()))
     told = [report.title if against is None else f"{report.title}  |  {against.title}"]
     for name, value in report.figures.items():
         line = f"  {name:<{width}}  {_shown(value)}"
         if against is not None:
             other = against.figures[name]
-            line = f"  {name:<{width}}  {_shown(value):>18}  {_shown(other):>18}  {_change(value, other)}".rstrip()
+            line = f"  {name:<{width}}  {_shown(value):>{wide}}  {_shown(other):>{wide}}  {_change(value, other)}".rstrip()
         told.append(line)
     for one in (report, against):
         if one is not None:

@@ -61,3 +61,11 @@ def test_a_reservation_of_busy_nodes_is_told_and_no_node_is_called_down() -> Non
     one = told(site, named)
     assert (one.reason, counts(one)) == ("ReqNodeNotAvail", {"not_named": 1, "busy": 1})
     assert one.summary == "Reservation r begins on n1 before the job would be over."
+
+
+def test_reservations_of_other_nodes_hold_nobody() -> None:
+    site = site_of(3)
+    reserve(site, name="far", nodes=("n3",))
+    reserve(site, 600, name="near", nodes=("n1",))
+    one = told(site, site.submit(spec(1, nodes=1, time_limit_minutes=60, node_list=("n1",))))
+    assert [limit.subject for limit in one.limits] == ["near"]

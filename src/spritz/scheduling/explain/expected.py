@@ -110,6 +110,8 @@ def _why_unknown(view: View, record: JobRecord) -> str:
     reason, detail = view.reason(record)
     if record.held:
         return "unknown: it is held"
+    if record.claiming:
+        return "as soon as the jobs that make room for it have left"
     if reason in NEVER_REASONS:
         return "never, as things are"
     if reason in LIMIT_REASONS:

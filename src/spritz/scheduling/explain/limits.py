@@ -22,6 +22,7 @@ from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.accounts import account_limits
 from spritz.scheduling.explain.minutes import minute_limits
+from spritz.scheduling.explain.nodes import nodes_wanted
 from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed
 from spritz.scheduling.licenses import LicenseError, license_choices
 from spritz.scheduling.placement.place import place
@@ -93,9 +94,10 @@ def _reserved(view: View, job: Job, record: JobRecord, requests: tuple[Request, 
     if reason is not Reason.NODES_NOT_AVAILABLE or detail not in (MAINTENANCE, OTHERS):
         return
     rows, told = view.snapshot.table.rows, set[str]()
+    serving = {index for request in requests for index in nodes_wanted(view, request)}
     for booking in (one for request in requests for one in view.snapshot.reserved.met(request, view.now)):
         found = booking.reservation
-        if found.name not in told:
+        if found.name not in told and not serving.isdisjoint(index for index, _holder in booking.parts):
             told.add(found.name)
             nodes = compress([rows[index].name for index, _holder in booking.parts])
             kind = "maintenance" if found.maintenance else "reservation"

@@ -119,7 +119,7 @@ def partition_view(view: View, request: Request, own: Kept | None = None) -> Par
     inside = frozenset(snapshot.eligibility.partition_nodes.get(request.partition, ()))
     serving = frozenset(snapshot.eligibility.nodes(request).tolist())
     kept = _kept_by_node(view, request, own)
-    named = frozenset(request.node_list) if request.nodes_max == len(set(request.node_list)) else frozenset()
+    named = named_alone(request)
     for index, row in enumerate(view.table.rows):
         if index not in inside:
             finding = Finding("partition", f"not in partition {request.partition}")
@@ -136,6 +136,19 @@ def partition_view(view: View, request: Request, own: Kept | None = None) -> Par
         able=sum(test.count for test in tests if test.test == "able"),
         tests=tests,
     )
+
+
+def named_alone(request: Request) -> frozenset[str]:
+    """The nodes that the job names, if it takes no others."""
+    return frozenset(request.node_list) if request.nodes_max == len(set(request.node_list)) else frozenset()
+
+
+def nodes_wanted(view: View, request: Request) -> list[int]:
+    """Indexes of the nodes that could ever be the job's."""
+    named, rows = named_alone(request), view.table.rows
+    return [
+        index for index in view.snapshot.eligibility.nodes(request).tolist() if not named or rows[index].name in named
+    ]
 
 
 def _told(members: list[tuple[str, Finding]]) -> NodeTest:
