@@ -53,7 +53,8 @@ def as_table(report: Report, against: Report | None = None) -> str:
         line = f"  {name:<{width}}  {_shown(value)}"
         if against is not None:
             other = against.figures[name]
-            line = f"  {name:<{width}}  {_shown(value):>{wide}}  {_shown(other):>{wide}}  {_change(value, other)}".rstrip()
+            line = f"  {name:<{width}}  {_shown(value):>{wide}}  {_shown(other):>{wide}}"
+            line = f"{line}  {_change(value, other)}".rstrip()
         told.append(line)
     for one in (report, against):
         if one is not None:
