@@ -67,7 +67,7 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
     Jobs that ask for the same share their promises, the earliest to the first of them: `job_id` is some job of these.
     `provisional`: made by a quick cycle, to be made again by a full one. `queued`: how many jobs had joined the queue
     when it was made. `freed`: what had been freed in its partition when it was last looked at. `holder`: the job that
-    was told of it (0: none).
+    was told of it (0: none). `place`: its job's in the order of the last full cycle (0: none).
     """
 
     job_id: int
@@ -78,6 +78,7 @@ class PlannedPromise(Struct, frozen=True, kw_only=True):
     queued: int = 0
     freed: int = 0
     holder: int = 0
+    place: int = 0
 
 
 class NoRoom(Struct, frozen=True, kw_only=True):

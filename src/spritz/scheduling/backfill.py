@@ -46,10 +46,11 @@ MOMENTS_MAX = 256
 class Promise(Hold):
     """A job of this request will start at `start_at` with `allocation`. `provisional`: made in passing by a quick
     cycle, to be made again in its turn. `freed`: what had been freed when it was last looked at. `queued`: how many
-    jobs had joined the queue when it was made. `holder`: the job that was told of it (0: none).
+    jobs had joined the queue when it was made. `holder`: the job that was told of it (0: none). `place`: its job's in
+    the order of the last full cycle (0: none).
     """
 
-    __slots__ = ("allocation", "freed", "holder", "provisional", "queued", "request")
+    __slots__ = ("allocation", "freed", "holder", "place", "provisional", "queued", "request")
 
     allocation: Allocation
     request: Request
@@ -57,6 +58,7 @@ class Promise(Hold):
     freed: int
     queued: int
     holder: int
+    place: int
 
 
 def earliest(
@@ -271,7 +273,15 @@ class Ledger:
         promise.allocation, promise.request = allocation, request
         promise.flexible = is_flexible(request, parts, profile.table.rows)
         promise.provisional, promise.freed, promise.queued, promise.holder = False, 0, 0, 0
+        promise.place = 0
         return promise
+
+    def moved(self, profile: Profile, promise: Promise, start_at: float, allocation: Allocation) -> Promise:
+        """One in its stead, not yet kept and told to nobody."""
+        uid = promise.parts[0][1].uid
+        other = self.make(profile, promise.request, start_at, allocation, uid=uid)
+        other.freed, other.queued, other.place = promise.freed, promise.queued, promise.place
+        return other
 
     def keep(self, profile: Profile, promise: Promise) -> None:
         """From now on nobody may take what it needs."""
@@ -309,9 +319,11 @@ class Beside:
         return self._make(only)
 
 
-def planned(ledger: Ledger, shapes: Mapping[Request, Shape], holders: Mapping[int, int]) -> tuple[PlannedPromise, ...]:
-    """All promises of a ledger as a plan has them. `holders`: jobs that were told of them just now, by `id` of the
-    promise.
+def planned(
+    ledger: Ledger, shapes: Mapping[Request, Shape], holders: Mapping[int, int], places: Mapping[int, int]
+) -> tuple[PlannedPromise, ...]:
+    """All promises of a ledger as a plan has them. `holders`: jobs that were told of them just now, and `places`: their
+    order where that has been looked at, by `id` of the promise.
     """
     found = []
     for request, items in ledger.promises.items():
@@ -329,6 +341,7 @@ def planned(ledger: Ledger, shapes: Mapping[Request, Shape], holders: Mapping[in
                     queued=item.queued,
                     freed=item.freed,
                     holder=holders.get(id(item), item.holder),
+                    place=places.get(id(item), item.place),
                 )
             )
     return tuple(found)

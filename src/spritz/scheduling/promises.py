@@ -23,6 +23,7 @@ from spritz.scheduling.allowance import Allowance
 from spritz.scheduling.backfill import Promise, all_free, earliest, planned
 from spritz.scheduling.forecast import as_arrays, promised, reckoned, together
 from spritz.scheduling.gangs import start_later, where_promised
+from spritz.scheduling.overtaking import Overtaking
 from spritz.scheduling.profile import NEVER
 from spritz.scheduling.reservations import crossed
 
@@ -83,6 +84,8 @@ class Promises:
         self._deferred: list[tuple[JobRecord, Shape, range, bool]] = []
         if full:
             self._drop_void()
+        #: with predictions a promise is kept whoever has come to rank before its job
+        self._overtaking = Overtaking(kept) if full and not policy.predict else None
         #: promises of earlier cycles whose jobs have not been looked at yet
         self._old = len(self._kept.ledger)
 
@@ -127,6 +130,8 @@ class Promises:
         for place in places:
             items = self._kept.ledger.of(request)
             promise: Promise | None = items[place] if place < len(items) else None
+            freed = self._snapshot.partition_freed.get(request.partition, 0)
+            first = head and promise is not None and promise.freed != freed
             if promise is None:
                 promise = self._new(record, request, head=head)
             elif self._full:
@@ -136,6 +141,9 @@ class Promises:
             if promise is None:
                 self.passed_over = True
                 return False
+            if self._overtaking is not None:
+                promise = self._overtaking.made_anew(promise, lambda: self._search(request, NEVER), first=first)
+                self._overtaking.seen(promise)
             self._since[request] = promise.start_at
             self._order[request.partition] = max(self._order.get(request.partition, 0.0), promise.start_at)
             if place == places.start:
@@ -187,11 +195,10 @@ class Promises:
         found = self._search(promise.request, NEVER)
         idle = self._table.idle_cpus
         if found is not None and (found[0], idle(found[1])) < (promise.start_at, idle(promise.allocation)):
-            uid = promise.parts[0][1].uid
-            better = self._kept.ledger.make(self._kept.profile(), promise.request, *found, uid=uid)
+            better = self._kept.ledger.moved(self._kept.profile(), promise, *found)
         else:
             better = promise
-        better.freed, better.queued = freed, promise.queued
+        better.freed = freed
         self._kept.keep(better)
         return better
 
@@ -251,6 +258,8 @@ class Promises:
             self.passed_over = True
             return
         for record, promise in zip(gang.records, kept, strict=True):
+            if self._overtaking is not None:
+                self._overtaking.seen(promise)
             self._told.append((record, promise))
             self._allowance.count(record, promise.request)
             line = promise.request.partition
@@ -384,4 +393,5 @@ class Promises:
         moved = self._policy.predict_slowdown and any(item.holder != record.id for record, item in self._told)
         if not self._kept.changed and not moved:
             return None
-        return planned(self._kept.ledger, self._snapshot.queue.shapes, holders)
+        places = self._overtaking.places() if self._overtaking is not None else {}
+        return planned(self._kept.ledger, self._snapshot.queue.shapes, holders, places)

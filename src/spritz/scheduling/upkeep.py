@@ -67,7 +67,7 @@ def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bo
             if same is None:
                 projection.ledger.drop(projection.profile, promise)
             else:
-                promise.freed, promise.holder = same.freed, same.holder
+                promise.freed, promise.holder, promise.place = same.freed, same.holder, same.place
                 alike.remove(same)
         if request in wanted:
             wanted[request] = [item for alike in left.values() for item in alike]
@@ -77,7 +77,7 @@ def _take_over(projection: Projection, promises: Sequence[PlannedPromise]) -> bo
             uid = projection.records[item.job_id].spec.uid
             promise = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
             promise.provisional, promise.queued, promise.freed = item.provisional, item.queued, item.freed
-            promise.holder = item.holder
+            promise.holder, promise.place = item.holder, item.place
             projection.ledger.keep(projection.profile, promise)
     return complete
 
@@ -92,6 +92,7 @@ def keep_again(projection: Projection, promises: list[Promise], before: dict[str
             continue
         promise = ledger.make(profile, old.request, old.start_at, old.allocation, uid=old.parts[0][1].uid)
         promise.provisional, promise.queued, promise.holder = old.provisional, projection.queue.count, old.holder
+        promise.place = old.place
         ledger.keep(profile, promise)
         projection.queue.shrunk.add(old.request)
 

@@ -1,0 +1,110 @@
+"""Promised starts follow the order of the queue as priorities change by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from spritz.model.priority import PriorityInputs, PriorityPolicy
+from spritz.scheduling import overtaking
+from tests.unit.scheduling.site import SETTINGS, Site, node, spec
+
+USERS = 24
+
+
+def site(nodes: int = 1, **options: Any) -> Site:
+    """Nodes of one CPU; shares alone decide who is first."""
+    settings = structs.replace(SETTINGS, priority_policy=PriorityPolicy(weight_fairshare=1000), **options)
+    return Site([node(f"n{number}", 1) for number in range(nodes)], settings=settings)
+
+
+def shares(here: Site, *users: str) -> None:
+    """From now on these users' jobs come in this order."""
+    factors = {("a", user): 1.0 - place / 100 for place, user in enumerate(users)}
+    here.projection.set_priority_inputs(PriorityInputs(fairshare=factors))
+
+
+def submit(here: Site, user: str, minutes: int, **fields: Any) -> int:
+    return here.submit(spec(1, account="a", user=user, time_limit_minutes=minutes, **fields))
+
+
+def expected(here: Site, *jobs: int) -> list[float]:
+    """Minutes from now until the promised starts, once a full cycle has been."""
+    here.cycle()
+    records, ledger = here.projection.records, here.projection.ledger
+    promises = [ledger.of(records[job].entries[0][1].request)[0] for job in jobs]
+    return [(promise.start_at - here.now) / 60 for promise in promises]
+
+
+def test_a_job_that_has_come_to_rank_first_gets_the_first_promise() -> None:
+    here = site()
+    shares(here, "x", "rich", "poor")
+    submit(here, "x", 10)
+    here.cycle()
+    rich, poor = submit(here, "rich", 60), submit(here, "poor", 30)
+    assert expected(here, rich, poor) == [10, 70]
+    shares(here, "x", "poor", "rich")
+    assert expected(here, poor, rich) == [10, 40]
+    assert expected(here, poor, rich) == [10, 40]
+    here.end(1)
+    assert list(here.cycle()) == [poor]
+
+
+def test_those_of_whom_nobody_is_in_the_way_keep_what_they_were_promised() -> None:
+    here = site(nodes=2)
+    shares(here, "x", "rich", "poor")
+    submit(here, "x", 10)
+    submit(here, "x", 20)
+    here.cycle()
+    rich = submit(here, "rich", 60, node_list=("n0",))
+    poor = submit(here, "poor", 30, node_list=("n1",))
+    assert expected(here, rich, poor) == [10, 20]
+    before = {id(one) for items in here.projection.ledger.promises.values() for one in items}
+    shares(here, "x", "poor", "rich")
+    assert expected(here, rich, poor) == [10, 20]
+    assert before == {id(one) for items in here.projection.ledger.promises.values() for one in items}
+
+
+def test_an_order_that_is_another_altogether_holds_after_one_full_cycle() -> None:
+    here = site()
+    users = [f"u{number}" for number in range(USERS)]
+    shares(here, "x", *users)
+    submit(here, "x", 10)
+    here.cycle()
+    jobs = [submit(here, user, 10 + place) for place, user in enumerate(users)]
+    starts = expected(here, *jobs)
+    assert starts == sorted(starts)
+    assert USERS > overtaking.TRIES
+    shares(here, "x", *reversed(users))
+    starts = expected(here, *jobs)
+    assert starts == sorted(starts, reverse=True)
+
+
+def test_the_first_job_does_not_wait_for_what_was_promised_to_those_behind_it() -> None:
+    here = site(nodes=2)
+    shares(here, "x", "rich", "poor")
+    early = submit(here, "x", 60)
+    submit(here, "x", 10)
+    here.cycle()
+    rich = here.submit(spec(2, account="a", user="rich", time_limit_minutes=30))
+    poor = here.submit(spec(1, account="a", user="poor", time_limit_minutes=50))
+    assert expected(here, rich, poor) == [60, 10]
+    here.now += 60
+    here.end(early)
+    assert expected(here, rich, poor) == [9, 39]
+
+
+@pytest.mark.parametrize("option", ["", "slowdown"])
+def test_with_predictions_no_promise_is_broken_by_a_change_of_shares(option: str) -> None:
+    here = site(scheduler_parameters=(("bf_predict", option),))
+    shares(here, "x", "rich", "poor")
+    submit(here, "x", 10)
+    here.cycle()
+    rich = submit(here, "rich", 60)
+    submit(here, "poor", 30)
+    assert expected(here, rich) == [10]
+    shares(here, "x", "poor", "rich")
+    here.end(1)
+    assert list(here.cycle()) == [rich]
