@@ -87,6 +87,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     account: str = ""
     qos: str = ""
     wckey: str = ""
+    #: `--wckey=` with nothing: none, and not the user's default
+    no_wckey: bool = False
     #: in order of preference; empty: the default partition
     partitions: tuple[str, ...] = ()
     reservation: str = ""

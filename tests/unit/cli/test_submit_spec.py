@@ -53,6 +53,8 @@ def build(said: list[str] | None = None, environ: dict[str, str] | None = None, 
         ({"extra_node_info": "2:4"}, {"sockets_per_node": 2, "cores_per_socket": 4}),
         ({"hint": "nomultithread"}, {"threads_per_core": 1}),
         ({"prefer": "a|b"}, {"prefer": "a|b"}),
+        ({"wckey": ""}, {"wckey": "", "no_wckey": True}),
+        ({"wckey": "x"}, {"wckey": "x", "no_wckey": False}),
         ({"tres_bind": "gres/gpu:verbose,single:2"}, {"gpu_bind": "verbose,single:2"}),
         (
             {"gres_flags": "multiple-tasks-per-sharing,enforce-binding"},

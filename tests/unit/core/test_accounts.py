@@ -129,6 +129,7 @@ def test_an_enforced_wckey_must_be_the_users() -> None:
     made.ok(SetPolicy(policy=Policy(version=1, associations=associations, qos=(NORMAL,), wckeys=keys)))
     assert made.submit_refused(wckey="other") == "ESLURM_INVALID_WCKEY"
     assert made.submit_refused(wckey="other", account="phys") == "ESLURM_INVALID_ACCOUNT"
+    assert made.submit_refused(no_wckey=True) == "ESLURM_INVALID_WCKEY", "none is a name that is not the user's"
     assert made.job(made.submit()).spec.wckey == "*", "Slurm takes no default for one, too"
     assert made.job(made.submit(wckey="proj")).spec.wckey == "proj"
     made.ok(

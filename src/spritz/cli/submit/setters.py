@@ -29,6 +29,10 @@ def _text(name: str) -> Callable[[Fields, str, Source], None]:
     return set_text
 
 
+def _wckey(fields: Fields, value: str, source: Source) -> None:
+    fields["wckey"], fields["no_wckey"] = value, not value
+
+
 def _flag(name: str) -> Callable[[Fields, str, Source], None]:
     def set_flag(fields: Fields, value: str, source: Source) -> None:
         fields[name] = True
@@ -379,7 +383,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "account": _text("account"),
     "partition": _partitions,
     "qos": _text("qos"),
-    "wckey": _text("wckey"),
+    "wckey": _wckey,
     "reservation": _text("reservation"),
     "comment": _text("comment"),
     "extra": _text("extra"),

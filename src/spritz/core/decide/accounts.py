@@ -62,7 +62,7 @@ def adopt_usage(turn: Turn, command: AdoptUsage) -> Done:
 def with_account(state: State, spec: JobSpec) -> JobSpec:
     """The spec with its user's default account and QOS where it names none. Refuses what is enforced and not met."""
     rules, enforce = state.rules, state.settings.enforce
-    if state.settings.track_wckey and not spec.wckey:
+    if state.settings.track_wckey and not spec.wckey and not spec.no_wckey:
         spec = replace(spec, wckey=f"*{rules.default_wckeys.get(spec.user, '')}")
     if not rules.known and not enforce:
         return spec
