@@ -311,6 +311,7 @@ def _suspended(ledger: Ledger, place: int, event: job_events.JobSuspended) -> No
 
 def _end_suspension(ledger: Ledger, record: JobRecord, at: float) -> None:
     if record.suspended_at:
+        at = max(at, record.suspended_at)  # the clock may have been set back
         key = record.number, record.suspended_at
         ledger.changes.suspensions[key] = SuspensionRecord(
             number=record.number, started_at=record.suspended_at, ended_at=at
@@ -346,6 +347,8 @@ def _ended(ledger: Ledger, place: int, event: job_events.JobEnded) -> None:
     elif event.reason is not Reason.NONE:
         record.reason, record.reason_detail = event.reason.value, text(event.reason_detail)
     record.state, record.ended_at = event.state.value, event.at
+    # Where the clock was set back meanwhile it ran for no time, rather than for less than none.
+    record.started_at = min(record.started_at, event.at)
     record.exit_status, record.derived_exit_status = event.exit_status, event.derived_exit_status
     record.cancelled_by = event.by_uid
     record.failed_node = event.failed_node or record.failed_node

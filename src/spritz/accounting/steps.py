@@ -74,6 +74,7 @@ def ended(ledger: Ledger, place: int, event: events.StepEnded) -> None:
     if event.node:
         usage.add(step, event.node, event.usage)
     step.state, step.ended_at = event.state.value, event.at
+    step.started_at = min(step.started_at, event.at)  # as of its job
     step.exit_status = event.exit_status
     step.oom = step.oom or event.oom
     if step.state == "FAILED" and event.exit_status & 0x7F and not step.oom:

@@ -93,6 +93,8 @@ def decoded(data: bytes) -> State:
     state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}
     specs: dict[int, JobSpec] = {}
     for job in image.jobs:
+        # Images of before usage was kept: then it begins with what runs. Otherwise what runs is merely counted.
+        state.at = 0.0 if image.usage else job.started_at
         _restore_job(state, job, specs)
     for job in image.jobs:
         if job.array_job_id or job.het_job_id:
@@ -110,8 +112,6 @@ def _restore_job(state: State, job: Job, specs: dict[int, JobSpec]) -> None:
         spec = specs.setdefault(job.array_job_id, job.spec)
         if spec is not job.spec and spec == job.spec:
             job = structs.replace(job, spec=spec)
-    # Images of before usage was kept: then it begins with what runs.
-    state.at = job.started_at
     state.put_job(job)
     if state.held_shares(job):
         state.keep_off(job)

@@ -205,7 +205,7 @@ class Projection:
             return
         count = len(self.records)
         changed = not 0.8 * count <= self._workload_jobs <= 1.25 * count
-        if self.eligibility.workload is None or changed or now - self._workload_at >= WORKLOAD_SECONDS:
+        if self.eligibility.workload is None or changed or not 0 <= now - self._workload_at < WORKLOAD_SECONDS:
             self._workload_at, self._workload_jobs = now, count
             requests = [(shape.request, len(shape.keys)) for shape in self.queue.shapes.values()]
             requests += [(record.request, 1) for record in self.records.values() if record.request is not None]

@@ -38,15 +38,14 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
 
     `reorder_max`: of those whose priorities have changed by themselves, move no more than so many now.
     """
-    if (
-        projection.pricing.per_second
-        and now - projection.priorities_at >= projection.settings.priority_policy.calc_period_seconds
-    ):
+    since = now - projection.priorities_at
+    if projection.pricing.per_second and not 0 <= since < projection.settings.priority_policy.calc_period_seconds:
         projection.priorities_at = now
+        # What was worked out for times that are to come again, since the clock was set back, does not hold.
         projection.reorder.update(
             (record.id, record)
             for record in projection.records.values()
-            if record.entries and record.ranked_until <= now
+            if record.entries and (record.ranked_until <= now or since < 0)
         )
     _widen(projection, now)
     _may_boot(projection, now)

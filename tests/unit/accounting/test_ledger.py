@@ -113,6 +113,21 @@ def test_suspensions_are_added_up_for_job_and_step_also_one_that_ends_with_the_j
     assert [(one.started_at, one.ended_at) for one in changes.suspensions.values()] == [(120.0, 130.0), (140.0, 145.0)]
 
 
+def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
+    _, changes = told(
+        queued(),
+        started(),
+        jobs.JobSuspended(at=120.0, job_id=5),
+        jobs.JobResumed(at=20.0, job_id=5, ends_at=0.0, suspended_seconds=0.0),
+        steps.StepEnded(at=30.0, job_id=5, step_id=STEP_BATCH, node="n1", state=JobState.COMPLETED),
+        ended(at=30.0),
+    )
+    job, step = only(changes), changes.steps[1, STEP_BATCH]
+    assert (job.started_at, job.ended_at, job.suspended_seconds) == (30.0, 30.0, 0.0)
+    assert (step.started_at, step.ended_at, step.suspended_seconds) == (30.0, 30.0, 0.0)
+    assert [(one.started_at, one.ended_at) for one in changes.suspensions.values()] == [(120.0, 120.0)]
+
+
 def test_a_requeued_job_has_a_life_more_and_the_old_ones_step_still_ends() -> None:
     _, changes = told(
         queued(),

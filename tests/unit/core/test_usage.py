@@ -237,3 +237,25 @@ def test_an_account_that_is_reset_takes_it_from_those_above_and_below(site: Call
     made.ok(ResetUsage(keys=(("a", 2),)))
     assert [used(made, ("a", number)) for number in (1, 2, 3, 4, 5)] == [7.0, 0.0, 0.0, 0.0, 7.0]
     assert used(made, ("q", "normal")) == 107.0
+
+
+def test_usage_goes_on_growing_when_the_clock_is_set_back(site: Callable[..., World]) -> None:
+    """A machine that began a year ahead must not use nothing for a year."""
+    made = site(half_life=0.0)
+    made.now += 365 * 24 * HOUR
+    run(made, 100, cpus=1)
+    made.now -= 365 * 24 * HOUR
+    run(made, 50, cpus=1)
+    assert used(made, ("a", 4)) == 150.0
+
+
+def test_a_clock_that_is_set_back_adds_no_time_to_a_suspended_job(site: Callable[..., World]) -> None:
+    made = site()
+    made.now += HOUR
+    job = made.submit(time_limit_minutes=10)
+    made.start(job)
+    ends_at = made.job(job).ends_at
+    made.ok(SuspendJob(target=JobTarget(job)))
+    made.now -= HOUR
+    made.ok(ResumeJob(target=JobTarget(job)))
+    assert (made.job(job).suspended_seconds, made.job(job).ends_at) == (0.0, ends_at)

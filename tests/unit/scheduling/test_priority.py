@@ -148,15 +148,18 @@ def test_the_order_follows_what_accounting_says() -> None:
     assert again not in site.cycle()
 
 
-def test_a_job_of_full_age_is_overtaken_by_nobody_that_only_grows() -> None:
+@pytest.mark.parametrize("back", [0.0, 86_400.0], ids=["", "clock set back"])
+def test_a_job_of_full_age_is_overtaken_by_nobody_that_only_grows(back: float) -> None:
     """PriorityMaxAge: the aged job is given its place again as others catch up, at most every PriorityCalcPeriod."""
     site = Site(
         [node("n1", 1)],
         [partition("p", ["n1"], default=True)],
         structs.replace(SETTINGS, priority_weight_age=1000, priority_max_age_seconds=100),
     )
+    site.now += back
     site.submit(spec(1, time_limit_minutes=1000))
     site.cycle()
+    site.now -= back
     old = site.submit(spec(1))
     site.now += 50
     young = site.submit(spec(1, nice=-400))

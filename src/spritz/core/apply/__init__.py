@@ -26,6 +26,8 @@ APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
 
 def apply_event(state: State, event: Event) -> None:
     """Advance the state by one fact. Raises KeyError for a kind that nobody applies."""
+    if event.at < state.at:
+        state.usage.set_back(state.at, event.at)  # the clock was: events have the time of their turn
     state.at = event.at
     APPLIERS[type(event)](state, event)
     state.version += 1

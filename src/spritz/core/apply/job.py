@@ -338,7 +338,7 @@ def _ended(state: State, event: events.JobEnded) -> None:
     if old.state is JobState.PENDING:
         job = replace(job, started_at=event.at)  # as Slurm has it: it ran for no time
     if old.state is JobState.SUSPENDED:
-        seconds = old.suspended_seconds + event.at - old.suspended_at
+        seconds = old.suspended_seconds + max(0.0, event.at - old.suspended_at)
         # `suspended_at` stays while nodes hold processes: their CPUs were given back when they stopped.
         job = replace(job, suspended_at=old.suspended_at if completing else 0.0, suspended_seconds=seconds)
         if not completing:

@@ -39,7 +39,7 @@ def stop(turn: Turn, job: Job, by: str) -> None:
 
 def go_on(turn: Turn, job: Job) -> None:
     """Resume it; the time limit moves by the time it stood still."""
-    seconds = turn.now - job.suspended_at
+    seconds = max(0.0, turn.now - job.suspended_at)  # the clock may have been set back
     turn.record(
         JobResumed(
             at=turn.now,

@@ -191,6 +191,12 @@ class Usage:
         for entry in self.entries.values():
             entry.advance(now)
 
+    def set_back(self, then: float, now: float) -> None:
+        """It was `then` and is `now`, which is earlier: what grows goes on from here, not when it is so late again."""
+        for entry in self.entries.values():
+            entry.advance(then)
+            entry.at = min(entry.at, now)
+
     def idle(self, now: float) -> None:
         """Bring everything forward, and let nothing grow: what runs is counted anew afterwards."""
         for entry in self.entries.values():
