@@ -137,15 +137,38 @@ def test_a_daemon_that_is_killed_between_archive_and_purge_loses_nothing(
     # The last line was cut off; its row is in the database still.
     torn = Path(files[0])
     torn.write_bytes(torn.read_bytes()[:-5])
-    assert sum(archive.load(store.engine, files[0], LATER).values()) == 0
+    with pytest.raises(ArchiveError, match="its end is missing"):
+        archive.load(store.engine, files[0], LATER)
     assert tables(store) == before
     list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
     assert files[1] == files[0] + ".2"
     whole = make_store()
-    for path in files:
-        archive.load(whole.engine, path, LATER)
+    with pytest.raises(ArchiveError, match="its end is missing"):
+        archive.load(whole.engine, files[0], LATER)
+    archive.load(whole.engine, files[1], LATER)
     restored = {row[1] for row in tables(whole)["jobs"]}
     assert restored == {row[1] for row in before["jobs"]} - {row[1] for row in tables(store)["jobs"]}
+
+
+@pytest.mark.parametrize("part", [0.3, 0.7, 1.0])
+def test_half_of_a_file_is_loaded_and_said_to_be_one(
+    store: Store, make_store: Callable[[], Store], tmp_path: Path, part: float
+) -> None:
+    """Even where it was cut between two lines."""
+    filled(store)
+    files: list[str] = []
+    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+    whole = Path(files[0]).read_bytes().splitlines(keepends=True)
+    half = tmp_path / "half"
+    half.write_bytes(b"".join(whole[: int(part * (len(whole) - 1))]))
+    restored = make_store()
+    records = int(part * (len(whole) - 1)) - 1
+    with pytest.raises(ArchiveError, match=f"its end is missing; the {records} records before that are loaded"):
+        archive.load(restored.engine, str(half), LATER)
+    assert tables(restored)["jobs"]
+    archive.load(restored.engine, files[0], LATER)
+    half.write_bytes(b"".join([whole[0].replace(b',"ended":true', b""), *whole[1:-1]]))
+    assert sum(archive.load(restored.engine, str(half), LATER).values()) == 0, "an older release wrote no ends"
 
 
 def test_what_cannot_be_archived_is_not_purged(store: Store, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Archives: records that are purged, kept in files first, and put back.
 
-A file holds a line of JSON for each record, `["jobs", {column: value}]`, behind a line that says what it is. The lines
-are on disk before the transaction that deletes their rows is committed: a daemon that is killed between the two
-leaves rows that are archived twice, and loading passes over what is there already. A line that was cut off by a kill
-belongs to rows that are still in the database.
+A file holds a line of JSON for each record, `["jobs", {column: value}]`, between a line that says what it is and one
+that says how many there were. The lines are on disk before the transaction that deletes their rows is committed: a
+daemon that is killed between the two leaves rows that are archived twice, and loading passes over what is there
+already. A line that was cut off by a kill belongs to rows that are still in the database. Half of a copied file looks
+the same: what there is of it is loaded, and that there is no end is said.
 
 Source: slurmdbd.conf(5) ArchiveDir (names of files, 50,000 records a file); sacctmgr(1) archive. The form is ours.
 """
@@ -36,7 +37,7 @@ RECORDS_MAX = 50_000
 _ROWS = 500
 
 _FORMAT = 1
-_MARK = "spritz-archive"
+_MARK, _END = "spritz-archive", "spritz-archive-end"
 
 #: What lines may be called, in the order in which they are loaded.
 TABLES: dict[str, Table] = {
@@ -95,7 +96,7 @@ class Archivist:
         try:
             stream, count = self._open.get((kind, cluster)) or (self._begin(kind, cluster, begins, ends), 0)
             if count >= RECORDS_MAX:
-                stream.close()
+                _end(stream, count)
                 stream, count = self._begin(kind, cluster, begins, ends), 0
             for line in lines:
                 stream.write(json.encode(line, enc_hook=_text_of) + b"\n")
@@ -119,7 +120,7 @@ class Archivist:
         self.files.append(path)
         stream = os.fdopen(handle, "wb")
         self._open[kind, cluster] = (stream, 0)
-        head = {"format": _FORMAT, "cluster": cluster, "kind": kind, "revision": schema.REVISION}
+        head = {"format": _FORMAT, "cluster": cluster, "kind": kind, "revision": schema.REVISION, "ended": True}
         stream.write(json.encode((_MARK, head)) + b"\n")
         directory = os.open(self._directory, os.O_RDONLY)
         try:
@@ -129,10 +130,19 @@ class Archivist:
         return stream
 
     def close(self) -> None:
-        """No more records."""
-        for stream, _ in self._open.values():
-            stream.close()
-        self._open.clear()
+        """No more records. Raises ArchiveError."""
+        try:
+            for stream, count in self._open.values():
+                _end(stream, count)
+        except OSError as error:
+            raise ArchiveError(f"cannot write an archive in {self._directory}: {error.strerror}") from error
+        finally:
+            self._open.clear()
+
+
+def _end(stream: IO[bytes], count: int) -> None:
+    with stream:
+        stream.write(json.encode((_END, {"records": count})) + b"\n")
 
 
 def _stamp(at: float) -> str:
@@ -149,7 +159,8 @@ def _text_of(value: Any) -> str:
 def load(engine: Engine, path: str, now: float) -> dict[str, int]:
     """Put a file's records back; how many of each table were missing. Raises ArchiveError, DatabaseError.
 
-    What is there already, by its key, stays as it is: loading twice changes nothing.
+    What is there already, by its key, stays as it is: loading twice changes nothing. Of a file without its end, what
+    there is of it is loaded, and then ArchiveError raised.
     """
     added: dict[str, int] = {}
     cluster, lines = _read(path)
@@ -173,6 +184,8 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
         if cluster:
             _make_room(connection, cluster_id)
             _settle_usage(connection, cluster_id, used_until)
+    if not lines.complete:
+        raise ArchiveError(f"{path}: its end is missing; the {lines.records} records before that are loaded")
     return added
 
 
@@ -184,7 +197,7 @@ def _settle_usage(connection: Connection, cluster_id: int, until: int) -> None:
     )
 
 
-def _read(path: str) -> tuple[str, Iterator[Line]]:
+def _read(path: str) -> tuple[str, _Lines]:
     try:
         stream = open(path, "rb")  # noqa: SIM115 - the lines are read from it later, and close it
     except OSError as error:
@@ -197,21 +210,34 @@ def _read(path: str) -> tuple[str, Iterator[Line]]:
     if not known:
         stream.close()
         raise ArchiveError(f"{path}: not an archive of slurmdbd")
-    return head["cluster"], _lines(stream, path)
+    return head["cluster"], _Lines(stream, path, ended=head.get("ended", False))
 
 
-def _lines(stream: IO[bytes], path: str) -> Iterator[Line]:
-    with stream:
-        for number, text in enumerate(stream, 2):
-            if not text.endswith(b"\n"):
-                return  # cut off: its row was never deleted
-            try:
-                name, row = json.decode(text, type=tuple[str, dict[str, Any]])
-            except (DecodeError, UnicodeDecodeError) as error:
-                raise ArchiveError(f"{path}: line {number} is damaged") from error
-            if name not in TABLES:
-                raise ArchiveError(f"{path}: line {number}: no records are called {name!r}")
-            yield name, row
+class _Lines:
+    """Records of a file, in order. `complete`, once all were read: there was an end, or the release wrote none."""
+
+    def __init__(self, stream: IO[bytes], path: str, *, ended: bool) -> None:
+        self._stream, self._path = stream, path
+        self.complete = not ended
+        self.records = 0
+
+    def __iter__(self) -> Iterator[Line]:
+        path = self._path
+        with self._stream:
+            for number, text in enumerate(self._stream, 2):
+                if not text.endswith(b"\n"):
+                    return  # cut off: after a kill its row was never deleted
+                try:
+                    name, row = json.decode(text, type=tuple[str, dict[str, Any]])
+                except (DecodeError, UnicodeDecodeError) as error:
+                    raise ArchiveError(f"{path}: line {number} is damaged") from error
+                if name == _END:
+                    self.complete = row.get("records") == self.records
+                    return
+                if name not in TABLES:
+                    raise ArchiveError(f"{path}: line {number}: no records are called {name!r}")
+                self.records += 1
+                yield name, row
 
 
 def _row(table: Table, found: dict[str, Any], cluster_id: int) -> dict[str, Any]:
