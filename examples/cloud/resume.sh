@@ -4,7 +4,7 @@
 # Here a node is a slurmd process on this machine; where a real one is a virtual machine, ask the provider for it
 # instead, and have its image start slurmd at boot. SLURM_CONF names the configuration; SLURM_RESUME_FILE a JSON file
 # that says which jobs wait for which nodes.
-# Programs are called with a short PATH: put the directory of slurmd and scontrol into CLOUD_PATH below.
+# Programs are called with a short PATH: put the directory of slurmd and scontrol in the place of /usr/local/bin below.
 set -u
 PATH=${CLOUD_PATH:-/usr/local/bin}:$PATH
 failed=0

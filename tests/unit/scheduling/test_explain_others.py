@@ -7,6 +7,7 @@ from msgspec import structs
 from spritz.model.job import Dependency, JobSpec
 from spritz.model.limits.records import Qos
 from spritz.model.reasons import Reason
+from spritz.model.states import NodeState
 from spritz.scheduling.explain.others import try_others
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 from tests.unit.scheduling.test_explain import OTHERS, bill, billed_site, gpu_site, others, texts, told
@@ -103,3 +104,11 @@ def test_many_jobs_of_one_name_are_counted() -> None:
         site.submit(spec(1, name="again"))
     (rule,) = told(site, dependent(site, spec(1, name="again"))).limits
     assert rule.text.endswith("have to end: 1, 2, 3, 4, 5 and 3 more")
+
+
+def test_nothing_is_kept_from_a_job_whose_nodes_are_down() -> None:
+    site = Site([node("n1", 8), node("n2", 8)])
+    site.set_node("n1", NodeState.DOWN)
+    one = told(site, site.submit(spec(nodes=2)))
+    assert one.summary == "Nodes that it cannot do without are down or drained."
+    assert not one.room_is_kept

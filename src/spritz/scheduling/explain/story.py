@@ -48,7 +48,8 @@ def explain(view: View, job: Job) -> Explanation:
     verdict = _verdict(reason, when, over=reason in LIMIT_REASONS and over_own(view, record))
     whom = blockers(view, record, room) if verdict == "waits" else victims(view, record)
     limited = any(rule.holds and rule.kind != "Reserved" for rule in rules)
-    kept = room is not None and not (room.numbers or whom or limited) and verdict == "waits"
+    fits = room is not None and room.start_at <= view.now
+    kept = fits and not (whom or limited) and verdict == "waits"
     return Explanation(
         job=job_label(job),
         job_id=job.id,
