@@ -32,6 +32,13 @@ def small_disk(path: Path, kib: int) -> Iterator[None]:
         subprocess.run(["umount", "-l", path], check=True)
 
 
+def fill(path: Path) -> None:
+    """Take what room there is."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
 def test_a_full_state_directory_stops_the_controller_with_a_word_and_loses_no_acknowledged_job(
     make_cluster: Callable[..., Cluster],
 ) -> None:
@@ -59,6 +66,10 @@ def test_a_full_state_directory_stops_the_controller_with_a_word_and_loses_no_ac
             assert "Traceback" not in (cluster.root / "slurmctld.stderr").read_text()
         else:
             cluster.kill_controller()
+        fill(cluster.root / "state" / "filler")
+        refused = cluster.run("slurmctld", "-D")
+        assert refused.returncode == 1
+        assert f"MiB in {cluster.root}/state and start slurmctld again: no acknowledged job is lost" in refused.stderr
         # The job that runs ends while nobody can write it down.
         (cluster.work / "go").touch()
         subprocess.run(["mount", "-o", "remount,size=100m", cluster.root / "state"], check=True)
@@ -77,9 +88,7 @@ def test_a_full_spool_fails_the_job_or_gives_it_back_and_the_node_works_on_when_
     with small_disk(cluster.root / "spool", 1000):
         cluster.start()
         filler = cluster.root / "spool" / "filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(b"x" * 4096)
+        fill(filler)
         number = cluster.submit("# " + "x" * 20_000 + "\ntouch ran", requeue=False)
         until(lambda: cluster.job(number).state is not JobState.PENDING, "it is tried")
         until(

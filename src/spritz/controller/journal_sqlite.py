@@ -241,8 +241,18 @@ class SqliteJournal:
         try:
             write_atomically(path, b"%d\n" % term)
         except OSError as error:
-            raise JournalFailed(f"cannot write {path}: {error.strerror}") from error
+            hint = self._room_wanted() if error.errno == errno.ENOSPC else ""
+            raise JournalFailed(f"cannot write {path}: {error.strerror}", hint=hint) from error
         return term
+
+    def _room_wanted(self) -> str:
+        """What a full disk needs: to begin a term, all that the log holds goes into the database."""
+        try:
+            log = os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            log = 0
+        mib = (max(log, _LOG_BYTES) >> 20) + 1
+        return f"free {mib} MiB in {self._directory} and start slurmctld again: no acknowledged job is lost"
 
     def _own_identity(self) -> int:
         with self._transaction() as database:
@@ -284,7 +294,8 @@ class SqliteJournal:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise JournalFailed(f"cannot use {self._path}: {error}") from error
+            hint = self._room_wanted() if error.sqlite_errorcode == sqlite3.SQLITE_FULL else ""
+            raise JournalFailed(f"cannot use {self._path}: {error}", hint=hint) from error
         except sqlite3.DatabaseError as error:
             raise JournalCorrupt(
                 f"{self._path} is damaged: {error}", hint="restore it from a backup; `-i` saves what can be read"
