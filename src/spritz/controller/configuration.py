@@ -15,6 +15,7 @@ from msgspec import Struct
 from spritz.config.load import load
 from spritz.config.loaded import LoadedConfig
 from spritz.config.settings import substitute
+from spritz.controller.groups import with_group_numbers
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.node import NodeConfig
@@ -72,7 +73,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     def command(self) -> Configure:
         """What the core is told."""
-        return Configure(settings=self.settings, nodes=self.nodes, partitions=self.partitions)
+        partitions = tuple(map(with_group_numbers, self.partitions))
+        return Configure(settings=self.settings, nodes=self.nodes, partitions=partitions)
 
     def _path(self, key: str) -> str:
         return substitute(self.loaded.settings.text(key), clustername=self.settings.cluster_name)

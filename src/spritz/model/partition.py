@@ -11,6 +11,10 @@ from spritz.model.ids import INFINITE
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.job import JobSpec
+
 
 class Partition(Struct, frozen=True, kw_only=True):
     """One partition. Times in minutes (INFINITE: none), memory in MiB (0: not set). Empty allow lists mean ALL."""
@@ -36,6 +40,8 @@ class Partition(Struct, frozen=True, kw_only=True):
     allow_accounts: tuple[str, ...] = ()
     deny_accounts: tuple[str, ...] = ()
     allow_groups: tuple[str, ...] = ()
+    #: their numbers, as the controller has looked them up
+    allow_gids: tuple[int, ...] = ()
     allow_qos: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
     allow_alloc_nodes: tuple[str, ...] = ()
@@ -70,6 +76,13 @@ class Partition(Struct, frozen=True, kw_only=True):
     resume_timeout_seconds: int | None = None
     #: nodes that its jobs have left are powered down at once
     power_down_on_idle: bool = False
+
+
+def shuts_out(partition: Partition, spec: JobSpec) -> bool:
+    """Is the partition closed to the groups of a job that was let in before? Source: slurm.conf(5) AllowGroups."""
+    if not partition.allow_gids or spec.uid == 0:
+        return False
+    return spec.gid not in partition.allow_gids and not set(partition.allow_gids).intersection(spec.groups)
 
 
 def barrier(partition: Partition, account: str, qos: str) -> tuple[Reason, str] | None:

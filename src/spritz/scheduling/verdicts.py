@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from spritz.model.limits import flags
-from spritz.model.limits.membership import LOST
+from spritz.model.limits.membership import WORDLESS
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
@@ -39,7 +39,7 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
         return Verdict(Reason.PARTITION_INACTIVE)
     if request.barred is not None:
         reason, words = request.barred
-        return Verdict(reason) if reason in LOST else Verdict(reason, words)
+        return Verdict(reason) if reason in WORDLESS else Verdict(reason, words)
     if request.time_limit_minutes > partition.max_time_minutes and not request.lifts(flags.PARTITION_TIME_LIMIT):
         return Verdict(Reason.PARTITION_TIME_LIMIT)
     too_few = request.nodes_max is not None and request.nodes_max < partition.min_nodes

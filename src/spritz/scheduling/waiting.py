@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from spritz.model.limits.membership import missing
 from spritz.model.node_features import boots_from
-from spritz.model.partition import Partition
+from spritz.model.partition import Partition, shuts_out
+from spritz.model.reasons import Reason
 from spritz.scheduling.limits import billed
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.priority import NEVER
@@ -141,6 +142,8 @@ def request_of(projection: Projection, record: JobRecord, partition: str) -> Req
     home = projection.partitions.get(partition) or Partition(name=partition)
     found = resolve(record.spec, home, projection.settings, projection.rules.placing(record.spec.qos))
     outside = missing(projection.rules, projection.settings.enforce, record.spec, partition)
+    if outside is None and shuts_out(home, record.spec):
+        outside = Reason.PARTITION_CONFIG, f"partition {partition} is not open to the groups of {record.spec.user}"
     if outside is not None:
         found = replace(found, barred=outside)
     owner = billed(projection.rules, record.spec, partition, projection.settings.enforce)

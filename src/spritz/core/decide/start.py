@@ -27,7 +27,7 @@ from spritz.model.job import Sharing
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.membership import missing
 from spritz.model.mcs import kept_by
-from spritz.model.partition import barrier
+from spritz.model.partition import barrier, shuts_out
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
 from spritz.model.sharing import has_segment, jobs_per_cpu
@@ -77,7 +77,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not available"
     if job.spec.partitions and allocation.partition not in job.spec.partitions:
         return "partition not asked for"
-    if barrier(partition, job.spec.account, job.spec.qos) is not None:
+    if barrier(partition, job.spec.account, job.spec.qos) is not None or shuts_out(partition, job.spec):
         return "partition not allowed"
     if missing(state.rules, state.settings.enforce, job.spec, partition.name) is not None:
         return "no such association or QOS"

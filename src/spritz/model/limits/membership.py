@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.limits.rules import Rules
 
-#: Reasons that are shown without further words.
-LOST = frozenset({Reason.INVALID_ACCOUNT, Reason.INVALID_QOS})
+#: Reasons for which somebody is barred that are shown without further words.
+WORDLESS = frozenset({Reason.INVALID_ACCOUNT, Reason.INVALID_QOS, Reason.PARTITION_CONFIG})
 
 
 def missing(rules: Rules, enforce: Collection[str], spec: JobSpec, partition: str) -> tuple[Reason, str] | None:
