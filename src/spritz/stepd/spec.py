@@ -99,6 +99,7 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     environment: tuple[bytes, ...] = ()
     work_dir: str = "/"
     umask: int = 0o022
+    #: added to the supervisor's own
     nice: int = 0
     #: (name without RLIMIT_, soft limit or -1)
     limits: tuple[tuple[str, int], ...] = ()

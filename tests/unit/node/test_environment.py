@@ -53,7 +53,6 @@ COMMON = {
     "SLURM_JOB_UID": "0",
     "SLURM_JOB_USER": "root",
     "SLURM_NODEID": "0",
-    "SLURM_PRIO_PROCESS": "0",
     "SLURM_SUBMIT_HOST": "vm",
     "SLURM_TOPOLOGY_ADDR": "node3",
     "SLURM_TOPOLOGY_ADDR_PATTERN": "node",

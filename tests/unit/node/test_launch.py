@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from msgspec.structs import replace
 
@@ -277,3 +279,13 @@ def test_an_mpi_run_has_one_name_on_all_nodes_that_no_other_run_has() -> None:
     assert named(here, "n1") == named(here, "n2")
     assert named(here, "n1").startswith("slurm.pmix.12.3.")
     assert named(here, "n1") != named(elsewhere, "n1")
+
+
+def test_a_commands_niceness_is_its_tasks_where_the_site_says_so() -> None:
+    """PropagatePrioProcess; the variable tells of it in any case."""
+    asked = step(environment=(b"SLURM_PRIO_PROCESS=19",))
+    for propagate, added in ((0, 0), (1, 19 - os.getpriority(os.PRIO_PROCESS, 0))):
+        made = built(asked, propagate_priority=propagate)
+        assert made.nice == added
+        assert b"SLURM_PRIO_PROCESS=19" in made.environment
+    assert b"SLURM_PRIO_PROCESS=0" in built(step()).environment

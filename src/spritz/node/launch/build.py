@@ -5,6 +5,7 @@ Sources: sbatch(1), srun(1), slurm.conf(5) PropagateResourceLimits, TaskProlog, 
 
 from __future__ import annotations
 
+import os
 import posixpath
 
 import msgspec
@@ -14,7 +15,7 @@ from spritz.model.job import Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
 from spritz.model.step import Step
-from spritz.node.launch import environment, mpi, streams
+from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
@@ -71,6 +72,8 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     memory_counted: str = "rss"
     gpu_accounting: bool = True
     energy_source: str = ""
+    #: PropagatePrioProcess
+    propagate_priority: int = 0
     #: names of limits that are taken over from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
@@ -96,6 +99,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     share = job.allocation.nodes[node_index]
     variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts, message.components)
     where = streams.batch_streams(job, message.node)
+    variables["SLURM_PRIO_PROCESS"] = str(niceness.submitted(message.environment))
     memory, swap = setup.memory_rule.limits(share.memory_mib)
     denied, given = _devices(share.gres, setup)
     task = TaskSpec(
@@ -120,6 +124,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         environment=(*environment.merge(message.environment, variables), marker(directory)),
         work_dir=spec.work_dir,
         umask=spec.umask,
+        nice=_nice(message.environment, spec.uid, setup),
         limits=_limits(tuple((limit.name, limit.soft) for limit in spec.limits), setup),
         append=streams.appends(job, spec.open_mode, setup.file_append),
         memory_limit_mib=memory,
@@ -154,6 +159,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         variables = environment.without_sizes(variables, spec.environment)
     if setup.bind:
         variables |= cpu_bind_variables(share.cpus_by_task)
+    variables["SLURM_PRIO_PROCESS"] = str(niceness.submitted(spec.environment))
     memory, swap = setup.memory_rule.limits(share.allocation.memory_mib)
     denied, given = _devices(share.allocation.gres, setup)
     tasks = tuple(
@@ -173,6 +179,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         environment=(*environment.merge(spec.environment, variables), marker(directory)),
         work_dir=spec.work_dir or job.spec.work_dir,
         umask=spec.umask,
+        nice=_nice(spec.environment, step.uid, setup),
         limits=_limits(spec.limits, setup),
         append=shared or streams.appends(job, spec.open_mode, setup.file_append),
         io_address=spec.io_address,
@@ -272,6 +279,13 @@ def _devices(gres: tuple[GresAllocation, ...], setup: NodeSetup) -> tuple[tuple[
 def _identity(job: Job) -> Identity:
     spec = job.spec
     return Identity(uid=spec.uid, gid=spec.gid, groups=spec.groups or (spec.gid,), user=spec.user)
+
+
+def _nice(environment: tuple[bytes, ...], uid: int, setup: NodeSetup) -> int:
+    if not setup.propagate_priority:
+        return 0
+    asked, own = niceness.submitted(environment), os.getpriority(os.PRIO_PROCESS, 0)
+    return niceness.increment(setup.propagate_priority, asked, own, privileged=uid == os.geteuid() == 0)
 
 
 def _limits(limits: tuple[tuple[str, int], ...], setup: NodeSetup) -> tuple[tuple[str, int], ...]:

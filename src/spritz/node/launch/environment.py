@@ -68,7 +68,6 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
         "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in allocation.nodes),
         "SLURM_JOB_START_TIME": str(int(job.started_at)),
         "SLURM_JOB_END_TIME": str(int(job.ends_at)) if job.ends_at else str(INFINITE),
-        "SLURM_PRIO_PROCESS": "0",
         "SLURM_NODEID": str(node_index),
         "SLURM_TOPOLOGY_ADDR": facts.address or facts.name,
         "SLURM_TOPOLOGY_ADDR_PATTERN": facts.address_pattern,
