@@ -88,6 +88,8 @@ def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:
     found = [replace(resolve(spec, home, snapshot.settings, lifted), switches=0, boots=boots) for home in homes]
     if policy_of(snapshot.settings).any_constraint:
         found = [replace(one, features="") for one in found]
+    # What nodes say of themselves changes any time.
+    found = [replace(one, extra="") for one in found]
     # Nor does it matter how long it runs: a reservation that floats before longer jobs may be deleted.
     found = [replace(one, time_limit_minutes=0) for one in found]
     return [replace(one, reservation=name) for one in found for name in snapshot.reserved.names_for(spec)]

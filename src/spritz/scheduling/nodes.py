@@ -178,6 +178,7 @@ class NodeRow:
     __slots__ = (
         "changeable",
         "counts_free",
+        "extra",
         "features",
         "free_cpus",
         "free_memory_mib",
@@ -208,6 +209,7 @@ class NodeRow:
         self.features = frozenset(node.active)
         #: features that it could have after a reboot
         self.changeable = frozenset(node.features_changeable or ())
+        self.extra = node.extra
         self.up = is_open(node, resumes=resumes)
         self.holders = {}
         self.recount()
@@ -217,7 +219,7 @@ class NodeRow:
         other = NodeRow.__new__(NodeRow)
         other.index, other.name, other.hardware = self.index, self.name, self.hardware
         other.weight, other.features, other.up = self.weight, self.features, self.up
-        other.changeable = self.changeable
+        other.changeable, other.extra = self.changeable, self.extra
         other.overlaps = self.overlaps
         other.free_cpus, other.free_memory_mib = self.free_cpus, self.free_memory_mib
         other.holders = dict(self.holders)
@@ -381,6 +383,7 @@ class NodeRow:
             self.weight,
             self.features,
             self.changeable,
+            self.extra,
             self.free_cpus,
             self.free_memory_mib,
             sorted(self.gres_free.items()),

@@ -68,6 +68,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     stop_at_limits: bool = False
     #: a job may ask for features that no node has yet (ignore_constraint_validation)
     any_constraint: bool = False
+    #: --extra says what the extra data of nodes must be (extra_constraints)
+    extra_constraints: bool = False
     #: while a job is completing (CompleteWait), only partitions that share nodes with its own wait
     #: (reduce_completing_frag)
     waits_apart: bool = False
@@ -139,6 +141,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         soft_limits="time_min_as_soft_limit" in given and not builtin,
         serial_at_end="pack_serial_at_end" in given,
         stop_at_limits="assoc_limit_stop" in given,
+        extra_constraints="extra_constraints" in given,
         any_constraint="ignore_constraint_validation" in given,
         waits_apart="reduce_completing_frag" in given,
         by_fragment="gpu_fragmentation" in given,

@@ -304,9 +304,10 @@ class Projection:
         self.put_node(node)
         features, changeable = frozenset(node.active), frozenset(node.features_changeable or ())
         row = self.table.rows[self.table.index_of[node.config.name]]
-        if (features, changeable) != (row.features, row.changeable) or node.place != old.place:
+        said = (features, changeable, node.extra)
+        if said != (row.features, row.changeable, row.extra) or node.place != old.place:
             row = self.table.row(row.index)
-            row.features, row.changeable = features, changeable
+            row.features, row.changeable, row.extra = said
             self._members_outdated = True
 
     def put_reservation(self, reservation: Reservation) -> None:

@@ -166,6 +166,8 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     component: int = 0
     #: --signal=R: it leaves reservations of others within so many seconds, once their jobs come (-1: it does not)
     leaving_seconds: int = -1
+    #: what the extra data of its nodes must say (extra_constraints)
+    extra: str = ""
     #: flags of its QOS that bear on where and when it starts
     qos_flags: frozenset[str] = qos_flag.NONE
 
@@ -238,6 +240,7 @@ def resolve(
     soft = (spec.time_min_minutes or 0) if policy_of(settings).soft_limits else 0
     return Request(
         partition=partition.name,
+        extra=spec.extra if policy_of(settings).extra_constraints else "",
         barred=barrier(partition, spec.account, spec.qos),
         nodes_min=nodes_min,
         nodes_max=nodes_max,

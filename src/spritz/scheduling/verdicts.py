@@ -117,6 +117,9 @@ def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
     if floating and _stuck(snapshot, replace(request, time_limit_minutes=0)) is None:
         maintenance = any(reservation.maintenance for reservation in floating)
         return Verdict(Reason.NODES_NOT_AVAILABLE, MAINTENANCE if maintenance else OTHERS)
+    if request.extra and _stuck(snapshot, replace(request, extra="")) is None:
+        # Nodes may say something else any time.
+        return Verdict(Reason.CONSTRAINTS)
     if place(snapshot.ideal_table(), request, snapshot.eligibility) is None:
         return Verdict(Reason.BAD_CONSTRAINTS if request.features else Reason.PARTITION_CONFIG)
     index_of = snapshot.table.index_of

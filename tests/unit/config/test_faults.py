@@ -146,7 +146,6 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ),
         ("SlurmctldPrimaryOnProg=/x", "SlurmctldPrimaryOnProg is not implemented yet and has no effect"),
         ("AuthType=auth/munge", "AuthType has no effect: Spritz authenticates by itself"),
-        ("SchedulerParameters=extra_constraints", "SchedulerParameters=extra_constraints is not implemented yet"),
         ("SchedulerParameters=default_gbytes", "SchedulerParameters=default_gbytes has no effect: Slurm has it no"),
         ("SchedulerParameters=bf_topopt_enable", "SchedulerParameters=bf_topopt_enable has no effect: no start is put"),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),

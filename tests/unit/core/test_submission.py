@@ -329,3 +329,14 @@ def test_tasks_have_numbers_though_the_largest_was_lowered(make_world: Make) -> 
     world.ok(UpdateJob(target=every, changes={"nice": 5}))
     assert len(world.state.jobs) == 5
     assert world.submit_refused() == "ESLURM_MAX_JOB_COUNT"
+
+
+def test_extra_constraints_that_are_no_expression_are_refused(make_world: Make) -> None:
+    """slurm.conf(5) SchedulerParameters=extra_constraints; without it --extra is any text."""
+    world = make_world(settings=ClusterSettings(scheduler_parameters=(("extra_constraints", ""),)))
+    outcome = world.do(SubmitJob(spec=job_spec(extra="a=1(b=2)"), script=b"#!/bin/sh\n"), ALICE)
+    assert outcome.rejection is not None
+    assert outcome.rejection.text == "Invalid extra constraints specification"
+    job = world.submit(extra="a=1&b=2")
+    assert world.refused(UpdateJob(target=JobTarget(job), changes={"extra": "a="})) == "ESLURM_INVALID_EXTRA"
+    assert make_world().submit(extra="a=1(b=2)")

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spritz.model.events.cluster import NodeUpdated
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.scheduling.feasible import check_request
 from spritz.scheduling.policy import policy_of
@@ -100,3 +101,26 @@ def test_what_is_asked_for_is_not_validated_on_demand() -> None:
         assert lenient.submit(**asked)
         assert strict.submit_refused(**asked) == code
     assert lenient.submit_refused(licenses="other") == "ESLURM_INVALID_LICENSES"
+
+
+def test_nodes_are_chosen_by_their_extra_data() -> None:
+    """https://slurm.schedmd.com/extra_constraints.html; what nodes say may change any time."""
+    site = site_of("extra_constraints")
+
+    def says(name: str, text: str) -> None:
+        site.apply(NodeUpdated(at=site.now, node=replace(site.machine.state.nodes[name], extra=text)))
+
+    for number in range(1, 5):
+        says(f"n{number}", f'{{"load": {number / 4}}}')
+    wanted = spec(1, extra="(load<0.9&load>0.5)")
+    assert check_request(spec(1, extra="load>9"), site.projection.snapshot(site.now)) is None
+    first = site.submit(wanted)
+    assert site.cycle()[first].names == ("n3",)
+    none = site.submit(spec(1, extra="load>9"))
+    assert site.cycle() == {}
+    assert site.reason(none) == "Constraints"
+    says("n2", '{"load": 10}')
+    assert site.cycle()[none].names == ("n2",)
+    plain = site_of()
+    job = plain.submit(wanted)
+    assert list(plain.cycle()) == [job], "without the option it is a text"

@@ -27,7 +27,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("wckey", "", "wckey", "workload characterization key")),
     ("bas", Row("reservation", "", "name", "run in this reservation, or one of a list")),
     ("bas", Row("comment", "", "text", "arbitrary comment")),
-    ("bas", Row("extra", "", "text", "arbitrary text for site tools")),
+    ("bas", Row("extra", "", "text", "any text; with extra_constraints, what nodes must say")),
     ("bas", Row("clusters", "M", "names", "this cluster by its name, or all")),
     # -- size
     ("bas", Row("nodes", "N", "min[-max]", "number of nodes; or a list, 1,2,4 or 2-16:2")),

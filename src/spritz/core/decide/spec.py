@@ -22,7 +22,7 @@ from spritz.model.node_features import Unclear, ways
 from spritz.model.partition import barrier
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
-from spritz.notation import features
+from spritz.notation import extra, features
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple
     partitions = chosen_partitions(state, spec.partitions)
     _check_counts(spec, state.settings)
     _check_built(spec, state.settings)
+    check_extra(state.settings, spec.extra)
     _check_names(state, spec)
     _check_gres(state.settings, spec)
     _check_licenses(state, spec)
@@ -109,6 +110,7 @@ _LENGTHS = {
     "array": 1024 * 4,
 }
 _PARTITIONS_LENGTH = 1024
+_INVALID_EXTRA = "Invalid extra constraints specification"
 
 
 def _check_lengths(spec: JobSpec) -> None:
@@ -128,6 +130,16 @@ def check_submit_line(settings: ClusterSettings, line: str) -> None:
             "ESLURM_PATHNAME_TOO_LONG",
             hint=f"the command line has {len(line)} letters; SchedulerParameters=max_submit_line_size is {limit} bytes",
         )
+
+
+def check_extra(settings: ClusterSettings, text: str) -> None:
+    """With SchedulerParameters=extra_constraints, --extra is an expression over the extra data of nodes."""
+    if not text or "extra_constraints" not in dict(settings.scheduler_parameters):
+        return
+    try:
+        extra.parse(text)
+    except extra.ExtraError as error:
+        raise Refused("ESLURM_INVALID_EXTRA", message=_INVALID_EXTRA, hint=str(error)) from error
 
 
 def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:

@@ -18,7 +18,7 @@ from spritz.core.decide.accounts import association_number, check_move, with_acc
 from spritz.core.decide.arrays import missing_tasks, select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
 from spritz.core.decide.hold import let_go
-from spritz.core.decide.spec import check_submission, with_alternates
+from spritz.core.decide.spec import check_extra, check_submission, with_alternates
 from spritz.core.decide.submit import effective_time_limit
 from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
 from spritz.core.priority import initial_priority
@@ -169,6 +169,8 @@ def draft(turn: Turn, job: Job, changes: dict[str, object], priority_now: int | 
     spec = _freed(turn, _changed_spec(job.spec, changes), names)
     if job.priorities_reached and spec != job.spec:
         job = replace(job, priorities_reached=())
+    if "extra" in names and job.state is JobState.PENDING:
+        check_extra(turn.state.settings, spec.extra)
     _check_hold(job, changes)
     _check_rights(turn, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:

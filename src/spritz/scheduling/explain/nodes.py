@@ -15,6 +15,7 @@ from msgspec import Struct
 from spritz.model.explain import NodeTest, PartitionView
 from spritz.model.node_features import to_activate
 from spritz.model.states import NodeFlag, NodeState
+from spritz.notation.extra import says
 from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.words import amount, listed, resource
 from spritz.scheduling.placement.capacity import capacity, fits_hardware, memory_free, open_to, usable_cpus
@@ -199,6 +200,8 @@ def _test(
             return Finding("reservation", apart)
         if request.boots_later and to_activate(request.boots, row.features, row.changeable):
             return Finding("features", f"not rebooted for {request.features} yet (--delay-boot)")
+        if request.extra and not says(request.extra, row.extra):
+            return Finding("features", f"its extra data is not as asked for: {request.extra}")
         return Finding("features", f"without the features {request.features}")
     bare = _emptied(row)
     if not able(bare, request, least):

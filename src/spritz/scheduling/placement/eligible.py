@@ -3,7 +3,7 @@ here.
 
 Answers are remembered until nodes or partitions change, since thousands of jobs ask the same.
 
-Source: sbatch(1) --constraint, --prefer, --nodelist, --exclude.
+Source: sbatch(1) --constraint, --prefer, --nodelist, --exclude, --extra.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from spritz.model.node_features import to_activate
 from spritz.notation import features
+from spritz.notation.extra import says
 from spritz.scheduling.placement import scheme
 from spritz.scheduling.placement.fabric import Fabric
 
@@ -59,6 +60,7 @@ class Eligibility:
         self._index_of = table.index_of
         self._features = [row.features for row in table.rows]
         self._changeable = [row.changeable for row in table.rows]
+        self._extra = [row.extra for row in table.rows]
         self.partition_nodes: dict[str, Ints] = {
             name: self._indexes(partition.nodes) for name, partition in partitions.items()
         }
@@ -91,6 +93,8 @@ class Eligibility:
         key: tuple[object, ...] = (request.partition, request.features, request.prefer, request.exclude)
         if request.boots:
             key = (*key, request.boots, request.boots_later)
+        if request.extra:
+            key = (*key, "extra", request.extra)
         if self._reserved_by is None or not self._reserved:
             return key
         return (*key, request.reservation, self._reserved_by.too_long(request))
@@ -165,6 +169,8 @@ class Eligibility:
         nodes = self._unreserved(nodes, request)
         if request.exclude:
             nodes = np.setdiff1d(nodes, self._indexes(request.exclude), assume_unique=True)
+        if request.extra:
+            nodes = self._with_extra(nodes, request.extra)
         required = self._narrow(nodes, request.features)
         if request.boots and not request.boots_later:
             required += self._rebooted(nodes, request)
@@ -178,6 +184,11 @@ class Eligibility:
             for better in self._narrow(base.nodes, request.prefer)
         ]
         return preferred + required
+
+    def _with_extra(self, nodes: Ints, text: str) -> Ints:
+        """Those whose extra data says what --extra asks for; none where that is no expression."""
+        answers = {said: says(text, said) for said in {self._extra[index] for index in nodes.tolist()}}
+        return np.array([index for index in nodes.tolist() if answers[self._extra[index]]], np.int64)
 
     def _own_first(self, choices: list[Choice], request: Request) -> list[Choice]:
         """Before each choice the nodes of its reservation alone, then as many others with one of them: nobody else may
