@@ -83,6 +83,8 @@ def _replay(config: LoadedConfig, workload: Workload, arguments: Namespace, cont
         "makespan_seconds": makespan(done, start),
         "preemptions": replay.preemptions,
         "requeues": replay.requeues,
+        "reserved_starts": replay.reserved,
+        "reserved_starts_broken": replay.broken,
         "cycles": replay.cycles,
         "events": replay.events,
         "elapsed_seconds": round(clock.monotonic() - began, 3),

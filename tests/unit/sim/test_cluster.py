@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ from tests.unit.sim.test_processors import jobs
 from tests.unit.sim.test_simulate_command import simulate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from spritz.sim.cluster.world import Replay
 
 CONF = """\
@@ -80,6 +79,22 @@ def test_production_never_allocates_more_than_there_is(tmp_path: Path) -> None:
                 if begun <= now < begun + ran
             )
             assert sum(running) <= 10
+
+
+@pytest.mark.parametrize("option", ["bf_policy=easy", "bf_predict", "bf_predict=slowdown"])
+def test_reserved_starts_are_counted_and_kept(tmp_path: Path, option: str) -> None:
+    replay = run(conf(tmp_path, f"SchedulerParameters={option}"), jobs(*ROWS))
+    assert replay.reserved > 0
+    assert replay.broken == 0
+
+
+def test_a_start_that_a_job_of_higher_priority_put_off_is_counted(tmp_path: Path) -> None:
+    more = "PriorityWeightJobSize=1000\nSchedulerParameters=bf_policy=easy"
+    path = conf(tmp_path, more)
+    text = Path(path).read_text().replace("priority/basic", "priority/multifactor")
+    Path(path).write_text(text)
+    replay = run(path, jobs((0, 600, 600, 10), (1, 60, 60, 4), (2, 600, 600, 10)))
+    assert (replay.reserved, replay.broken) == (2, 1)
 
 
 def test_a_job_that_no_cluster_could_run_is_refused_and_named(tmp_path: Path) -> None:

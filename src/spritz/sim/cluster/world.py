@@ -53,13 +53,19 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 class Replay(Struct, kw_only=True):
-    """What came of each arrival, by its place: first start (trace seconds; -1: never), and what was counted."""
+    """What came of each arrival, by its place: first start (trace seconds; -1: never), and what was counted.
+
+    `reserved`: jobs that started and had been promised a start; `broken`: those that started later than the earliest
+    start that they were ever promised.
+    """
 
     start: list[float]
     refused: dict[int, str] = field(default_factory=dict)
     waiting: dict[int, str] = field(default_factory=dict)
     preemptions: int = 0
     requeues: int = 0
+    reserved: int = 0
+    broken: int = 0
     cycles: int = 0
     events: int = 0
 
@@ -89,6 +95,8 @@ class _World:
         #: seconds that a suspended job still has to run, and when a running one ends
         self.left: dict[int, float] = {}
         self.ends: dict[int, float] = {}
+        #: by job number, the earliest start that it has been promised
+        self.promised: dict[int, float] = {}
         self.stirred = False
         # Accounts and limits are in a database that is not asked: who is known there is not known here.
         settings = structs.replace(config.cluster, enforce=())
@@ -176,6 +184,8 @@ class _World:
         plan = cycle.run(self.projection.snapshot(self.now), forecast=False)
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
+        for promise in plan.promises or ():
+            self.promised[promise.holder] = min(promise.start_at, self.promised.get(promise.holder, _NEVER))
         if plan.look_again_at > self.now:
             heappush(self.queue, (plan.look_again_at, _LOOK, -1, 0))
         # What the plan itself started or stopped is no reason for another cycle at the same instant, but jobs that
@@ -224,6 +234,9 @@ class _World:
             place = self.place[event.job_id]
             if self.replay.start[place] < 0:
                 self.replay.start[place] = self.now - EPOCH
+                promised = self.promised.pop(event.job_id, None)
+                self.replay.reserved += promised is not None
+                self.replay.broken += promised is not None and self.now > promised
             self._runs_for(event.job_id, self.arrivals[place].run)
         elif isinstance(event, job_events.JobEnded):
             self._stops(event.job_id)
