@@ -43,8 +43,10 @@ def end_kind(job: Job, members: Sequence[Job]) -> str:
 
 
 def recipient(job: Job, domain: str) -> str:
-    """Who gets the mail: --mail-user or the submitter; MailDomain where no domain was given."""
-    user = job.spec.mail_user or job.spec.user
+    """Who gets the mail: --mail-user as it stands there, or the submitter in MailDomain."""
+    if job.spec.mail_user:
+        return job.spec.mail_user
+    user = job.spec.user
     return user if "@" in user or not domain else f"{user}@{domain}"
 
 
@@ -58,7 +60,8 @@ def subject(kind: str, job: Job, members: Sequence[Job], now: float, *, summary:
         who = f"Slurm Job_id={job.id}"
     name = "".join(letter if letter.isprintable() else "?" for letter in job.spec.name)
     ending = _ending(members, summary=summary) if kind in ("END", "FAIL") else ""
-    return f"{who} Name={name} {_WORDS[kind]}{_time(kind, job, members, now)}{ending}"
+    time = "" if summary and ending else _time(kind, members, now)
+    return f"{who} Name={name} {_WORDS[kind]}{time}{ending}"
 
 
 def _seconds(kind: str, members: Sequence[Job], now: float) -> float | None:
@@ -73,7 +76,7 @@ def _seconds(kind: str, members: Sequence[Job], now: float) -> float | None:
     return max(0.0, max(ends) - min(begun) - suspended)
 
 
-def _time(kind: str, job: Job, members: Sequence[Job], now: float) -> str:
+def _time(kind: str, members: Sequence[Job], now: float) -> str:
     seconds = _seconds(kind, members, now)
     if seconds is None or kind == "INVALID_DEPEND":
         return ""

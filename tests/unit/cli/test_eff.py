@@ -107,6 +107,12 @@ def test_memory_that_was_not_enough_is_asked_for_again_and_more() -> None:
     assert "#SBATCH --mem=48G" in lines(one)
 
 
+def test_a_job_that_ran_out_of_memory_at_once_is_told_to_ask_for_more_than_it_reached() -> None:
+    job = a_job(0.0, state="OUT_OF_MEMORY", tres_allocated="cpu=1,mem=50M,node=1", cpus=1)
+    step = a_step({"n1": usage(memory_mib=74)}, 0, 0, oom=True)
+    assert lines(JobWithSteps(job=job, steps=[step])) == ["#SBATCH --mem=100M"]
+
+
 def test_a_time_limit_that_was_reached_is_doubled() -> None:
     job = a_job(state="TIMEOUT", time_limit_minutes=60)
     one = JobWithSteps(job=job, steps=[a_step({"n1": usage(cpu=7 * 3600, memory_mib=26 * GIB)})])

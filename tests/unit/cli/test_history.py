@@ -84,5 +84,5 @@ def test_what_waits_and_what_runs_say_for_how_long() -> None:
         number=1, job_id=12, name="a", user="ann", submitted_at=START, started_at=START, nodes="n1", restart_count=2
     )
     lines = told(JobHistory(job=running, steps=[], reasons=[], suspensions=[]), START + 100)
-    assert lines[0] == "Job 12 (a) of ann, restarted for the 2. time"
+    assert lines[0] == "Job 12 (a) of ann, restart 2"
     assert lines[-1] == "  2023-11-14T22:15:00  runs since 00:01:40"

@@ -8,6 +8,7 @@ import pytest
 
 from spritz.cli.context import Context
 from spritz.cli.priority.listing import Listing
+from spritz.cli.silent import Silent
 from spritz.cli.sprio import OPTIONS, main
 from spritz.model.errors import SpritzError
 from spritz.model.priority import PriorityFactors, PriorityWeights
@@ -104,6 +105,12 @@ def test_weights_are_shown_without_jobs() -> None:
 )
 def test_rows_can_be_sorted(sort: str, order: list[str]) -> None:
     assert [line.split()[0] for line in shown(sort=sort, noheader="")] == order
+
+
+def test_a_letter_that_is_none_sorts_nothing() -> None:
+    with pytest.raises(Silent) as ended:
+        shown(sort="zz")
+    assert ended.value.exit_code == 1
 
 
 @pytest.mark.parametrize("argv", [["-j", "3"], ["-j3"], ["--jobs=3"], ["--jobs", "3"], ["-h", "-j", "3", "-l"]])

@@ -42,7 +42,7 @@ def test_an_array_is_told_of_as_a_whole_or_task_by_task() -> None:
         for number, code in ((7, 0), (8, 2))
     ]
     whole = subject("END", tasks[0], tasks, 0.0, summary=True)
-    assert whole == "Slurm Array Summary Job_id=7_* (7) Name=train Ended, Run time 01:02:05, Mixed, ExitCode [0-2]"
+    assert whole == "Slurm Array Summary Job_id=7_* (7) Name=train Ended, Mixed, ExitCode [0-2]"
     one = subject("END", tasks[1], tasks[1:], 0.0, summary=False)
     assert one == "Slurm Array Task Job_id=7_1 (8) Name=train Ended, Run time 01:02:05, COMPLETED, ExitCode 2"
 
@@ -64,7 +64,7 @@ def test_a_failure_is_told_as_such_where_that_was_asked_for(types: tuple[str, ..
 
 @pytest.mark.parametrize(
     ("mail_user", "domain", "to"),
-    [("", "", "ada"), ("", "x.org", "ada@x.org"), ("bob", "x.org", "bob@x.org"), ("b@y.org", "x.org", "b@y.org")],
+    [("", "", "ada"), ("", "x.org", "ada@x.org"), ("bob", "x.org", "bob"), ("b@y.org", "x.org", "b@y.org")],
 )
 def test_mail_goes_to_mail_user_or_the_submitter(mail_user: str, domain: str, to: str) -> None:
     job = structs.replace(JOB, spec=structs.replace(JOB.spec, mail_user=mail_user))

@@ -36,7 +36,7 @@ class Advice(Struct, frozen=True):
 
 def advise(jobs: Sequence[Efficiency]) -> list[Advice]:
     """For one job, or for tasks of one array: what is enough for each of them."""
-    known = [job for job in jobs if job.sampled and job.elapsed_seconds]
+    known = [job for job in jobs if job.out_of_memory or (job.sampled and job.elapsed_seconds)]
     if not known:
         return []
     found = [_cpus(known), _memory(known), _gpus(known), _time(known)]
@@ -67,7 +67,8 @@ def _memory(jobs: list[Efficiency]) -> Advice | None:
     if job.out_of_memory:
         if asked is None:
             return Advice("", "it ran out of memory")
-        return Advice(f"#SBATCH --mem={size(asked * 1.5)}", f"{format_mib(asked)} was not enough: it ran out of memory")
+        wanted = _rounded(max(asked * 1.5, job.memory_mib * MEMORY_ROOM))
+        return Advice(f"#SBATCH --mem={size(wanted)}", f"{format_mib(asked)} was not enough: it ran out of memory")
     if asked is None or not job.memory_mib:
         return None
     wanted = _rounded(job.memory_mib * MEMORY_ROOM)

@@ -60,7 +60,7 @@ def _asked(text: str, context: Context) -> Histories:
 def told(life: JobHistory, now: float) -> list[str]:
     """The lines of one life, in the order of their times."""
     job = life.job
-    again = f", restarted for the {job.restart_count}. time" if job.restart_count else ""
+    again = f", restart {job.restart_count}" if job.restart_count else ""
     title = f"Job {Row(job, None, [], now, (0.0, 0.0)).job_name()} ({job.name}) of {job.user}{again}"
     moments = sorted(_moments(life, now), key=lambda moment: moment[:2])
     return [title, *(f"  {format_time(at)}  {words}" for at, _, words in moments)]
@@ -78,7 +78,7 @@ def _moments(life: JobHistory, now: float) -> Iterator[tuple[float, int, str]]:
     for reason, end in zip(life.reasons, ends, strict=False):  # without any, an end is left over
         if reason.reason != "None":
             detail = f" ({reason.detail})" if reason.detail else ""
-            yield reason.at, 2, f"waits: {reason.reason}{detail}, for {_span(end - reason.at)}"
+            yield reason.at, 2, f"waits: {reason.reason}{detail}, for {_span(reason.at, end)}"
     if job.nodes:
         yield job.started_at, 3, f"started on {job.nodes} with {job.tres_allocated}"
     for step in life.steps:
@@ -91,19 +91,20 @@ def _moments(life: JobHistory, now: float) -> Iterator[tuple[float, int, str]]:
     for pause in life.suspensions:
         yield pause.started_at, 5, "suspended"
         if pause.ended_at:
-            yield pause.ended_at, 5, f"resumed after {_span(pause.ended_at - pause.started_at)}"
+            yield pause.ended_at, 5, f"resumed after {_span(pause.started_at, pause.ended_at)}"
     if job.ended_at:
         failed = f", {job.failed_node} failed" if job.failed_node else ""
-        ran = f" after {_span(job.ended_at - job.started_at)}" if job.nodes else ""
+        ran = f" after {_span(job.started_at, job.ended_at)}" if job.nodes else ""
         state = Row(job, None, [], now, (0.0, 0.0)).state
         yield job.ended_at, 7, f"ended{ran}: {state} {_exit(job.exit_status)}{failed}"
     elif job.started_at:
-        yield now, 8, f"runs since {_span(now - job.started_at)}"
+        yield now, 8, f"runs since {_span(job.started_at, now)}"
 
 
 def _exit(status: int) -> str:
     return f"{status >> 8}:{status & 0x7F}"
 
 
-def _span(seconds: float) -> str:
-    return format_duration(max(0, int(seconds)))
+def _span(since: float, until: float) -> str:
+    """Between the seconds that are shown, as sacct's Elapsed."""
+    return format_duration(max(0, int(until) - int(since)))

@@ -9,6 +9,7 @@ from spritz.cli.format import columns
 from spritz.cli.format.columns import Field
 from spritz.cli.queue.ask import targets, users, words
 from spritz.cli.queue.sort import SortError, parse_sort
+from spritz.cli.silent import Silent
 from spritz.model.commands.job import JobFilter
 from spritz.model.priority import PRIORITY_MAX
 
@@ -149,7 +150,7 @@ class Listing:
             keys = parse_sort(given.get("sort") or "i", LETTERS)
         except SortError as error:
             context.error(f"Invalid sort specification: {error}")
-            keys = []
+            raise Silent from error
         for key in keys:
             rows.sort(key=_sort_key(key.field, now, weights), reverse=key.descending)
         for row in rows:
