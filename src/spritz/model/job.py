@@ -181,6 +181,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expedite: bool = False
     #: what an operator's update has freed from limits: `time` (MaxWall), `qos` (it need not be the user's), or a TRES
     exempt: tuple[str, ...] = ()
+    #: it asked for no time limit: it has what limits leave it, and that changes with them while it waits
+    time_granted: bool = False
     no_kill: bool = False
     # -- what runs
     batch: bool = False

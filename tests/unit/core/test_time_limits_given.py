@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.model.cluster import ClusterSettings
+from spritz.model.commands.job import JobTarget, UpdateJob
 from spritz.model.ids import INFINITE
-from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
+from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy
 from spritz.testing.builders import World, capacity
 
 
@@ -56,3 +58,22 @@ def test_an_association_that_leaves_no_time_refuses_a_job_that_asks_for_none() -
     made = world({}, {"grp_wall": 0}, {}, {})
     assert made.submit_refused(qos="fast") == "ESLURM_ACCOUNTING_POLICY"
     made.submit(qos="fast", time_limit_minutes=4)
+
+
+def test_the_time_that_limits_gave_changes_with_them_while_the_job_waits() -> None:
+    made = world({}, {}, {"max_wall": 40}, {})
+    given, asked, set_later = made.submit(), made.submit(time_limit_minutes=30), made.submit()
+    made.ok(UpdateJob(target=JobTarget(job_id=set_later), changes={"time_limit_minutes": 25}))
+
+    def minutes() -> list[int | None]:
+        return [made.job(number).time_limit_minutes for number in (given, asked, set_later)]
+
+    assert minutes() == [40, 30, 25]
+    for limit, expected in ((20, 20), (60, 60), (None, INFINITE), (50, 50)):
+        policy = made.state.rules.policy
+        chem = replace(next(one for one in policy.associations if one.id == 3), max_wall=limit)
+        change = PolicyChange(base=policy.version, version=policy.version + 1, associations=(chem,))
+        made.ok(ChangePolicy(change=change))
+        assert minutes() == [expected, 30, 25]
+    assert made.job(made.submit(time_granted=True, time_limit_minutes=90)).time_limit_minutes == 90
+    made.check()

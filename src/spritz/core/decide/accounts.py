@@ -13,6 +13,8 @@ from spritz.core.decide.access import need_operator
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopted, UsageReset
+from spritz.model.events.job import JobUpdated
+from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
 from spritz.model.limits.minutes import out_of_minutes, spent
@@ -34,6 +36,7 @@ def set_policy(turn: Turn, command: SetPolicy) -> Done:
     """slurmdbd has told what holds now. Nothing is recorded when nothing differs."""
     if command.policy != turn.state.rules.policy:
         turn.record(PolicyChanged(at=turn.now, policy=command.policy))
+        _follow_limits(turn)
     return Done()
 
 
@@ -43,7 +46,28 @@ def change_policy(turn: Turn, command: ChangePolicy) -> Done:
     if version != command.change.base:
         raise Refused("SLURM_ERROR", hint=f"the controller has version {version}")
     turn.record(PolicyAmended(at=turn.now, change=command.change))
+    _follow_limits(turn)
     return Done()
+
+
+def _follow_limits(turn: Turn) -> None:
+    """Jobs that wait with the time that limits left them have what limits leave them now."""
+    state = turn.state
+    if "limits" not in state.settings.enforce:
+        return
+    for job_id in list(state.pending):
+        job = state.jobs[job_id]
+        home = state.partitions.get(job.partition)
+        if not job.spec.time_granted or home is None:
+            continue
+        try:
+            spec = _with_longest_time(state, job.spec, home.name)
+        except Refused:
+            continue  # it is left no time, and waits for that
+        if spec.time_limit_minutes != job.spec.time_limit_minutes:
+            minutes = home.max_time_minutes if spec.time_limit_minutes is None else spec.time_limit_minutes
+            job = replace(job, spec=spec, time_limit_minutes=minutes or INFINITE)
+            turn.record(JobUpdated(at=turn.now, job=job))
 
 
 def reset_usage(turn: Turn, command: ResetUsage) -> Done:
@@ -86,7 +110,7 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
     named = not spec.wckey.startswith("*")
     if "wckeys" in enforce and named and (spec.user, spec.wckey) not in rules.wckeys:
         raise Refused("ESLURM_INVALID_WCKEY")
-    if spec.time_limit_minutes is None and "limits" in enforce and names:
+    if (spec.time_limit_minutes is None or spec.time_granted) and "limits" in enforce and names:
         spec = _with_longest_time(state, spec, names[0])
     return spec
 
@@ -125,7 +149,9 @@ def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
     longest = longest_minutes(party, dict(state.rules.priced(partition, requested_pairs(spec))))
     if isinstance(longest, Excess):
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(longest.reason.value)
-    return spec if longest is None else replace(spec, time_limit_minutes=min(longest, home.max_time_minutes))
+    if longest is None:
+        return replace(spec, time_limit_minutes=None) if spec.time_granted else spec
+    return replace(spec, time_limit_minutes=min(longest, home.max_time_minutes), time_granted=True)
 
 
 def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int, now: float) -> None:

@@ -103,8 +103,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     """The record as it would be queued now. Refuses what can never run; changes nothing."""
     state = turn.state
     spec = _owned(turn, command.spec, command.granted)
-    if spec.exempt:
-        spec = replace(spec, exempt=())  # only updates exempt
+    if spec.exempt or spec.time_granted:
+        spec = replace(spec, exempt=(), time_granted=False)  # nobody asks for these
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
     spec = with_cpus_for_memory(state, with_account(state, with_alternates(state, spec)))

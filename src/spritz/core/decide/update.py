@@ -33,7 +33,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from spritz.core.state import State
     from spritz.model.commands.job import UpdateJob
@@ -197,8 +197,10 @@ def _changed_spec(spec: JobSpec, changes: dict[str, object]) -> JobSpec:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
 
 
-def _freed(turn: Turn, spec: JobSpec, names: Iterable[str]) -> JobSpec:
+def _freed(turn: Turn, spec: JobSpec, names: Collection[str]) -> JobSpec:
     """What an operator sets, limits do not hold for, until its owner sets it anew. Source: scontrol(1) QOS."""
+    if spec.time_granted and "time_limit_minutes" in names:
+        spec = replace(spec, time_granted=False)
     kinds = {FREED[name] for name in names if name in FREED}
     exempt = {*spec.exempt} | kinds if is_operator(turn) else {*spec.exempt} - kinds
     return spec if exempt == {*spec.exempt} else replace(spec, exempt=tuple(sorted(exempt)))
