@@ -8,10 +8,10 @@
  *      direct.c   executing Python; starting a server for the next call
  *      lean.c     what the others need of the C library, where it is left out
  *
- * Whatever is not as expected leads to run_directly, until the server has taken the call's token: from then on the
+ * Whatever is not as expected leads to run_directly, until the server has emptied the call's box: from then on the
  * command may have begun, and is never run a second time.
  *
- * See docs/decisions/0040-command-server.md.
+ * See docs/decisions/0040-command-server.md and 0138-a-call-in-one-message.md.
  */
 
 #define _GNU_SOURCE

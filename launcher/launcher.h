@@ -8,8 +8,8 @@
 #include <sys/types.h>
 
 /* Changes with anything that launcher and server must agree on. */
-#define PROTOCOL "SPRITZ2\n"
-/* From connecting to the word that the command has begun. After that there is no limit. */
+#define PROTOCOL "SPRITZ3\n"
+/* So long the server may take to begin the command. After that there is no limit. */
 #define PATIENCE_MS 3000
 
 /* How this call was made. */
@@ -44,8 +44,13 @@ void find_interpreter(struct place *place);
 int suits_server(const struct call *call);
 
 /* request.c */
-int send_surroundings(int connection, const struct call *call, long long deadline);
-int send_descriptors(int connection, const struct call *call, int token, long long deadline);
+struct message {
+    char *data;
+    size_t size;
+};
+int pack(const struct call *call, struct message *message);
+int put_into_box(int end, const struct call *call, long long deadline);
+int send_message(int connection, const struct message *message, int box, long long deadline);
 
 /* serve.c: returns only when the command has not begun, and never will in the server */
 enum outcome serve(const struct call *call, const struct place *place);

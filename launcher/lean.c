@@ -22,10 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -212,7 +212,14 @@ int poll(struct pollfd *descriptors, nfds_t count, int milliseconds)
     struct timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     return (int)CALL(SYS_ppoll, descriptors, count, milliseconds < 0 ? NULL : &limit, NULL, 8);
 }
-int eventfd(unsigned count, int flags) { return (int)CALL(SYS_eventfd2, count, flags); }
+int socketpair(int domain, int type, int protocol, int pair[2])
+{
+    return (int)CALL(SYS_socketpair, domain, type, protocol, pair);
+}
+int signalfd(int descriptor, const sigset_t *set, int flags)
+{
+    return (int)CALL(SYS_signalfd4, descriptor, set, 8, flags);
+}
 int getpriority(__priority_which_t which, id_t who)
 {
     long got = CALL(SYS_getpriority, which, who);

@@ -1,7 +1,8 @@
-/* Everything that a process has around it, as two messages: arguments, environment and limits; then descriptors.
+/* Everything that a process has around it, as two messages: descriptors into the call's box; arguments, environment and
+ * limits to the server, with the box's other end.
  *
- * The second one is sent when somebody is there to take it. A descriptor on its way to a server that hangs would keep
- * the caller's pipe open, and whoever reads from it waiting, long after the command has been run in another way.
+ * A descriptor on its way to a server that hangs would keep the caller's pipe open, and whoever reads from it waiting,
+ * long after the command has been run in another way. What lies in the box can be taken out again.
  *
  * spritz/cli/server/request.py reads them. Numbers are in the machine's own order: both ends are on one machine.
  */
@@ -68,12 +69,15 @@ static char *append(char *at, const char *text)
     return at + size;
 }
 
+/* So long before another attempt, where as many descriptors of this user as one process may have are on their way. */
+#define CROWDED_MS 2
+
 /* The first piece carries the descriptors. Waits for room until `deadline`. */
 static int send_all(int connection, const char *data, size_t size, const int *passed, int count, long long deadline)
 {
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(5 * sizeof(int))];
+        char space[CMSG_SPACE(4 * sizeof(int))];
     } control;
 
     while (size) {
@@ -89,9 +93,11 @@ static int send_all(int connection, const char *data, size_t size, const int *pa
             memcpy(CMSG_DATA(&control.header), passed, count * sizeof(int));
         }
         sent = sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EAGAIN) {
-            struct pollfd writable = {.fd = connection, .events = POLLOUT};
+        if (sent < 0 && (errno == EAGAIN || errno == ETOOMANYREFS)) {
+            struct pollfd writable = {.fd = errno == EAGAIN ? connection : -1, .events = POLLOUT};
             long long left = deadline - now_ms();
+            if (left > CROWDED_MS && writable.fd < 0)
+                left = CROWDED_MS;
             if (left <= 0 || (poll(&writable, 1, (int)left) < 0 && errno != EINTR))
                 return -1;
             continue;
@@ -107,48 +113,50 @@ static int send_all(int connection, const char *data, size_t size, const int *pa
     return 0;
 }
 
-int send_surroundings(int connection, const struct call *call, long long deadline)
+int pack(const struct call *call, struct message *message)
 {
     struct header header = {0};
     size_t size = sizeof header + strlen(call->path) + 1;
-    int status;
-    char *data, *at;
+    char *at;
 
     for (int i = 1; i < call->argc; i++)
         size += strlen(call->argv[i]) + 1;
     for (char **entry = call->environ; *entry; entry++)
         size += strlen(*entry) + 1;
-    data = size < 1U << 30 ? malloc(size) : NULL;
-    if (!data)
+    message->size = size;
+    message->data = size < 1U << 30 ? malloc(size) : NULL;
+    if (!message->data)
         return -1;
     fill(&header);
     header.opened = call->opened;
     header.size = (uint32_t)size;
     header.argc = (uint32_t)call->argc;
-    memcpy(data, &header, sizeof header);
-    at = append(data + sizeof header, call->path);
+    memcpy(message->data, &header, sizeof header);
+    at = append(message->data + sizeof header, call->path);
     for (int i = 1; i < call->argc; i++)
         at = append(at, call->argv[i]);
     for (char **entry = call->environ; *entry; entry++)
         at = append(at, *entry);
-    status = send_all(connection, data, size, NULL, 0, deadline);
-    free(data);
-    return status;
+    return 0;
 }
 
-int send_descriptors(int connection, const struct call *call, int token, long long deadline)
+int put_into_box(int end, const struct call *call, long long deadline)
 {
-    int passed[5], count = 0, status;
+    int passed[4], count = 0, status;
 
     /* Works in a directory that was removed, or that may not be read. */
     passed[count++] = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    passed[count++] = token;
     if (passed[0] < 0)
         return -1;
     for (int number = 0; number < 3; number++)
         if (call->opened & 1U << number)
             passed[count++] = number;
-    status = send_all(connection, "D", 1, passed, count, deadline);
+    status = send_all(end, "D", 1, passed, count, deadline);
     close(passed[0]);
     return status;
+}
+
+int send_message(int connection, const struct message *message, int box, long long deadline)
+{
+    return send_all(connection, message->data, message->size, &box, 1, deadline);
 }

@@ -1,25 +1,26 @@
 /* A call through the server.
  *
- * The call's token is an event counter that holds 1 once everything has been sent. Whoever reads it decides: the
- * server's child before it begins, or the launcher when its patience is at an end. So a command is run once, however
- * slow the server is. It also tells that the last system call that sends is over: until then the kernel may still
- * signal the message, and a child that is to die of whatever else comes over the connection would die of that.
+ * The call's box is a pair of sockets: the caller's descriptors lie in it as one message, and the server is given its
+ * other end. Whoever takes the message out decides: the server's child before it begins, or the launcher when its
+ * patience is at an end. So a command is run once, however slow the server is, and nobody has to be asked first.
  *
- * The child is in a process group of its own in the server's session. Signals go to it from here; that it stopped is
- * told by the server, and then the launcher, which is in the caller's job, stops too.
+ * The child is in a process group of its own in the server's session. It makes itself the owner (fcntl(2), F_SETOWN) of
+ * the box before it takes out what is in it, to hear of the launcher's end; so the launcher knows where signals are to
+ * go. That the child stopped is told by the server, and then the launcher, which is in the caller's job, stops too.
  */
 
 #define _GNU_SOURCE
 #include "launcher.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -34,34 +35,17 @@ struct reply {
     char unused[3];
     int32_t value;
 };
-#define THERE 'H'
-#define STARTED 'S'
 #define ENDED 'E'
 #define KILLED 'K'
 #define STOPPED 'T'
 
 static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH, SIGUSR1, SIGUSR2, SIGALRM, 0};
 
-static volatile sig_atomic_t child;
-/* SIGCONT has come since the command stopped. */
-static volatile sig_atomic_t continued;
-
 long long now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
-/* The terminal sends signals to a whole process group, and so does a shell that continues a job. */
-static void forward(int number, siginfo_t *info, void *context)
-{
-    int saved = errno;
-    (void)context;
-    continued |= number == SIGCONT;
-    if (child > 0)
-        kill(info->si_code > 0 || number == SIGCONT ? -child : child, number);
-    errno = saved;
 }
 
 /* A connection to a server of ours or root's; -1 with the reason in errno. */
@@ -118,47 +102,30 @@ static int connect_server(const struct place *place)
     return connection;
 }
 
-/* A whole reply; 0 at the end of the connection; -1 after `deadline` (0: none). */
-static int receive(int connection, struct reply *reply, long long deadline)
-{
-    size_t have = 0;
-    while (have < sizeof *reply) {
-        ssize_t got = recv(connection, (char *)reply + have, sizeof *reply - have, MSG_DONTWAIT);
-        if (got > 0) {
-            have += (size_t)got;
-        } else if (got == 0) {
-            return 0;
-        } else if (errno == EAGAIN) {
-            struct pollfd readable = {.fd = connection, .events = POLLIN};
-            long long left = deadline ? deadline - now_ms() : -1;
-            if (deadline && left <= 0)
-                return -1;
-            poll(&readable, 1, (int)left);
-        } else if (errno != EINTR) {
-            return 0;
-        }
-    }
-    return 1;
-}
+/* Who has the call: that is settled when the box is found empty, or emptied here. */
+enum owner { NOBODY_YET, SERVER, LAUNCHER };
 
-static void take_over_signals(void)
-{
-    struct sigaction action = {.sa_sigaction = forward, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigfillset(&action.sa_mask);
-    for (const int *number = FORWARDED; *number; number++)
-        sigaction(*number, &action, NULL);
-}
+/* What a call through the server has. */
+struct exchange {
+    const struct call *call;
+    int connection;
+    int signals;  /* signalfd(2): those that are forwarded */
+    int take_out; /* the box's end that the server has, too */
+    enum owner owner;
+};
 
-/* From before the command may begin until signals are forwarded: none is to end the launcher alone. */
+/* From before the command may begin: none is to end the launcher alone. */
 static sigset_t held_before;
 
-static void hold_signals(void)
+/* Forwarded signals are held, and read from the descriptor that is returned; -1 if there can be none. */
+static int hold_signals(void)
 {
     sigset_t held;
     sigemptyset(&held);
     for (const int *number = FORWARDED; *number; number++)
         sigaddset(&held, *number);
     sigprocmask(SIG_BLOCK, &held, &held_before);
+    return signalfd(-1, &held, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 static void release_signals(void)
@@ -166,30 +133,106 @@ static void release_signals(void)
     sigprocmask(SIG_SETMASK, &held_before, NULL);
 }
 
-static void die_by(int number) __attribute__((noreturn));
-static void die_by(int number)
+static void let_in(int number)
 {
-    struct rlimit none = {0, 0};
     sigset_t only;
-    setrlimit(RLIMIT_CORE, &none); /* the command has left one, if any */
     signal(number, SIG_DFL);
     sigemptyset(&only);
     sigaddset(&only, number);
     sigprocmask(SIG_UNBLOCK, &only, NULL);
+}
+
+static void die_by(int number) __attribute__((noreturn));
+static void die_by(int number)
+{
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none); /* the command has left one, if any */
+    let_in(number);
     raise(number);
     _exit(128 + number);
 }
 
+/* Whether the server has taken the call. If not, it never will: the call is ours again. */
+static int has_begun(struct exchange *exchange)
+{
+    char taken_out;
+    if (exchange->owner == NOBODY_YET)
+        exchange->owner = recv(exchange->take_out, &taken_out, 1, MSG_DONTWAIT) == 1 ? LAUNCHER : SERVER;
+    return exchange->owner == SERVER;
+}
+
+/* The process at work on the call; 0 if it has ended, or is none of ours. */
+static pid_t find_child(const struct exchange *exchange)
+{
+    int owner = fcntl(exchange->take_out, F_GETOWN);
+    return owner > 1 ? owner : 0;
+}
+
+/* Pass on what has come. Whether SIGCONT was among it. */
+static int forward(const struct exchange *exchange)
+{
+    struct signalfd_siginfo info;
+    pid_t child = find_child(exchange);
+    int continued = 0;
+
+    if (!child) {
+        /* They are the launcher's own, which nobody would look after. */
+        sigset_t held;
+        sigprocmask(SIG_SETMASK, &held_before, &held);
+        sigprocmask(SIG_SETMASK, &held, NULL);
+        return 0;
+    }
+    while (read(exchange->signals, &info, sizeof info) == sizeof info) {
+        int number = (int)info.ssi_signo;
+        continued |= number == SIGCONT;
+        /* The terminal sends signals to a whole process group, and so does a shell that continues a job. */
+        kill(info.ssi_code > 0 || number == SIGCONT ? -child : child, number);
+    }
+    return continued;
+}
+
 /* The command has stopped: so does the launcher, by the same signal, which the shell tells. Where that has no effect, as
  * at a terminal's signals in a group that no shell looks after, the command would not have stopped in this place. */
-static void stop_by(int number)
+static void stop_by(const struct exchange *exchange, int number)
 {
-    continued = 0;
-    signal(number, SIG_DFL);
+    sigset_t held;
+    forward(exchange);
+    sigprocmask(SIG_BLOCK, NULL, &held);
+    let_in(number);
     raise(number);
-    take_over_signals();
-    if (!continued)
-        kill(-child, SIGCONT);
+    sigprocmask(SIG_SETMASK, &held, NULL);
+    if (!forward(exchange)) {
+        pid_t child = find_child(exchange);
+        if (child)
+            kill(-child, SIGCONT);
+    }
+}
+
+/* A whole reply, and forward signals meanwhile. 0 at the end of the connection, and where the call is ours again because
+ * of a signal; -1 where it is ours again after `deadline`. */
+static int receive(struct exchange *exchange, struct reply *reply, long long deadline)
+{
+    size_t have = 0;
+    while (have < sizeof *reply) {
+        struct pollfd ready[] = {{.fd = exchange->connection, .events = POLLIN},
+                                 {.fd = exchange->signals, .events = POLLIN}};
+        long long left = exchange->owner == SERVER ? 0 : deadline - now_ms();
+        int count = poll(ready, 2, exchange->owner == SERVER ? -1 : left > 0 ? (int)left : 0);
+        if (count == 0 && !has_begun(exchange))
+            return -1;
+        if (count > 0 && ready[0].revents) {
+            ssize_t got = recv(exchange->connection, (char *)reply + have, sizeof *reply - have, MSG_DONTWAIT);
+            if (got > 0)
+                have += (size_t)got;
+            else if (got == 0 || (errno != EAGAIN && errno != EINTR))
+                return 0;
+        } else if (count > 0) {
+            if (!has_begun(exchange))
+                return 0;
+            forward(exchange);
+        }
+    }
+    return 1;
 }
 
 static void fail(const struct call *call) __attribute__((noreturn));
@@ -199,91 +242,68 @@ static void fail(const struct call *call)
     _exit(1);
 }
 
-/* From the word that the command has begun to its end. */
-static void follow(const struct call *call, int connection, int pid) __attribute__((noreturn));
-static void follow(const struct call *call, int connection, int pid)
+/* To the end of the command. Returns where it has not begun, and never will. */
+static enum outcome follow(struct exchange *exchange, long long deadline)
 {
     struct reply reply;
-    child = pid;
-    take_over_signals();
-    release_signals();
-    while (receive(connection, &reply, 0) > 0) {
+    int got;
+    while ((got = receive(exchange, &reply, deadline)) > 0) {
+        if (!has_begun(exchange))
+            return OUTCOME_DECLINED; /* whatever this is, it is no server */
         if (reply.kind == ENDED)
             _exit(reply.value);
         if (reply.kind == KILLED)
             die_by(reply.value);
         if (reply.kind == STOPPED)
-            stop_by(reply.value);
+            stop_by(exchange, reply.value);
     }
-    fail(call);
+    if (has_begun(exchange))
+        fail(exchange->call);
+    return got < 0 ? OUTCOME_HUNG : OUTCOME_DECLINED;
 }
 
-static int offered;
-
-static int offer(int token)
+/* The call's message is on its way to somebody who may take it. Returns where the command has not begun. */
+static enum outcome hand_over(struct exchange *exchange, const struct message *message, long long deadline)
 {
-    uint64_t one = 1;
-    offered = write(token, &one, sizeof one) == sizeof one;
-    return offered ? 0 : -1;
-}
-
-/* The token has not been taken, and from now on cannot be: the call is ours. */
-static int take_back(int token)
-{
-    uint64_t value;
-    ssize_t got;
-    if (!offered)
-        return 1;
-    do
-        got = read(token, &value, sizeof value);
-    while (got < 0 && errno == EINTR);
-    return got == sizeof value;
-}
-
-/* Up to the word that the command has begun: 1 with its process id, 0 for a refusal, -1 at the end of our patience. */
-static int begin(int connection, const struct call *call, int token, int *pid)
-{
-    long long deadline = now_ms() + PATIENCE_MS;
-    struct reply reply;
-    int got = send_surroundings(connection, call, deadline) < 0 ? 0 : receive(connection, &reply, deadline);
-
-    hold_signals();
-    if (got > 0 && reply.kind == THERE && send_descriptors(connection, call, token, deadline) == 0 &&
-        offer(token) == 0)
-        got = receive(connection, &reply, deadline);
-    else if (got > 0)
-        return 0;
-    *pid = reply.value;
-    if (got > 0)
-        return reply.kind == STARTED;
-    return got < 0 || now_ms() >= deadline ? -1 : 0;
+    enum outcome outcome = OUTCOME_DECLINED;
+    exchange->signals = hold_signals();
+    if (exchange->signals >= 0) {
+        if (send_message(exchange->connection, message, exchange->take_out, deadline) == 0)
+            outcome = follow(exchange, deadline);
+        else if (has_begun(exchange))
+            fail(exchange->call);
+        else if (now_ms() >= deadline)
+            outcome = OUTCOME_HUNG;
+        close(exchange->signals);
+    }
+    /* Those that have come meet the launcher. */
+    release_signals();
+    return outcome;
 }
 
 enum outcome serve(const struct call *call, const struct place *place)
 {
-    struct reply reply;
-    int token, got, pid = 0, connection = connect_server(place);
+    struct exchange exchange = {.call = call};
+    struct message message;
+    enum outcome outcome = OUTCOME_DECLINED;
+    long long deadline = now_ms() + PATIENCE_MS;
+    int box[2];
 
-    if (connection < 0)
-        return (errno == ENOENT || errno == ECONNREFUSED) && place->directory >= 0 ? OUTCOME_NOBODY : OUTCOME_DECLINED;
-    offered = 0;
-    token = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (token < 0) {
-        close(connection);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, box) < 0)
         return OUTCOME_DECLINED;
+    exchange.take_out = box[1];
+    /* All that can be is done before anybody is woken. */
+    if (pack(call, &message) == 0 && put_into_box(box[0], call, deadline) == 0) {
+        exchange.connection = connect_server(place);
+        if (exchange.connection >= 0) {
+            outcome = hand_over(&exchange, &message, deadline);
+            close(exchange.connection);
+        } else if ((errno == ENOENT || errno == ECONNREFUSED) && place->directory >= 0) {
+            outcome = OUTCOME_NOBODY;
+        }
+        free(message.data);
     }
-    got = begin(connection, call, token, &pid);
-    if (got > 0)
-        follow(call, connection, pid);
-    if (!take_back(token)) {
-        /* It has begun, and may say so yet. Nobody is there to pass signals on to: they are the launcher's own. */
-        release_signals();
-        if (receive(connection, &reply, 0) > 0 && reply.kind == STARTED)
-            follow(call, connection, reply.value);
-        fail(call);
-    }
-    release_signals();
-    close(connection);
-    close(token);
-    return got < 0 ? OUTCOME_HUNG : OUTCOME_DECLINED;
+    close(box[0]);
+    close(box[1]);
+    return outcome;
 }

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.cli.server.request import PROTOCOL
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import LEAN, PATIENCE_SECONDS, ROOT, Launched, child_of
 
@@ -93,7 +94,7 @@ def emulated(launcher: Path, packages: Path, tmp_path: Path) -> Iterator[Emulate
 def test_it_says_that_it_runs(launcher: Path) -> None:
     """What `setup.py` asks."""
     done = subprocess.run([_EMULATOR, launcher], capture_output=True, timeout=PATIENCE_SECONDS)
-    assert (done.returncode, done.stdout) == (0, b"SPRITZ2\n")
+    assert (done.returncode, done.stdout) == (0, PROTOCOL)
 
 
 def test_a_call_without_a_server_and_one_with(emulated: Emulated) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from spritz.cli.server.main import SYSTEM_DIRECTORY, socket_name
-from spritz.cli.server.reply import STARTED
+from spritz.cli.server.reply import ENDED
 from spritz.cli.server.request import PROTOCOL
 from tests.e2e.cluster import is_alive, until
 from tests.e2e.launched import Launched, child_of
@@ -252,7 +252,7 @@ def test_strangers_get_nothing_from_the_server(launched: Launched) -> None:
                 client.sendall(data)
                 client.shutdown(socket.SHUT_WR)
                 while said := client.recv(100):
-                    assert STARTED not in said
+                    assert ENDED not in said
             except ConnectionError:
                 pass
     os.close(here)

@@ -7,9 +7,9 @@ docs/decisions/0040; `launcher/serve.c` and `spritz.cli.server.request` have the
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
-import select
 import signal
 import socket
 import subprocess
@@ -18,7 +18,7 @@ import threading
 import pytest
 
 from spritz.cli.server import reply
-from spritz.cli.server.request import Request, receive, receive_descriptors
+from spritz.cli.server.request import BadRequest, Request, receive, take_out
 from tests.e2e.launched import PATIENCE_SECONDS, Launched
 
 VERSION = b"slurm 25.05.0\n"
@@ -31,7 +31,7 @@ class Impostor:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._request: Request | None = None
-        self._token = -1
+        self._box: socket.socket | None = None
         self._held: list[int] = []
 
     def accepted(self) -> None:
@@ -41,33 +41,25 @@ class Impostor:
         """A few bytes of the request have been read."""
         self._connection.recv(10)
 
-    def said_there(self) -> None:
-        """That somebody has the call."""
-        self._connection.send(reply.encode(reply.THERE, 0))
-
-    def said_there_in_part(self) -> None:
-        """The first bytes of that."""
-        self._connection.send(reply.encode(reply.THERE, 0)[:3])
+    def said_ended_too_early(self) -> None:
+        """That a command has ended which cannot have begun."""
+        self._connection.send(reply.encode(reply.ENDED, 0))
 
     def read_all(self) -> None:
-        """The request, as it is."""
-        self._request = receive(self._connection)
+        """The request, with its box."""
+        self._request, self._box = receive(self._connection)
 
-    def got_descriptors(self) -> None:
-        """The caller's streams, directory and token are here."""
-        assert self._request is not None
-        found = receive_descriptors(self._connection, self._request)
-        self._token = found.token
-        self._held = [found.directory, found.token, *(one for one in found.streams if one >= 0)]
+    def became_its_owner(self) -> None:
+        """So that signals would go to this process."""
+        assert self._box is not None
+        fcntl.fcntl(self._box, fcntl.F_SETOWN, os.getpid())
 
-    def took_the_token(self) -> None:
+    def emptied_the_box(self) -> None:
         """From here on the command may have begun."""
-        select.select([self._token], [], [], 1)  # it is offered when everything has been sent
-        assert int.from_bytes(os.read(self._token, 8), "little") == 1
-
-    def said_started(self) -> None:
-        """With a process that is there for its signals to go to."""
-        self._connection.send(reply.encode(reply.STARTED, os.getpid()))
+        assert self._request is not None
+        assert self._box is not None
+        found = take_out(self._box, self._request)
+        self._held = [found.directory, *(one for one in found.streams if one >= 0)]
 
     def said_ended_in_part(self) -> None:
         """The end is told, and cut off."""
@@ -77,13 +69,15 @@ class Impostor:
         """As a process that is killed."""
         for descriptor in self._held:
             os.close(descriptor)
+        if self._box is not None:
+            self._box.close()
         self._connection.close()
 
 
-BEFORE = ("accepted", "read_a_part"), ("said_there_in_part",), ("said_there", "read_all", "got_descriptors")
-AFTER = ("said_there", "read_all", "got_descriptors", "took_the_token", "said_started", "said_ended_in_part")
+BEFORE = ("accepted", "read_a_part"), ("said_ended_too_early",), ("read_all", "became_its_owner")
+AFTER = ("read_all", "emptied_the_box", "said_ended_in_part")
 STORIES = [*((story[: end + 1], True) for story in BEFORE for end in range(len(story)))] + [
-    (AFTER[: end + 1], False) for end in range(3, len(AFTER))
+    (AFTER[: end + 1], False) for end in range(1, len(AFTER))
 ]
 
 
@@ -111,10 +105,9 @@ def test_a_server_that_goes_away(launched: Launched, story: tuple[str, ...], aga
         assert launched.direct_calls() == []
 
 
-@pytest.mark.parametrize("last", [1, 2, 3, 4])
-def test_a_server_that_stops_answering(launched: Launched, last: int) -> None:
-    """Up to the token the launcher waits for some seconds and takes the call back; nobody can take the token then."""
-    story = ("accepted", "said_there", "read_all", "got_descriptors")[:last]
+@pytest.mark.parametrize("story", [("accepted",), ("read_all",)], ids=lambda story: story[-1])
+def test_a_server_that_stops_answering(launched: Launched, story: tuple[str, ...]) -> None:
+    """The launcher waits for some seconds and takes the call back; nobody can take it then."""
     with in_the_servers_place(launched) as listener:
         process = subprocess.Popen(
             ["squeue", "--version"],
@@ -126,19 +119,17 @@ def test_a_server_that_stops_answering(launched: Launched, last: int) -> None:
         impostor = Impostor(listener.accept()[0])
         for step in story:
             getattr(impostor, step)()
-        assert process.stdout is not None
-        # The impostor may hold the other end of the pipe: what counts is what comes, and that the launcher ends.
-        assert process.stdout.readline() == VERSION
-        assert process.wait(PATIENCE_SECONDS) == 0
-        if last == 4:
-            with pytest.raises(BlockingIOError):
-                impostor.took_the_token()
-        process.stdout.close()
+        # To the end of the pipe, which the impostor must not hold open.
+        assert process.communicate(timeout=PATIENCE_SECONDS)[0] == VERSION
+        assert process.returncode == 0
+        if story == ("read_all",):
+            with pytest.raises(BadRequest):
+                impostor.emptied_the_box()
         impostor.close()
     assert launched.direct_calls() == ["squeue"]
 
 
-def test_a_caller_can_interrupt_a_server_that_took_the_token_and_says_nothing(launched: Launched) -> None:
+def test_a_caller_can_interrupt_a_server_that_took_the_call_and_says_nothing(launched: Launched) -> None:
     """Whether the command has begun is not known: it is not run again, and the caller is not kept for ever."""
     with in_the_servers_place(launched) as listener:
         process = subprocess.Popen(
@@ -149,12 +140,34 @@ def test_a_caller_can_interrupt_a_server_that_took_the_token_and_says_nothing(la
             env=launched.environment(),
         )
         impostor = Impostor(listener.accept()[0])
-        for step in AFTER[:4]:
+        for step in AFTER[:2]:
             getattr(impostor, step)()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGINT
         impostor.close()
         process.communicate()
+    assert launched.direct_calls() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_command_has_begun_ends_the_launcher(launched: Launched, number: int) -> None:
+    """Whoever is slow to take the call does not get it any more."""
+    with in_the_servers_place(launched) as listener:
+        process = subprocess.Popen(
+            ["squeue", "--version"],
+            executable=launched.directory / "squeue",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=launched.environment(),
+        )
+        impostor = Impostor(listener.accept()[0])
+        impostor.read_all()
+        process.send_signal(number)
+        assert process.communicate(timeout=PATIENCE_SECONDS)[0] == b""
+        assert process.returncode == -number
+        with pytest.raises(BadRequest):
+            impostor.emptied_the_box()
+        impostor.close()
     assert launched.direct_calls() == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from spritz.cli import sbatch, squeue
 from spritz.cli.context import Context
 from spritz.cli.server import rehearsal
-from spritz.cli.server.request import LIMITS, PROTOCOL, BadRequest, Descriptors, Request, receive, receive_descriptors
+from spritz.cli.server.request import LIMITS, PROTOCOL, BadRequest, Descriptors, Request, receive, take_out
 from spritz.client import sync
 
 
@@ -47,25 +47,28 @@ def test_what_cannot_be_is_refused(data: bytes) -> None:
 
 def test_closed_streams_have_no_descriptor() -> None:
     request = Request(message(b"squeue", opened=0b101))
-    found = Descriptors(request, [10, 11, 12, 13])
-    assert (found.directory, found.token, found.streams) == (10, 11, (12, -1, 13))
+    found = Descriptors(request, [10, 12, 13])
+    assert (found.directory, found.streams) == (10, (12, -1, 13))
     with pytest.raises(BadRequest):
-        Descriptors(request, [10, 11, 12])
+        Descriptors(request, [10, 12])
 
 
-def test_both_messages_may_be_there_already() -> None:
-    """The second one's descriptors would be lost if the first were read a byte too far."""
+@pytest.mark.parametrize("size", [10, 50_000])
+def test_both_messages_are_there_before_anybody_reads(size: int) -> None:
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(message(b"squeue", b"A=" + b"x" * 50_000))
-        socket.send_fds(theirs, [b"D"], [0, 1, 0, 1, 2])
-        request = receive(ours)
-        descriptors = receive_descriptors(ours, request)
-        assert request.argv == [b"squeue"]
-        assert len({descriptors.directory, descriptors.token, *descriptors.streams}) == 5
-        for number in (descriptors.directory, descriptors.token, *descriptors.streams):
-            assert not os.get_inheritable(number)
-            os.close(number)
+    put_in, box = socket.socketpair()
+    with ours, theirs, put_in, box:
+        socket.send_fds(put_in, [b"D"], [0, 0, 1, 2])
+        socket.send_fds(theirs, [message(b"squeue", b"A=" + b"x" * size)], [box.fileno()])
+        request, found = receive(ours)
+        assert (request.argv, request.environment) == ([b"squeue"], b"A=" + b"x" * size + b"\0")
+        with found:
+            descriptors = take_out(found, request)
+            assert len({descriptors.directory, *descriptors.streams}) == 4
+            for number in (descriptors.directory, *descriptors.streams, found.fileno()):
+                assert not os.get_inheritable(number)
+            for number in (descriptors.directory, *descriptors.streams):
+                os.close(number)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,8 @@ def test_garbage_is_refused_before_it_is_read(data: bytes) -> None:
     with ours, theirs:
 
         def send() -> None:
-            theirs.sendall(data)
+            if data:
+                socket.send_fds(theirs, [data], [0])
             theirs.shutdown(socket.SHUT_WR)
 
         sender = threading.Thread(target=send)
@@ -84,6 +88,14 @@ def test_garbage_is_refused_before_it_is_read(data: bytes) -> None:
         with pytest.raises(BadRequest):
             receive(ours)
         sender.join()
+
+
+def test_a_message_without_a_box_is_refused() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(message(b"squeue"))
+        with pytest.raises(BadRequest):
+            receive(ours)
 
 
 def test_a_rehearsal_performs_calls_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,6 @@ Map
 `terminal` the manners of a process of the caller's job, where standard input is a terminal
 
 What must hold: the parent never reads a request, so nothing of one caller is in memory when the next one's child is
-forked; nothing of a command has happened before its child has taken the call's token; and a child between two calls is
+forked; nothing of a command has happened before its child has emptied the call's box; and a child between two calls is
 as it was before the first.
 """

@@ -1,6 +1,6 @@
 """A child of the server: it waits for a call, becomes what the caller's own process would be, runs the command.
 
-Until the token is taken nothing of the command has happened, and the launcher may still run it itself: whatever is not
+Until its box is emptied nothing of the command has happened, and the launcher may still run it itself: whatever is not
 as it should be ends the child without a word, which sends the launcher that way.
 
 After a short command the child serves again, if the call left nothing behind that the next one could notice
@@ -27,7 +27,7 @@ from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.server import rehearsal, reply, surroundings
 from spritz.cli.server.door import FREE, LONG
-from spritz.cli.server.request import BadRequest, Descriptors, Request, receive, receive_descriptors
+from spritz.cli.server.request import BadRequest, Descriptors, Request, receive, take_out
 from spritz.cli.server.surroundings import Unsuitable
 from spritz.client import locate, sync
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 #: struct timeval: so long a launcher may take to say what it wants
 _REQUEST_TIME = struct.pack("@ll", 10, 0)
-#: and then to offer the call
-_OFFER_SECONDS = 10
 _REHEARSAL_SECONDS = 10
 #: Commands that leave more behind than is put back: a child serves one of these and ends.
 _ONCE = frozenset(("salloc", "sattach", "sbcast"))
@@ -54,6 +52,8 @@ _CALLS_MAX = 2000
 _GROWN_KIB_MAX = 64 * 1024
 #: Calls between two looks for garbage in circles.
 _COLLECT_CALLS = 50
+#: With fewer descriptors than this a child, which has a dozen of its own, could lose a caller's on their way.
+_DESCRIPTORS_MIN = 32
 #: fcntl(2): which signal O_ASYNC sends. Linux alone has it, and this server runs nowhere else.
 _F_SETSIG = 10
 _OPEN = "/proc/self/fd"
@@ -135,17 +135,17 @@ class Child:
         """One call. Whether it must be the last one."""
         if self._door.declines(connection):
             return True
-        # Before anything else: the launcher's next step takes as long as ours.
-        connection.send(reply.encode(reply.THERE, 0))
         self._door.take(connection)
         # The kernel's own time-out: Python's would ask it before each message whether there is one.
         connection.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _REQUEST_TIME)
         first = self._meet(connection)
-        request = receive(connection)
+        request, box = receive(connection)
         name = os.path.basename(os.fsdecode(request.argv[0]))
         main = self._commands.get(name)
         if main is None:
             raise Unsuitable("no command of ours")
+        if request.limits[2 * resource.RLIMIT_NOFILE] < _DESCRIPTORS_MIN:
+            raise Unsuitable("too few descriptors")
         once = name in _ONCE or request.opened != 7
         borrowed = surroundings.has_other_limits(request, self._limits)
         if borrowed:
@@ -154,13 +154,12 @@ class Child:
         if first:
             # They are the user's own, as far as is known.
             once, borrowed, self._limits = once or surroundings.wear_out(request), False, request.limits
-        descriptors = receive_descriptors(connection, request)
+        _die_with(box, self._pid)
+        descriptors = take_out(box, request)
+        if not _is_held(box):
+            raise Unsuitable("nobody calls any more")
         os.fchdir(descriptors.directory)
-        _take(descriptors.token, connection)
-        _die_with(connection, self._pid)
-        connection.send(reply.encode(reply.STARTED, self._pid))
         os.close(descriptors.directory)
-        os.close(descriptors.token)
         if once:
             self._leave_post()
         elif name in _LASTING:
@@ -171,7 +170,8 @@ class Child:
         if borrowed and not once:
             surroundings.give_limits_back(self._limits)
         surroundings.put_back(request, self._null)
-        _outlive(connection)
+        _outlive(box)
+        box.close()
         late = 0 if name in _LASTING else surroundings.late_signal(request)
         connection.send(reply.encode(reply.KILLED, late) if late else reply.encode(kind, value))
         self._calls += 1
@@ -239,30 +239,26 @@ class Child:
         return False
 
 
-def _take(token: int, connection: socket) -> None:
-    """Decide that the call is ours. Raises BlockingIOError if it is not: the launcher does it itself, or has gone.
-
-    The launcher offers the token when its last send is over, not before: see `launcher/serve.c`.
-    """
-    poll = select.poll()
-    poll.register(token, select.POLLIN)
-    poll.register(connection, 0)
-    poll.poll(_OFFER_SECONDS * 1000)
-    os.read(token, 8)
-
-
-def _die_with(connection: socket, pid: int) -> None:
+def _die_with(box: socket, pid: int) -> None:
     """Have the kernel kill this process when the launcher has gone: what it stood for is to end with it.
 
-    The launcher sends nothing from here on (`_take`), and its end is the one thing that can happen to the connection.
+    The launcher has put in what is there before it sent the box: nothing comes any more but its end. It finds whom its
+    signals are for by the owner, who is set before the call is taken.
     """
-    fcntl.fcntl(connection, fcntl.F_SETOWN, pid)
-    fcntl.fcntl(connection, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
+    fcntl.fcntl(box, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(box, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(box, fcntl.F_SETFL, os.O_ASYNC)
 
 
-def _outlive(connection: socket) -> None:
-    fcntl.fcntl(connection, fcntl.F_SETFL, 0)
+def _is_held(box: socket) -> bool:
+    """Whether the launcher is there; what happened before `_die_with` is told by no signal."""
+    poll = select.poll()
+    poll.register(box, 0)
+    return not poll.poll(0)
+
+
+def _outlive(box: socket) -> None:
+    fcntl.fcntl(box, fcntl.F_SETFL, 0)
 
 
 def _descriptors() -> int:

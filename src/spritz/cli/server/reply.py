@@ -1,13 +1,9 @@
-"""What a launcher is told: somebody is there; its command has begun, stopped, ended. `launcher/serve.c` reads it."""
+"""What a launcher is told: its command has stopped, or ended. `launcher/serve.c` reads it."""
 
 from __future__ import annotations
 
 import struct
 
-#: somebody is there to take the descriptors
-THERE = b"H"
-#: the command has begun; the child's process id
-STARTED = b"S"
 #: exit status
 ENDED = b"E"
 #: the signal that killed the command

@@ -1,6 +1,7 @@
 """A launcher's request: everything that its process has around it, in two messages. `launcher/request.c` writes them.
 
-The descriptors come when the launcher has heard that somebody takes them: on their way they would hold a caller's pipe.
+The first one is text, and a socket: the call's box, in which the other message lies, the descriptors. Whoever takes
+them out has the call; a launcher whose patience is at an end takes them out itself.
 
 Numbers are in the machine's own order: both ends are on one machine.
 """
@@ -9,21 +10,17 @@ from __future__ import annotations
 
 import struct
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
+from socket import AF_UNIX, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 #: Changes with anything that launcher and server must agree on.
-PROTOCOL = b"SPRITZ2\n"
+PROTOCOL = b"SPRITZ3\n"
 LIMITS = 16
 
 _HEADER = struct.Struct(f"=8sIIIIiIQQ{2 * LIMITS}Q")
 _SIZE_MAX = 1 << 30
-_PIECE = 1 << 18
-#: the working directory, the token, and up to three standard streams
-_DESCRIPTORS_MAX = 5
-_CMSG_CLOEXEC = 0x40000000
+_PIECE, _MORE = 1 << 14, 1 << 18
+#: the working directory and up to three standard streams
+_DESCRIPTORS_MAX = 4
 
 
 class BadRequest(Exception):
@@ -39,14 +36,14 @@ class Request:
 
     __slots__ = ("argv", "blocked", "environment", "ignored", "limits", "nice", "opened", "pid", "umask")
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, data: bytes) -> None:
         """Raises BadRequest."""
         fields = _HEADER.unpack_from(data)
         _, _, argc, self.umask, self.opened, self.nice, self.pid, self.blocked, self.ignored = fields[:9]
         self.limits: tuple[int, ...] = fields[9:]
         if not 0 < argc <= len(data) or data[-1] or self.opened > 7:
             raise BadRequest("arguments are missing")
-        *argv, environment = bytes(data[_HEADER.size :]).split(b"\0", argc)
+        *argv, environment = data[_HEADER.size :].split(b"\0", argc)
         if len(argv) < argc:
             raise BadRequest("arguments are missing")
         self.argv: list[bytes] = argv
@@ -56,39 +53,54 @@ class Request:
 class Descriptors:
     """`streams` has one for each of 0, 1 and 2, -1 where the caller has it closed."""
 
-    __slots__ = ("directory", "streams", "token")
+    __slots__ = ("directory", "streams")
 
     def __init__(self, request: Request, passed: list[int]) -> None:
         """Raises BadRequest."""
-        if len(passed) != 2 + request.opened.bit_count():
+        if len(passed) != 1 + request.opened.bit_count():
             raise BadRequest("descriptors are missing")
-        self.directory, self.token, *streams = passed
+        self.directory, *streams = passed
         rest = iter(streams)
         self.streams = tuple(next(rest) if request.opened & 1 << number else -1 for number in range(3))
 
 
-def receive(connection: socket.socket) -> Request:
-    """The first message. Raises BadRequest, or OSError if it does not come."""
-    data = bytearray()
-    wanted = _HEADER.size
-    while len(data) < wanted:
-        # Never a byte more: what comes next carries the descriptors, and they would be lost.
-        piece = connection.recv(min(wanted - len(data), _PIECE))
+def receive(connection: socket) -> tuple[Request, socket]:
+    """The first message, and the box. Raises BadRequest, or OSError if it does not come."""
+    data, control, _, _ = connection.recvmsg(_PIECE, 32, MSG_CMSG_CLOEXEC)
+    passed = _descriptors(control)
+    if len(passed) != 1:
+        raise BadRequest("it has no box")
+    if len(data) < _HEADER.size or not data.startswith(PROTOCOL):
+        raise BadRequest("another protocol")
+    size = int.from_bytes(data[8:12], sys.byteorder)
+    if not _HEADER.size < size < _SIZE_MAX:
+        raise BadRequest("another protocol")
+    if len(data) < size:
+        data = _whole(connection, data, size)
+    if len(data) > size:
+        raise BadRequest("it does not end")
+    return Request(data), socket(AF_UNIX, SOCK_STREAM, 0, passed[0])
+
+
+def _whole(connection: socket, beginning: bytes, size: int) -> bytes:
+    data = bytearray(beginning)
+    while len(data) < size:
+        piece = connection.recv(min(size - len(data), _MORE))
         if not piece:
             raise BadRequest("it ends too early")
         data += piece
-        if len(data) == _HEADER.size:
-            wanted = int.from_bytes(data[8:12], sys.byteorder)
-            if not data.startswith(PROTOCOL) or not _HEADER.size < wanted < _SIZE_MAX:
-                raise BadRequest("another protocol")
-    return Request(data)
+    return bytes(data)
 
 
-def receive_descriptors(connection: socket.socket, request: Request) -> Descriptors:
-    """The second message. Raises BadRequest, or OSError if it does not come."""
-    _, control, _, _ = connection.recvmsg(1, 16 + 4 * _DESCRIPTORS_MAX, _CMSG_CLOEXEC)
+def take_out(box: socket, request: Request) -> Descriptors:
+    """The call is ours, with what lies in its box. Raises BlockingIOError or BadRequest if it was emptied before."""
+    _, control, _, _ = box.recvmsg(1, 16 + 4 * _DESCRIPTORS_MAX, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)
+    return Descriptors(request, _descriptors(control))
+
+
+def _descriptors(control: list[tuple[int, int, bytes]]) -> list[int]:
     passed: list[int] = []
     for level, kind, content in control:
-        if level == 1 and kind == 1:  # SOL_SOCKET, SCM_RIGHTS
+        if level == SOL_SOCKET and kind == SCM_RIGHTS:
             passed += memoryview(content[: len(content) // 4 * 4]).cast("i").tolist()
-    return Descriptors(request, passed)
+    return passed

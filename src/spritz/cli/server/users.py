@@ -76,6 +76,8 @@ class UsersKeeper(Keeper):
         self._child_of_line[ours.fileno()] = pid
         self._poll.register(ours, select.POLLIN)
         self._spares.add(pid)
+        if self._retired:
+            self._dismiss(pid)  # SIGTERM came in the middle
         return True
 
     def _own_door(self, line: socket) -> OwnDoor:
