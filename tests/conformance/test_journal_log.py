@@ -43,3 +43,23 @@ def test_a_copy_at_any_moment_holds_all_that_was_acknowledged(tmp_path: Path) ->
         fill(again, written + 1, 2)
         again.close()
     journal.close()
+
+
+def test_with_tidying_no_append_has_to_empty_the_log(tmp_path: Path) -> None:
+    """SQLite would do it in the middle of one, which would take some milliseconds."""
+    journal = SqliteJournal(tmp_path / "state")
+    database = tmp_path / "state/journal.db"
+    tidied = 0
+    for number in range(1, 800):
+        before = database.stat()
+        blobs = {f"key {number}": b"x" * 3000} if number % 3 else {}
+        journal.append(Group(first=number, last=number, at=1.0, payload=b"e" * (number % 900)), blobs)
+        after = database.stat()
+        assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns), number
+        if journal.wants_tidying:
+            journal.tidy()
+            tidied += 1
+            assert database.stat().st_mtime_ns != before.st_mtime_ns
+            assert not journal.wants_tidying
+    journal.close()
+    assert tidied

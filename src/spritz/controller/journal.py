@@ -129,6 +129,15 @@ class Journal(Protocol):
         """Forget images but the newest two, and groups that end at or before `keep_after` and the older image kept."""
         ...
 
+    @property
+    def wants_tidying(self) -> bool:
+        """Whether `tidy` should be called: nothing depends on it, but that `append` stays quick."""
+        ...
+
+    def tidy(self) -> None:
+        """What `append` would have to do now and then, and would take long for it."""
+        ...
+
     def close(self) -> None:
         """Give the lock back. Idempotent."""
         ...

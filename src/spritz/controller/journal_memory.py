@@ -110,6 +110,14 @@ class MemoryJournal:
             limit = min(keep_after, kept[1])
             self._store.groups = [group for group in self._store.groups if group.last > limit]
 
+    @property
+    def wants_tidying(self) -> bool:
+        """Never."""
+        return False
+
+    def tidy(self) -> None:
+        """See `Journal.tidy`."""
+
     def close(self) -> None:
         """See `Journal.close`."""
         if self._open:

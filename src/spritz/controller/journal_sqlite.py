@@ -38,6 +38,9 @@ _APPLICATION_ID = 0x5350525A
 _FORMAT = 1
 #: As far as SQLite writes its log before it begins anew: wal_autocheckpoint pages, their headers, and a large group.
 _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
+#: At so many pages in the log they are moved to the database, before SQLite would do it in the middle of an append. So
+#: many are taken for a group and a byte: too many rather than too few.
+_TIDY_PAGES, _PAGES_A_GROUP, _PAGES_A_BYTE = 600, 1.5, 1 / 4000
 _IMAGE_MAGIC = b"spritz image 1\n"
 
 #: Nothing is inserted once a later controller has begun its term.
@@ -64,6 +67,7 @@ class SqliteJournal:
         self._directory = Path(directory)
         self._path = self._directory / "journal.db"
         self._reading = Lock()
+        self._log_pages = 0.0
         self._lock = take_lock(self._directory)
         try:
             self._refuse_a_missing_database()
@@ -119,6 +123,8 @@ class SqliteJournal:
                     self._insert(row)
             else:
                 self._insert(row)
+        size = len(group.payload) + sum(map(len, blobs.values()))
+        self._log_pages += (1 + len(blobs)) * _PAGES_A_GROUP + size * _PAGES_A_BYTE
         self.last_sequence = group.last
         self.oldest_sequence = self.oldest_sequence or group.first
 
@@ -220,6 +226,17 @@ class SqliteJournal:
     def images(self) -> Iterator[Image]:
         """See `Journal.images`."""
         yield from read_images(self._directory)
+
+    @property
+    def wants_tidying(self) -> bool:
+        """See `Journal.wants_tidying`."""
+        return self._log_pages > _TIDY_PAGES
+
+    def tidy(self) -> None:
+        """Move the log's pages to the database: as SQLite does by itself with a longer log."""
+        self._log_pages = 0.0
+        with self._told():
+            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         """See `Journal.close`. The last connection's close folds the WAL into the database."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
+#: A group of so many bytes is written as soon as one of a few.
+BRIEF_BYTES = 64 * 1024
+
 #: What a command is answered: a Struct (a Rejection too), or None.
 Reply = Struct | None
 
@@ -221,7 +224,10 @@ class SingleWriter:
             at=self._clock.now(),
             payload=encode_events(group.events),
         )
-        self._committer.put(lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last))
+        brief = len(record.payload) + sum(map(len, blobs.values())) < BRIEF_BYTES
+        self._committer.put(
+            lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last), brief=brief
+        )
 
     def _committed(self, group: _Gathering, last: int) -> None:
         self._in_flight = None
@@ -230,6 +236,8 @@ class SingleWriter:
         self._blobs.committed()
         if self._stopped:
             return
+        if self._journal.wants_tidying:
+            self.maintain(self._journal.tidy)
         # The next group leaves first: the disk works while the answers of this one are sent.
         if self._gathering.events and not self._turn_due:
             self._commit()

@@ -68,7 +68,7 @@ class SlowCommitter:
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
-    def put(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+    def put(self, work: Callable[[], None], done: Callable[[], None], *, brief: bool = False) -> None:
         self.waiting.append((work, done))
 
     def finish(self) -> None:
