@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.cli.context import Context
 from spritz.cli.manager import add, change
@@ -15,7 +16,7 @@ from spritz.cli.manager.show import Style, show
 from spritz.cli.manager.words import Word, conditions, read
 from spritz.cli.silent import Silent
 from spritz.client.errors import RemoteError
-from spritz.model.limits.records import Account, Association, Book, BookEdited, ClusterRow, Qos, User
+from spritz.model.limits.records import Account, Association, Book, BookEdited, ClusterRow, Coordinator, Qos, User
 from spritz.wire.envelope import Failure
 
 
@@ -95,6 +96,14 @@ def test_coordinators_that_there_are_not_are_named() -> None:
 
 def _delete_coordinators(context: Context, words: list[Word]) -> object:
     return change.delete_coordinators(_lab(), conditions(words, context), context)
+
+
+def test_all_coordinators_of_an_account_are_removed_together() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+    book = replace(_lab(), coordinators=(Coordinator(account="root", user="ann"),))
+    text, _, drops = change.delete_coordinators(book, conditions(read(["account=root"])[0], context), context)
+    assert text.startswith(" Removing all users from Accounts\n  root\n Removed Coordinators (sub accounts not listed)")
+    assert len(drops) == 1
 
 
 def test_what_clusters_have_is_asked_for_where_it_is_shown() -> None:

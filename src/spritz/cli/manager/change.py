@@ -336,8 +336,12 @@ def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit
     ]
     if not doomed or not (users or accounts):
         return " Nothing deleted\n", [], []
-    lines = [" Removing Coordinators with user name", *(f"  {name}" for name in sorted({one.user for one in doomed}))]
-    lines += [" From Account(s)", *(f"  {name}" for name in sorted({one.account for one in doomed}))]
+    people = [f"  {name}" for name in sorted({one.user for one in doomed})]
+    places = [f"  {name}" for name in sorted({one.account for one in doomed})]
+    if users:
+        lines = [" Removing Coordinators with user name", *people, " From Account(s)", *places]
+    else:
+        lines = [" Removing all users from Accounts", *places]
     lines.append(" Removed Coordinators (sub accounts not listed)...")
     lines += [f"  U = {one.user:<9} A = {one.account:<10}" for one in doomed]
     return "\n".join(lines) + "\n", [], list(doomed)
