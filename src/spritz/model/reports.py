@@ -46,6 +46,8 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
     features_active: tuple[str, ...] = ()
     #: the order (`RebootNode.ordered_at`) that was carried out without a boot; 0.0: none
     changed_for: float = 0.0
+    #: what the node says of itself since its daemon started (None: nothing)
+    extra: str | None = None
 
 
 class Registered(Struct, frozen=True, kw_only=True):

@@ -221,6 +221,7 @@ class Daemon:
             features_changeable=tuple(helpers.helpers) if helpers.helpers else None,
             features_active=active,
             changed_for=self._changed_for.get(name, 0.0),
+            extra=self._options.extra,
         )
 
     def _variables(self, node: str) -> dict[str, str]:

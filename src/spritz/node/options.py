@@ -15,6 +15,7 @@ Usage: slurmd [OPTIONS]
   -c              Forget steps that an earlier slurmd left (their processes are killed)
   -C              Print the hardware found as a line for slurm.conf, and exit
   --conf "text"   With -Z: keys of this node as slurm.conf would have them, besides what is found here
+  --extra text    What this node says of itself, as JSON, for jobs that choose nodes with --extra
   -D              Run in the foreground, log to standard error as well
   -F[feature]     Be the first FUTURE node of slurm.conf with this hardware, and this feature if one is given
   -f file         Use this slurm.conf
@@ -32,6 +33,7 @@ _WITH_VALUE = "fLnN"
 _FLAGS = "bcCDhvVZ"
 #: its value, if any, follows directly
 _MAY_HAVE_VALUE = "F"
+_LONG_WITH_VALUE = ("conf", "extra")
 _LONG = {"version": "V", "help": "h", "systemd": "systemd"}
 
 
@@ -43,6 +45,8 @@ class Options(Struct, frozen=True, kw_only=True):
     #: of a dynamic node: what slurm.conf would say of it
     conf: str = ""
     dynamic: bool = False
+    #: extra data of the node from now on (None: as it was)
+    extra: str | None = None
     #: the place of a FUTURE node is taken; with this feature ("": any)
     future: bool = False
     feature: str = ""
@@ -70,9 +74,9 @@ def parse(argv: list[str]) -> Options:
         if word.startswith("--") and word[2:] in _LONG:
             given[_LONG[word[2:]]] = ""
             continue
-        if word == "--conf" or word.startswith("--conf="):
-            value, position = _value("conf", word[7:] if "=" in word else "", argv, position)
-            given["conf"] = value
+        name, equals, value = word[2:].partition("=")
+        if word.startswith("--") and name in _LONG_WITH_VALUE:
+            given[name], position = (value, position) if equals else _value(name, "", argv, position)
             continue
         if len(word) < 2 or word[0] != "-" or word.startswith("--"):
             raise _refused(word)
@@ -96,6 +100,7 @@ def parse(argv: list[str]) -> Options:
         clear="c" in given,
         conf=given.get("conf", ""),
         dynamic="Z" in given,
+        extra=given.get("extra"),
         future="F" in given,
         feature=given.get("F", ""),
         print_hardware="C" in given,

@@ -218,3 +218,14 @@ def test_a_node_resumes_by_itself_when_it_was_told_so(world: World) -> None:
     world.advance(120)
     assert world.state.nodes["n1"].flags & NodeFlag.DRAIN
     assert world.refused(UpdateNode(names=("n2",), resume_after_seconds=5)) == "ESLURM_INVALID_NODE_STATE"
+
+
+def test_what_a_node_says_of_itself_when_it_starts_may_be_changed_later(world: World) -> None:
+    """slurmd(8) --extra: set on startup, and not again by the same daemon."""
+    world.register("n1", daemon_started_at=2000.0, extra='{"a": 1}')
+    assert world.state.nodes["n1"].extra == '{"a": 1}'
+    world.ok(UpdateNode(names=("n1",), changes={"extra": '{"a": 2}'}))
+    world.register("n1", daemon_started_at=2000.0, extra='{"a": 1}')
+    assert world.state.nodes["n1"].extra == '{"a": 2}'
+    world.register("n1", daemon_started_at=3000.0)
+    assert world.state.nodes["n1"].extra == '{"a": 2}'

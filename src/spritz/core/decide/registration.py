@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.core.decide.changed import came_back
 from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, holders, lose_step_on
@@ -17,7 +19,7 @@ from spritz.core.flags import COMPLETING, POWER_UP_NODE
 from spritz.core.pending import pending_effects
 from spritz.core.power import is_away
 from spritz.core.turn import Refused, Turn
-from spritz.model.events.cluster import NodeRegistered
+from spritz.model.events.cluster import NodeRegistered, NodeUpdated
 from spritz.model.events.step import StepLaunched
 from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import Registered
@@ -68,6 +70,9 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
             features_active=_active(turn.state, node, report),
         )
     )
+    if report.extra is not None and report.daemon_started_at != node.daemon_started_at:
+        # Once, so that what `scontrol update` says later stays.
+        turn.record(NodeUpdated(at=turn.now, node=replace(turn.state.nodes[report.name], extra=report.extra)))
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
     if state is not NodeState.DOWN:
         came_back(turn, node)
