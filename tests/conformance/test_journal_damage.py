@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.controller import journal_sqlite
 from spritz.controller.journal import Group, Image, JournalCorrupt, JournalFailed, content_key
 from spritz.controller.journal_sqlite import SqliteJournal
 
@@ -127,3 +129,31 @@ def test_an_unwritable_directory_is_told_in_words(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     with pytest.raises(JournalFailed, match="cannot use state directory"):
         SqliteJournal(tmp_path / "state")
+
+
+def test_a_file_system_without_locks_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NFS without a lock daemon: flock(2) ENOLCK."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(JournalFailed, match="No locks available") as refused:
+        SqliteJournal(tmp_path)
+    assert "network file systems" in refused.value.hint
+
+
+def test_a_file_system_without_shared_memory_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mmap(2) ENODEV, of which SQLite says no more than this."""
+
+    def connect(path: Path) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMMAP
+        raise error
+
+    monkeypatch.setattr(journal_sqlite, "_connect", connect)
+    with pytest.raises(JournalFailed, match="disk I/O error") as refused:
+        SqliteJournal(tmp_path)
+    assert "network file systems" in refused.value.hint

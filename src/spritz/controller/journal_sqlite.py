@@ -43,6 +43,13 @@ _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 _TIDY_PAGES, _PAGES_A_GROUP, _PAGES_A_BYTE = 600, 1.5, 1 / 4000
 _IMAGE_MAGIC = b"spritz image 1\n"
 
+_LOCAL = (
+    "the file system may lack locks or shared memory, as network file systems do: "
+    "StateSaveLocation (of `spritz up` its --dir) belongs on a disk of this machine"
+)
+#: by the code of SQLite's error
+_HINTS = dict.fromkeys((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL), _LOCAL)
+
 #: Nothing is inserted once a later controller has begun its term.
 _INSERT = """
     INSERT INTO groups (last, first, at, checksum, payload)
@@ -311,7 +318,8 @@ class SqliteJournal:
         try:
             yield
         except sqlite3.OperationalError as error:
-            hint = self._room_wanted() if error.sqlite_errorcode == sqlite3.SQLITE_FULL else ""
+            primary = error.sqlite_errorcode & 0xFF
+            hint = self._room_wanted() if primary == sqlite3.SQLITE_FULL else _HINTS.get(primary, "")
             raise JournalFailed(f"cannot use {self._path}: {error}", hint=hint) from error
         except sqlite3.DatabaseError as error:
             raise JournalCorrupt(
@@ -412,7 +420,7 @@ def take_lock(directory: Path) -> int:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
         os.close(descriptor)
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            raise JournalFailed(f"cannot lock {path}: {error.strerror}") from error
+            raise JournalFailed(f"cannot lock {path}: {error.strerror}", hint=_LOCAL) from error
         raise JournalBusy(
             f"another slurmctld (pid {holder or 'unknown'}) uses the state directory {path.parent}",
             hint="stop it first, or give this cluster a StateSaveLocation of its own",

@@ -8,6 +8,7 @@ Source: slurm.conf(5) SlurmctldPidFile, SlurmdPidFile.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from types import TracebackType
@@ -46,6 +47,8 @@ class PidFile:
             except OSError as error:
                 pid = _number(os.read(descriptor, 32))
                 os.close(descriptor)
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise  # such as ENOLCK: a file system without locks
                 raise AlreadyRunning(self.path, pid) from error
             # The file may have been removed, by the daemon that held it, between our open and our lock.
             if self._is_ours(descriptor):

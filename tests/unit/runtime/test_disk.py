@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -104,3 +105,17 @@ def test_a_pid_file_of_a_dead_daemon_is_taken_over(tmp_path: Path) -> None:
     assert path.read_text() == f"{child}\n"
     with PidFile(path):
         assert path.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_pid_file_where_nothing_can_be_locked_is_not_held_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS without a lock daemon: fcntl(2) ENOLCK."""
+
+    def lockf(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.lockf", lockf)
+    with pytest.raises(OSError, match="No locks available") as refused:
+        PidFile(tmp_path / "pid").acquire()
+    assert not isinstance(refused.value, AlreadyRunning)
