@@ -22,6 +22,7 @@ from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
 from spritz.model.sharing import has_segment, jobs_per_cpu, oversubscription
+from spritz.scheduling.gpu_options import counted_once
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.licenses import LicenseError, license_choices
 from spritz.scheduling.policy import policy_of
@@ -216,6 +217,7 @@ def resolve(
     spec: JobSpec, partition: Partition, settings: ClusterSettings, qos_flags: frozenset[str] = qos_flag.NONE
 ) -> Request:
     """The request that `spec` makes in `partition`. `qos_flags`: Rules.placing of its QOS."""
+    spec = counted_once(spec)
     tasks, per_gpu, gres_task, gres_total = _tasks_and_gpus(spec)
     nodes_min, nodes_max, tasks = _node_range(
         spec, 1 if qos_flag.PARTITION_MIN_NODES in qos_flags else partition.min_nodes, tasks

@@ -17,6 +17,7 @@ from spritz.core.reservations import check_reservation
 from spritz.core.rights import administers
 from spritz.core.turn import Refused, Turn
 from spritz.model.ids import INFINITE
+from spritz.model.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
 from spritz.model.partition import barrier
@@ -227,6 +228,19 @@ def check_features(state: State, text: str, code: str, *, names: bool = True) ->
         raise Refused(code, hint=f"no node has feature {unknown[0]}")
 
 
+def _check_gpus_agree(spec: JobSpec) -> None:
+    """--gpus, --gpus-per-node and --gpus-per-task count the same GPUs."""
+    node = gpus_each_node(spec)
+    total, task = (sum(item.count for item in one) for one in (spec.gpus, spec.gpus_per_task))
+    if node and task and node % task:
+        raise Refused("ESLURM_INVALID_GRES", hint=f"{node} GPUs a node are no multiple of {task} a task")
+    if node and total:
+        nodes = total // node
+        most = spec.nodes_max or spec.nodes_min
+        if total % node or (spec.nodes_given and not spec.nodes_min <= nodes <= most):
+            raise Refused("ESLURM_INVALID_GRES", hint=f"{total} GPUs in all are not {node} on each node")
+
+
 def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
     known = settings.gres_types
     groups = (
@@ -242,6 +256,7 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
             if item.name not in known:
                 raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
     _check_types([item for requests in groups for item in requests])
+    _check_gpus_agree(spec)
     if spec.gpus_per_task and not (spec.gpus or spec.tasks_given):
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-task needs --gpus or --ntasks")
     if spec.gres_per_task and not (spec.gpus or spec.tasks_given):
