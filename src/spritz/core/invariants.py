@@ -233,6 +233,8 @@ _DERIVED = (
     "reserved",
     "reservation_jobs",
 )
+#: and deadlines
+_TIMERS = ("deadlines", "step_deadlines", "node_deadlines")
 _USE_PARTS = ("cpus", "cpu_claims", "memory_mib", "uncounted", "shards", "jobs", "completing", "suspended")
 
 
@@ -252,6 +254,10 @@ def _index_breaches(state: State) -> Iterator[str]:
         mine, derived = getattr(state, name), getattr(fresh, name)
         if mine != derived:
             yield f"index {name} is {mine}, the records say {derived}"
+    for name in _TIMERS:
+        mine, derived = getattr(state, name).all(), getattr(fresh, name).all()
+        if mine != derived:
+            yield f"timers {name} are {mine}, the records say {derived}"
     for node, use in state.uses.items():
         other = fresh.uses[node]
         for part in _USE_PARTS:

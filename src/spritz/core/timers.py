@@ -65,6 +65,10 @@ class Deadlines(Generic[K]):
             self._heap = [(time, number) for number, time in times.items()]
             heapify(self._heap)
 
+    def all(self) -> dict[K, float]:
+        """Every deadline that there is."""
+        return self._times
+
     def __contains__(self, job_id: K) -> bool:
         return job_id in self._times
 
