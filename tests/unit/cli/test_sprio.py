@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.cli.context import Context
 from spritz.cli.priority.listing import Listing
@@ -105,6 +106,15 @@ def test_weights_are_shown_without_jobs() -> None:
 )
 def test_rows_can_be_sorted(sort: str, order: list[str]) -> None:
     assert [line.split()[0] for line in shown(sort=sort, noheader="")] == order
+
+
+@pytest.mark.parametrize(("letter", "wanted"), [("%T", "cpu=50"), ("%t", "cpu=0.50")])
+def test_what_a_job_does_not_ask_for_is_no_part_of_its_priority(letter: str, wanted: str) -> None:
+    row = replace(factors(3, "bob", 0.25, 395), tres=(("cpu", 0.5), ("gres/gpu", 0.0)))
+    out = io.StringIO()
+    context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
+    Listing({"format": letter, "noheader": ""}, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[row])])
+    assert out.getvalue().strip() == wanted
 
 
 def test_a_letter_that_is_none_sorts_nothing() -> None:

@@ -49,7 +49,12 @@ def _tres(now: float, weights: PriorityWeights, value: Sequence[tuple[str, float
     if value is None:
         return ",".join(f"{name}={int(weight)}" for name, weight in weights.tres)
     shares = dict(value)
-    return ",".join(f"{name}={int(weight * shares.get(name, 0.0))}" for name, weight in weights.tres)
+    return ",".join(f"{name}={int(weight * shares[name])}" for name, weight in weights.tres if shares.get(name))
+
+
+def _tres_shares(now: float, value: Sequence[tuple[str, float]]) -> str:
+    """What the job does not ask for is left out, as above."""
+    return ",".join(f"{name}={share:.2f}" for name, share in value if share)
 
 
 def _number(now: float, value: int) -> str:
@@ -76,7 +81,7 @@ LETTERS: dict[str, Field] = {
     "Q": _weighted("QOS", "qos_factor"),
     "r": Field("PARTITION", ("partition",)),
     "S": Field("SITE", ("site",), _number, sort=lambda value: value),
-    "t": Field("TRES", ("tres",), lambda now, value: ",".join(f"{name}={share:.2f}" for name, share in value)),
+    "t": Field("TRES", ("tres",), _tres_shares),
     "T": Field("TRES", ("weights", "tres"), _tres),
     "u": Field("USER", ("user",)),
     "y": Field("PRIORITY", ("priority",), lambda now, value: f"{value / PRIORITY_MAX:.14f}"),
