@@ -28,7 +28,7 @@ from .cluster import ask, started
 _SUBMITTER = "mail"
 _PLACE = re.compile(r"\{(\w+)\}")
 _SHOWN = "%i|%T|%r|%l"
-_SETTLED_SECONDS, _PATIENCE_SECONDS = 1.6, 12.0
+_SETTLED_SECONDS, _PATIENCE_SECONDS = 1.3, 8.0
 _NOISE = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+")
 #: what backfill gives a job without a time limit, if it starts it before the main scheduler does
 _A_YEAR = "365-00:00:00"
@@ -59,6 +59,7 @@ def read(path: Path) -> list[Case]:
         if line.startswith("### "):
             conf = tuple(line.removeprefix("### ").split())
         elif line.startswith("=== "):
+            assert conf, f"{line}: no slurm.conf above it"
             found.append(Case(line.removeprefix("=== "), conf))
         elif line.startswith("! "):
             found[-1].meant = line.removeprefix("! ")
@@ -203,7 +204,7 @@ class Side:
 
     def sacctmgr(self, rest: str) -> list[str]:
         said = self._run(["sacctmgr", "-i", *shlex.split(self._named(rest))])
-        time.sleep(0.2)
+        time.sleep(0.3)
         return said if said and said[-1].startswith("status") else []
 
     def _submit(self, rest: str, user: str) -> list[str]:
