@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -50,7 +51,10 @@ def system(launcher: Path, packages: Path) -> Iterator[tuple[Launched, int]]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(40)
-        shutil.rmtree(SYSTEM_DIRECTORY, ignore_errors=True)
+        for path in Path(SYSTEM_DIRECTORY).glob(f"{launched.socket.name}*"):  # others may have a server of their own
+            path.unlink()
+        with contextlib.suppress(OSError):
+            os.rmdir(SYSTEM_DIRECTORY)
         shutil.rmtree(base)
         for user in (_USER, _OTHER):
             shutil.rmtree(f"/tmp/spritz-{user}", ignore_errors=True)
