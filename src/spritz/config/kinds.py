@@ -103,7 +103,7 @@ class OutOfBounds(ValueError):
     """A number as it should be, but too large or too small."""
 
     def __init__(self, low: int, high: int) -> None:
-        super().__init__(f"not from {low} to {high}")
+        super().__init__(f"from {low} to {high}")
 
 
 def integer(low: int, high: int, unit: str = "", *, unlimited: bool = False, name: str = "") -> Kind:

@@ -126,7 +126,7 @@ class Fields:
             value = key.kind.parse(token.value)
         except (ValueError, OverflowError) as error:
             # Where the bounds are those of 32 bits the key's description does not name them.
-            bounds = f", {error}" if isinstance(error, OutOfBounds) and " from " not in key.kind.accepted else ""
+            bounds = f" {error}" if isinstance(error, OutOfBounds) and " from " not in key.kind.accepted else ""
             self._bad_value(token, key, bounds)
             return None
         if key.name in self.values and key.name != "SlurmctldHost":

@@ -32,7 +32,7 @@ def test_all_errors_come_at_once_each_with_its_place(tmp_path: Path) -> None:
         ("SchedulerParameters=bf_policy=eazy", "SchedulerParameters: bf_policy=eazy: expected conservative or easy"),
         (
             "PriorityWeightAge=4294967296",
-            "PriorityWeightAge=4294967296: expected a whole number, not from 0 to 4294967293",
+            "PriorityWeightAge=4294967296: expected a whole number from 0 to 4294967293",
         ),
         ("SlurmdPort=0", "SlurmdPort=0: expected a whole number from 1 to 65535"),
         ("TrackWCKey=maybe", "TrackWCKey=maybe: expected YES or NO"),
