@@ -46,6 +46,7 @@ from spritz.controller.site_programs import SitePrograms
 from spritz.controller.state_directory import open_state
 from spritz.controller.timers import DeadlineTimer
 from spritz.model.errors import Rejection, SpritzError
+from spritz.runtime import garbage
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.credentials import peer_credentials
@@ -220,6 +221,8 @@ class _Daemon:
         begin_outbox(context)
         begin_job_completion(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
+        garbage.tame()
+        context.tasks.spawn(garbage.keep_sweeping(context.clock), name="garbage.sweep")
         self._watch_signals(context, cluster)
         self._log.info(
             "daemon.started",

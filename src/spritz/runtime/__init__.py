@@ -15,6 +15,7 @@ Map
 `sockets`      `unix_socket`, `tcp_socket`, `listen`, `connect_unix`, `connect_tcp`
 `credentials`  `peer_credentials(socket)`: pid, uid and gid by the kernel's word
 `pidfile`      `PidFile`: one daemon per file, held by a lock
+`garbage`      `tame()`, `keep_sweeping(clock)`: reference cycles are looked for by the clock
 `limits`       `allow_many_files()`: for the controller
 `daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
 `systemd`      `ServiceManager().ready()`: what `--systemd` promises
