@@ -4,10 +4,15 @@ they would refuse, were it asked of them as users ask it.
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+from sqlalchemy import Engine, event
+
+from spritz.accounting import migrations, schema
 from spritz.accounting import select as selecting
-from spritz.accounting.engine import DatabaseError
+from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from spritz.accounting.store import Store
 from spritz.model.accounting import JobPick
 from spritz.testing.history import History, in_groups
@@ -67,3 +72,51 @@ def test_ever_so_many_jobs_are_asked_for_as_one_is(store: Store, monkeypatch: py
             # (Arrays are put in order within a piece.)
             assert {one.job.number: one for one in found} == {one.job.number: one for one in expected}
             assert len(found) == len(expected)
+
+
+#: Changes after which an upgrade is interrupted; from 0008 on these are about usage, which changes tables.
+CUTS = {"0001": (20, 45), "0008": (3, 4, 8)}
+
+
+class Cut(Exception):
+    """The daemon was killed."""
+
+
+@pytest.mark.parametrize("revision", CUTS)
+def test_an_upgrade_that_was_interrupted_goes_on_where_it_is_begun_anew(
+    new_url: Callable[[], str], revision: str
+) -> None:
+    """MariaDB commits each change of a table at once, and Python's SQLite unless told otherwise."""
+    for cut in CUTS[revision]:
+        engine = open_engine(parse_url(new_url()))
+        try:
+            with engine.begin() as connection:
+                migrations.upgrade(connection, revision)
+                if revision == "0008":
+                    usage = connection.dialect.identifier_preparer.quote("usage")
+                    connection.exec_driver_sql(f"INSERT INTO {usage} VALUES (1, 3600, 7200, 5, 'cpu', 60)")
+            with pytest.raises(Cut):
+                _upgrade_until(engine, cut)
+            with engine.begin() as connection:
+                migrations.upgrade(connection)
+                assert schema.revision(connection) == schema.REVISION
+                rows = connection.exec_driver_sql("SELECT started_at, holder_id, tres FROM holder_usage").all()
+                assert [tuple(row) for row in rows] == ([(7200, 5, "cpu=60")] if revision == "0008" else [])
+        finally:
+            engine.dispose()
+
+
+def _upgrade_until(engine: Engine, cut: int) -> None:
+    """Fail at the change that follows so many."""
+    left = cut
+
+    def count(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        nonlocal left
+        if statement.lstrip().startswith(("CREATE", "ALTER", "DROP", "INSERT", "UPDATE")):
+            left -= 1
+            if left < 0:
+                raise Cut
+
+    with engine.begin() as connection:
+        event.listen(connection, "before_cursor_execute", count)
+        migrations.upgrade(connection)

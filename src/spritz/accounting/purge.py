@@ -119,9 +119,9 @@ def purge(engine: Engine, upkeep: Upkeep, now: float, files: list[str] | None = 
         if limits.keys() & {"PurgeJobAfter", "PurgeJobScriptAfter", "PurgeJobEnvAfter"}:
             yield from _repeated(engine, "documents", lambda connection: _purge_documents(connection, upkeep.rows))
     finally:
-        keeper.close()
         if files is not None:
             files += keeper.files
+        keeper.close()
 
 
 def _run_script(script: str, archived: frozenset[str], limits: dict[str, float]) -> None:

@@ -11,6 +11,7 @@ from alembic.script import ScriptDirectory
 from spritz.accounting import schema
 from spritz.accounting.associations import tables
 from spritz.accounting.engine import DatabaseError
+from spritz.accounting.migrations.repeatable import repeatable
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -41,5 +42,6 @@ def upgrade(connection: Connection, revision: str = "head") -> str | None:
         )
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, revision)
+    with repeatable(connection):
+        command.upgrade(config, revision)
     return before

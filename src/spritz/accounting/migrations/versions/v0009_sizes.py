@@ -46,15 +46,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("cluster_id", "period", "started_at", "holder_id"),
         **_OPTIONS,
     )
-    dialect = op.get_bind().dialect
-    if dialect.name in ("mysql", "mariadb"):
-        op.execute("SET SESSION group_concat_max_len = 1000000")
-    key = "cluster_id, period, started_at, holder_id"
-    old = dialect.identifier_preparer.quote("usage")
-    op.execute(
-        f"INSERT INTO holder_usage ({key}, tres) SELECT {key}, {_TOGETHER[dialect.name]} FROM {old} GROUP BY {key}"
-    )
-    op.drop_table("usage")
+    if sa.inspect(op.get_bind()).has_table("usage"):  # else an interrupted upgrade of MariaDB got further than this
+        _take_over()
     op.create_table(
         "job_sizes",
         *_span(),
@@ -74,3 +67,16 @@ def upgrade() -> None:
     op.execute("UPDATE clusters SET sizes_since = rolled_until")
     op.create_index("jobs_by_life", "jobs", ["cluster_id", "ended_at", "started_at", "eligible_at"])
     op.drop_index("jobs_by_end", "jobs")
+
+
+def _take_over() -> None:
+    dialect = op.get_bind().dialect
+    if dialect.name in ("mysql", "mariadb"):
+        op.execute("SET SESSION group_concat_max_len = 1000000")
+    key = "cluster_id, period, started_at, holder_id"
+    old = dialect.identifier_preparer.quote("usage")
+    op.execute("DELETE FROM holder_usage")
+    op.execute(
+        f"INSERT INTO holder_usage ({key}, tres) SELECT {key}, {_TOGETHER[dialect.name]} FROM {old} GROUP BY {key}"
+    )
+    op.drop_table("usage")
