@@ -213,6 +213,20 @@ def _prepare_directories(settings: DaemonSettings, log_file: str) -> None:
             os.makedirs(path, mode=0o755, exist_ok=True)
         except OSError as error:
             raise SpritzError(f"cannot make directory {path}: {error.strerror}") from error
+    for node in settings.nodes.values():
+        _need_sockets(node.spool)
+
+
+def _need_sockets(spool: str) -> None:
+    """Raises SpritzError where no step could listen: some network file systems have no sockets."""
+    from spritz.node.spool import try_socket
+
+    try:
+        try_socket(spool)
+    except OSError as error:
+        raise SpritzError(
+            f"SlurmdSpoolDir {spool} cannot hold sockets: {error.strerror}. Set it to a directory of a local disk."
+        ) from error
 
 
 def _set_nice(value: int) -> None:

@@ -22,6 +22,7 @@ from spritz.stepd import record, spec
 
 _NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
 _IDENTITY = "identity"
+_PROBE = "probe."
 #: Directories that are kept, empty but for an empty record, for steps to come: new inodes are what a step's files cost.
 _FREE = "free."
 _FREE_MAX = 8
@@ -188,6 +189,18 @@ class Spool:
             begun=found.result is not None or not give_up(directory),
             result=found.result,
         )
+
+
+def try_socket(path: str) -> None:
+    """Whether the spool can hold what supervisors listen at. Raises OSError where its file system refuses it."""
+    name = f"{_PROBE}{os.getpid()}"
+    parent = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+            probe.bind(f"/proc/self/fd/{parent}/{name}")
+        os.unlink(name, dir_fd=parent)
+    finally:
+        os.close(parent)
 
 
 def read_record(directory: str) -> record.Record | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -17,7 +18,7 @@ class DaemonLink:
     """Orders come in, reports go out. A daemon that connects anew is told everything again.
 
     `connection` is the one that the daemon handed over at the start; later ones come to the spool's socket, which is
-    made in the working directory. Raises FileExistsError if somebody has made it.
+    made in the working directory. Raises OSError: FileExistsError if somebody has made it.
     """
 
     def __init__(
@@ -135,12 +136,17 @@ class DaemonLink:
 
 
 def _listen() -> socket.socket:
-    """A listening socket by a relative name: socket paths end at 107 bytes, spool paths do not."""
+    """A listening socket by a relative name: socket paths end at 107 bytes, spool paths do not.
+
+    Raises FileExistsError if the name is taken, and OSError where the file system has no sockets.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
         listener.bind(CONTROL)
     except OSError as error:
         listener.close()
-        raise FileExistsError(error.errno, "the step was given up before it could begin") from error
+        if error.errno == errno.EADDRINUSE:
+            raise FileExistsError(error.errno, "the step was given up before it could begin") from error
+        raise OSError(error.errno, f"cannot listen in the spool directory: {error.strerror}", os.getcwd()) from error
     listener.listen(4)
     return listener

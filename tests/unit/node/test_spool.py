@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
+from spritz.model.errors import SpritzError
 from spritz.model.reports import RunningStep
+from spritz.node.main import _need_sockets
 from spritz.node.spool import Spool, read_record
-from spritz.stepd import spec
+from spritz.stepd import daemonlink, spec
 
 
 def test_files_of_another_version_are_cleared_away(tmp_path: Path) -> None:
@@ -112,3 +116,35 @@ def test_a_spool_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "spool")
     spool.create(second, known(2))
     assert read_record(second) is not None
+
+
+class Refusing(socket.socket):
+    """What a file system without sockets does."""
+
+    def bind(self, address: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def test_slurmd_does_not_start_where_its_steps_could_not_listen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / ("long" * 40)
+    spool.mkdir()
+    _need_sockets(str(spool))
+    assert list(spool.iterdir()) == []
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with pytest.raises(SpritzError, match=r"SlurmdSpoolDir .* cannot hold sockets: Operation not permitted"):
+        _need_sockets(str(spool))
+    assert list(spool.iterdir()) == []
+
+
+def test_a_supervisor_tells_a_name_that_is_taken_from_a_directory_without_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / spec.CONTROL).touch()
+    with pytest.raises(FileExistsError, match="given up"):
+        daemonlink._listen()
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with pytest.raises(PermissionError, match="cannot listen in the spool directory"):
+        daemonlink._listen()
