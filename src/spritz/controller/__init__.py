@@ -23,7 +23,8 @@ Map
 `outlook`, `diagnostics`   what is said of waiting jobs beyond their records; figures for sdiag
 `site_programs`, `power_programs`, `reservation_programs`   what runs here as SlurmUser
 `plugins/`          JobSubmitPlugins: the site's say in submissions and updates
-`timers`            `Tick` when something falls due
+`timers`            `Tick` when something falls due, and calls at other moments of the clock
+`clockset`          tells when the clock was set
 `api/`              every request: authenticate, stamp, decide or read, answer
 
 Journey of a command: `api` (who asks) -> `SingleWriter.handle` -> `Machine.handle` -> events join the gathered group ->

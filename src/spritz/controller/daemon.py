@@ -21,6 +21,7 @@ from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
 from spritz.controller.blobs import BlobStore
+from spritz.controller.clockset import watching
 from spritz.controller.commit import CommitThread
 from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
@@ -44,7 +45,7 @@ from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
 from spritz.controller.state_directory import open_state
-from spritz.controller.timers import DeadlineTimer
+from spritz.controller.timers import DeadlineTimer, Moments
 from spritz.model.errors import Rejection, SpritzError
 from spritz.runtime import garbage
 from spritz.runtime import log as runtime_log
@@ -117,7 +118,7 @@ class _Daemon:
                     self._begin(context, cluster, recovered)
                     startup.serves()
                     self.served = True
-                    with watch:
+                    with watch, watching(self._clock_set):
                         await self._stopping.wait()
                     server.stop_listening()
                     await self._wind_down(context, committer)
@@ -169,7 +170,8 @@ class _Daemon:
         self._shares = context.shares = Shares(context, self._scheduler.take_fairshare)
         self._timer = DeadlineTimer(context)
         self._images = ImageKeeper(context, recovered.image_sequence)
-        Mailer(context)
+        self._moments = Moments(context.clock)
+        Mailer(context, self._moments)
         return ClusterQueries(context)
 
     async def _listen(self, server: Server) -> None:
@@ -262,6 +264,7 @@ class _Daemon:
 
     async def _wind_down(self, context: Context, committer: CommitThread) -> None:
         self._timer.cancel()
+        self._moments.cancel()
         self._scheduler.stop()
         self._shares.stop()
         if self._failure is None and self._stop_nodes:
@@ -280,6 +283,11 @@ class _Daemon:
 
     def _contained_failure(self, name: str, error: Exception) -> None:
         self._log.error("task.failed", exception=error, task=name)
+
+    def _clock_set(self) -> None:
+        self._log.info("clock.set")
+        self._timer.look_again()
+        self._moments.look_again()
 
     # -- signals
 

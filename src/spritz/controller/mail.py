@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.controller.mail_text import TIME_LIMIT_PARTS, end_kind, environment, recipient, subject
@@ -22,6 +23,7 @@ from spritz.notation.octets import restored
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.controller.timers import Moments
     from spritz.model.events import Event
     from spritz.model.job import Job
 
@@ -34,12 +36,16 @@ WAITING_MAX = 1000
 #: Seconds after which a mail program is killed.
 SECONDS_MAX = 60.0
 
+#: How often a suspended job is looked at, whose limit comes no nearer.
+SUSPENDED_SECONDS = 60.0
+
 
 class Mailer:
     """Listens to events."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, moments: Moments) -> None:
         self._context = context
+        self._moments = moments
         self._waiting = 0
         self._room = asyncio.Semaphore(AT_ONCE)
         #: arrays whose beginning has been told
@@ -120,18 +126,24 @@ class Mailer:
         """Mails at 50, 80 and 90 percent of the time limit."""
         if not job.ends_at or not job.spec.mail_types:
             return
-        context = self._context
         for kind, part in TIME_LIMIT_PARTS.items():
-            if part < 1 and kind in job.spec.mail_types:
-                wait = job.started_at + (job.ends_at - job.started_at) * part - context.clock.now()
-                if wait > 0:
-                    context.tasks.spawn_contained(self._tell_limit(kind, job, wait), name="mail.limit")
+            if part < 1 and kind in job.spec.mail_types and _moment(job, part) > self._context.clock.now():
+                self._tell_limit(kind, job.id, job.restart_count)
 
-    async def _tell_limit(self, kind: str, then: Job, wait: float) -> None:
-        await self._context.clock.sleep(wait)
-        job = self._context.machine.state.jobs.get(then.id)
-        # A suspended or extended job has another end by now; one mail a start is enough.
-        if job is not None and job.state is JobState.RUNNING and job.restart_count == then.restart_count:
+    def _tell_limit(self, kind: str, number: int, restart_count: int) -> None:
+        """Now if that part is over, else when it is: suspension and `scontrol update` move the end."""
+        job = self._context.machine.state.jobs.get(number)
+        if job is None or job.restart_count != restart_count or not job.ends_at:
+            return
+        now = self._context.clock.now()
+        moment = _moment(job, TIME_LIMIT_PARTS[kind])
+        if job.state is JobState.SUSPENDED:
+            moment = max(moment, now + SUSPENDED_SECONDS)
+        elif job.state is not JobState.RUNNING:
+            return
+        if moment > now:
+            self._moments.at(moment, partial(self._tell_limit, kind, number, restart_count))
+        else:
             self._send(kind, job, [job])
 
     # -- sending
@@ -179,6 +191,11 @@ class Mailer:
             log.error("mail.failed", job_id=job_id, program=command[0], error=error.strerror)
         finally:
             self._waiting -= 1
+
+
+def _moment(job: Job, part: float) -> float:
+    """When that part of the time from start to limit is over."""
+    return job.started_at + (job.ends_at - job.started_at) * part
 
 
 def _is_summed_up(job: Job) -> bool:

@@ -1,16 +1,24 @@
-"""Wakes the core when something falls due: one timer, set to the machine's next deadline after every turn."""
+"""What waits for a moment of the machine's clock, which may be set: nobody sleeps long without looking at it again.
+
+`DeadlineTimer` wakes the core when something falls due: one timer, set to the machine's next deadline after every turn.
+`Moments` is for the rest.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING
 
 from spritz.model.commands.cluster import Tick
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.runtime.clock import Clock
 
-#: Longest sleep: a clock that an administrator sets forward is noticed within this many seconds.
+#: Longest sleep: a clock that an administrator sets forward is noticed within this many seconds at the latest.
 SLEEP_SECONDS_MAX = 60.0
 
 #: Shortest: a deadline that a tick did not move must not make us spin.
@@ -49,6 +57,11 @@ class DeadlineTimer:
             self._handle.cancel()
             self._handle = None
 
+    def look_again(self) -> None:
+        """The clock was set."""
+        self.cancel()
+        self.arm()
+
     def _ring(self) -> None:
         self._handle = None
         deadline = self._context.machine.next_deadline()
@@ -61,3 +74,44 @@ class DeadlineTimer:
             self._context.log.error("tick.failed", exception=error, error=repr(error))
             self._at = deadline
             self._handle = self._loop.call_later(RETRY_SECONDS, self._ring)
+
+
+class Moments:
+    """Calls what is to be called at moments of the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._numbers = count()
+        #: moment, number of the entry, what to call
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._handle: asyncio.TimerHandle | None = None
+
+    def at(self, moment: float, callback: Callable[[], None]) -> None:
+        """Once, not before that moment; in a later turn of the loop even if it has passed."""
+        heapq.heappush(self._heap, (moment, next(self._numbers), callback))
+        if self._heap[0][2] is callback:
+            self._arm()
+
+    def look_again(self) -> None:
+        """Call what is due. To be told when the clock was set."""
+        now = self._clock.now()
+        due = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heapq.heappop(self._heap)[2])
+        self._arm()
+        for callback in due:
+            callback()
+
+    def cancel(self) -> None:
+        """No more calls."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _arm(self) -> None:
+        self.cancel()
+        if self._heap:
+            wait = self._heap[0][0] - self._clock.now()
+            seconds = min(SLEEP_SECONDS_MAX, max(SLEEP_SECONDS_MIN, wait))
+            self._handle = self._loop.call_later(seconds, self.look_again)

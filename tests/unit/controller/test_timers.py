@@ -1,0 +1,163 @@
+"""What waits for a moment of the clock is called soon after the clock is set, and mails of a limit with it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from spritz.controller.clockset import watching
+from spritz.controller.mail import SUSPENDED_SECONDS, Mailer
+from spritz.controller.timers import DeadlineTimer, Moments
+from spritz.model.job import Job, JobSpec
+from spritz.model.states import JobState
+from spritz.runtime.clock import SystemClock
+
+HOUR = 3600.0
+
+
+class SetClock(SystemClock):
+    """Shows what it was set to."""
+
+    time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+def run(story: Callable[[SetClock], Awaitable[None]]) -> None:
+    """The story within twenty seconds: an hour is only passed by setting the clock."""
+
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await story(SetClock())
+
+    asyncio.run(main())
+
+
+async def turns() -> None:
+    """Time for whatever is due at once."""
+    await asyncio.sleep(0.02)
+
+
+def test_what_waits_for_moments_is_called_in_their_order_when_the_clock_has_passed_them() -> None:
+    async def story(clock: SetClock) -> None:
+        moments, told = Moments(clock), list[str]()
+        for name, wait in (("late", 3 * HOUR), ("second", 2 * HOUR), ("first", HOUR)):
+            moments.at(clock.now() + wait, lambda name=name: told.append(name))  # type: ignore[misc]
+        moments.at(clock.now() - HOUR, lambda: told.append("past"))
+        assert told == [], "not before the caller is done"
+        await turns()
+        assert told == ["past"]
+        clock.time += 2.5 * HOUR
+        moments.look_again()
+        assert told == ["past", "first", "second"]
+        moments.cancel()
+
+    run(story)
+
+
+def test_the_core_is_woken_when_the_clock_is_set_past_its_deadline() -> None:
+    async def story(clock: SetClock) -> None:
+        ticks = list[object]()
+        rest = [clock.now() + HOUR]
+
+        def tick(command: object) -> None:
+            ticks.append(command)
+            rest.clear()
+
+        writer = SimpleNamespace(hooks=[], handle_own=tick)
+        machine = SimpleNamespace(next_deadline=lambda: rest[0] if rest else None)
+        timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine))  # type: ignore[arg-type]
+        timer.arm()
+        clock.time += 2 * HOUR
+        await turns()
+        assert ticks == []
+        timer.look_again()
+        await turns()
+        assert len(ticks) == 1
+
+    run(story)
+
+
+def test_the_kernels_word_that_the_clock_was_set_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(clock: SetClock) -> None:
+        told = asyncio.Event()
+        with watching(told.set):
+            await turns()
+            assert not told.is_set(), "a timer of the kernel that nobody has cancelled"
+        news = os.eventfd(0)
+        kernel = SimpleNamespace(timerfd_create=lambda *_: news, timerfd_settime=lambda *_: 0)
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: kernel)
+        with watching(told.set):
+            os.eventfd_write(news, 1)
+            await told.wait()
+        with pytest.raises(OSError):
+            os.fstat(news)
+
+    run(story)
+
+
+class Mails:
+    """A mailer whose mails are kept, and one running job with a limit of ten hours."""
+
+    def __init__(self, clock: SetClock) -> None:
+        spec = JobSpec(name="a", user="ada", mail_types=("TIME_LIMIT_50", "TIME_LIMIT_90"))
+        begun = clock.now()
+        self.job = Job(
+            id=7, spec=spec, submitted_at=begun, started_at=begun, ends_at=begun + 10 * HOUR, state=JobState.RUNNING
+        )
+        self.jobs = {7: self.job}
+        self.sent = list[str]()
+        self.moments = Moments(clock)
+        state = SimpleNamespace(jobs=self.jobs, running=[7])
+        context: Any = SimpleNamespace(
+            clock=clock, machine=SimpleNamespace(state=state), writer=SimpleNamespace(listeners=[])
+        )
+        mails = self
+
+        class Kept(Mailer):
+            def _send(self, kind: str, job: Job, members: list[Job], *, summary: bool = False) -> None:
+                mails.sent.append(kind)
+
+        Kept(context, self.moments)
+
+    def change(self, **fields: Any) -> None:
+        """The job is another from now on."""
+        self.jobs[7] = structs.replace(self.jobs[7], **fields)
+
+
+def test_mails_of_a_limit_come_when_the_clock_is_set_past_their_part_of_it() -> None:
+    async def story(clock: SetClock) -> None:
+        mails = Mails(clock)
+        for hours, sent in ((4, []), (6, ["TIME_LIMIT_50"]), (9.5, ["TIME_LIMIT_50", "TIME_LIMIT_90"])):
+            clock.time = 1000.0 + hours * HOUR
+            mails.moments.look_again()
+            assert mails.sent == sent
+
+    run(story)
+
+
+def test_mails_of_a_limit_wait_for_a_suspended_job_and_for_a_later_end() -> None:
+    async def story(clock: SetClock) -> None:
+        mails = Mails(clock)
+        mails.change(state=JobState.SUSPENDED)
+        clock.time += 9.5 * HOUR
+        mails.moments.look_again()
+        assert mails.sent == [], "its limit comes no nearer"
+        mails.change(state=JobState.RUNNING, ends_at=clock.now() + 6 * HOUR)
+        clock.time += SUSPENDED_SECONDS
+        mails.moments.look_again()
+        assert mails.sent == ["TIME_LIMIT_50"]
+        mails.change(state=JobState.COMPLETED)
+        clock.time += 6 * HOUR
+        mails.moments.look_again()
+        assert mails.sent == ["TIME_LIMIT_50"]
+
+    run(story)
