@@ -21,7 +21,7 @@ from spritz.model.accounting import (
     StepRecord,
     SuspensionRecord,
 )
-from spritz.model.accounting_of import allocate, describe, record_of, text
+from spritz.model.accounting_of import NAME_LENGTH, allocate, describe, record_of, text
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
@@ -179,6 +179,7 @@ def _jobs_of(event: Event) -> tuple[int, ...]:
 
 def _queued(ledger: Ledger, place: int, event: job_events.JobQueued) -> None:
     record = record_of(place, event.job, ledger.keep)
+    _reserved(ledger, record)
     ledger.begin(record)
     if record.reason != "None":
         ledger.changes.reasons.append(
@@ -222,11 +223,19 @@ def _tasks_cancelled(ledger: Ledger, place: int, event: job_events.ArrayTasksCan
 def _updated(ledger: Ledger, place: int, event: job_events.JobUpdated) -> None:
     record = ledger.job(event.job.id)
     if record is not None:
-        before, eligible_at = _charged(record), record.eligible_at
+        before, eligible_at, reservation = _charged(record), record.eligible_at, record.reservation
         describe(record, event.job, ledger.keep)
+        if record.reservation != reservation:
+            _reserved(ledger, record)
         if _charged(record) != before:
             ledger.rewrite(eligible_at)
             ledger.rewrite(record.eligible_at)
+
+
+def _reserved(ledger: Ledger, record: JobRecord) -> None:
+    """The number of its reservation; of several, that of the first, as in Slurm."""
+    found = ledger.reservations.get(record.reservation.partition(",")[0])
+    record.reservation_id = found.reservation_id if found is not None else 0
 
 
 def _charged(record: JobRecord) -> tuple[object, ...]:
@@ -288,6 +297,9 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
     record.scheduler = event.scheduler
     record.association_id = event.association or record.association_id
     allocate(record, event.allocation, event.billing)
+    if event.allocation.reservation:
+        record.reservation = text(event.allocation.reservation, NAME_LENGTH)
+        _reserved(ledger, record)
     if event.licenses:
         record.licenses = ",".join(f"{name}:{count}" if count > 1 else name for name, count in event.licenses)
     if record.batch and not record.het_offset:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 #: The newest script of `migrations/versions`, which makes these tables.
-REVISION = "0010"
+REVISION = "0013"
 
 metadata = MetaData()
 
@@ -56,7 +56,7 @@ OPTIONS = _OPTIONS
 #: Texts that conditions and indexes are made of.
 _SHORT = frozenset(
     {"user", "group", "account", "qos", "wckey", "partition", "reservation", "name", "state", "reason", "failed_node"}
-    | {"script_key", "environment_key", "sharing", "layout", "node", "scheduler"}
+    | {"script_key", "environment_key", "sharing", "layout", "node", "scheduler", "mcs_label"}
 )
 
 

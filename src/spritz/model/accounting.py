@@ -94,6 +94,9 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     scheduler: str = ""
     #: 0: none
     association_id: int = 0
+    mcs_label: str = ""
+    #: number of the reservation (0: none, or not known)
+    reservation_id: int = 0
 
 
 class StepRecord(Struct, kw_only=True, omit_defaults=True):

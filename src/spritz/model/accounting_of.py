@@ -103,6 +103,7 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.script_key = spec.script_key if "job_script" in keep else ""
     record.environment_key = spec.environment_key if "job_env" in keep else ""
     record.scheduler, record.association_id = job.scheduler, job.association
+    record.mcs_label = text(spec.mcs_label, NAME_LENGTH)
 
 
 def allocate(record: JobRecord, allocation: Allocation, billing: float | None = None) -> None:

@@ -9,11 +9,13 @@ from spritz.model.accounting import JobRecord
 from spritz.model.events import ALL_EVENTS, Event
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as jobs
+from spritz.model.events import reservation as reservation_events
 from spritz.model.events import step as steps
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import ArrayState, Hold, Job, JobSpec
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
+from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, GresAllocation, NodeAllocation
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.testing.history import History
@@ -222,3 +224,23 @@ def test_what_started_a_life_and_for_whom_is_the_lifes_own() -> None:
     )
     lives = [(one.restart_count, one.scheduler, one.association_id) for one in changes.jobs.values()]
     assert sorted(lives) == [(0, "Backfill", 7), (1, "", 7)]
+
+
+def test_a_job_has_its_label_and_the_number_of_the_reservation_in_which_it_runs() -> None:
+    kept = [
+        reservation_events.ReservationCreated(
+            at=90.0, reservation=Reservation(name=name, id=number, start_at=90.0, end_at=900.0)
+        )
+        for name, number in (("first", 3), ("second", 4))
+    ]
+    _, changes = told(*kept, queued(reservation="first,second", mcs_label="secret"))
+    assert (only(changes).reservation_id, only(changes).mcs_label) == (3, "secret")
+    inside = started()
+    inside = replace(inside, allocation=replace(inside.allocation, reservation="second"))
+    _, changes = told(*kept, queued(reservation="first,second"), inside)
+    assert (only(changes).reservation_id, only(changes).reservation) == (4, "second")
+    moved = queued(reservation="second").job
+    _, changes = told(*kept, queued(reservation="first"), jobs.JobUpdated(at=105.0, job=moved))
+    assert only(changes).reservation_id == 4
+    _, changes = told(*kept, queued(), started())
+    assert (only(changes).reservation_id, only(changes).mcs_label) == (0, "")

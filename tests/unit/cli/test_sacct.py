@@ -105,6 +105,13 @@ def test_columns_are_as_wide_as_slurms_and_what_is_cut_ends_in_a_plus() -> None:
     )
 
 
+def test_a_jobs_label_and_the_number_of_its_reservation_are_on_its_own_line() -> None:
+    job = a_job(mcs_label="secret", reservation="r1", reservation_id=7)
+    assert shown("mcslabel,reservation,reservationid", job) == "secret|r1|7"
+    assert shown("mcslabel,reservationid", job, a_step()) == "|"
+    assert shown("mcslabel,reservationid", a_job()) == "|"
+
+
 @pytest.mark.parametrize(
     ("trailing", "delimiter", "line"), [(False, "|", "12|ann\n"), (True, "|", "12|ann|\n"), (False, "::", "12::ann\n")]
 )

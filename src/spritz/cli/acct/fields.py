@@ -335,7 +335,7 @@ _FIELDS = (
     Field("JobName", 10, _own("name")),
     Field("Layout", 9, _layout),
     Field("Licenses", 20, _job("licenses")),
-    Constant("McsLabel", 12, ""),
+    Field("McsLabel", 12, _job("mcs_label")),
     Field("MinCPU", 10, usage.cpu("usage_in_min")),
     Field("MinCPUNode", 10, usage.plain("usage_in_min_node", "cpu")),
     Field("MinCPUTask", 10, usage.plain("usage_in_min_task", "cpu")),
@@ -369,7 +369,7 @@ _FIELDS = (
     Field("ReqReservation", 20, _job("reservation")),
     Field("ReqTRES", 10, _tres("tres_requested")),
     Field("Reservation", 20, _job("reservation")),
-    Constant("ReservationId", 8, ""),
+    Field("ReservationId", 8, lambda row, style: str(row.job.reservation_id or "") if row.step is None else ""),
     Field("Reserved", 10, lambda row, style: format_duration(row.planned) if row.step is None else ""),
     Field(
         "ResvCPU",

@@ -40,6 +40,8 @@ class Live:
             return one
         del self._jobs[one.job.job_id]
         live.job.number = one.job.number
+        if live.job.reservation == one.job.reservation:
+            live.job.reservation_id = one.job.reservation_id
         known = {step.step_id for step in one.steps}
         return JobWithSteps(job=live.job, steps=one.steps + [step for step in live.steps if step.step_id not in known])
 
