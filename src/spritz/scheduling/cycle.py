@@ -31,12 +31,14 @@ from spritz.scheduling.promises import Promises
 from spritz.scheduling.records import Verdict
 from spritz.scheduling.search import Search
 from spritz.scheduling.shortest import Neediest, Shortest
+from spritz.scheduling.turns import Turns
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spritz.model.limits.guarantees import Guarantee
+    from spritz.model.plan import Forecast
     from spritz.model.resources import Allocation
     from spritz.scheduling.gangs import Gang
     from spritz.scheduling.licenses import Needs
@@ -140,6 +142,8 @@ class Cycle:
         #: the array that was looked at last has tasks left that are not within its account's guarantee, as others were
         self.beyond = False
         #: what is promised, and what that leaves to others
+        #: shapes that limits or licenses hold back, by order
+        self._held: dict[int, Shape] = {}
         self.kept = Kept(snapshot, self.table, self.policy, self.rank)
         self.promises = Promises(snapshot, self.table, self.policy, self.kept, full=full)
         self.licensing = Licensing(snapshot, self.kept)
@@ -243,6 +247,8 @@ class Cycle:
         verdict = self.gate(shape)
         if verdict is not None:
             self.notes.shape(shape, verdict)
+            if verdict is LICENSES:
+                self._held[shape.order] = shape
             return False
         while not self.exhausted:
             task_id = self._next_task(record)
@@ -254,6 +260,7 @@ class Cycle:
             limited = self.limits.verdict(record, request)
             if limited is not None:
                 self.notes.shape(shape, limited)
+                self._held[shape.order] = shape
                 self._limited(request)
                 return False
             licensed = self.licensing.find(record, key, request)
@@ -372,6 +379,7 @@ class Cycle:
         """The job waits for licenses; with bf_licenses it is promised a start like others."""
         if self.licensing.never(shape.request):
             self.notes.shape(shape, LICENSES)
+            self._held[shape.order] = shape
             return False
         return self._blocked(record, shape, LICENSES)
 
@@ -479,7 +487,7 @@ class Cycle:
             preemptions=tuple(self.preemptions),
             notes=self.notes.collect(self.started, complete),
             promises=self.promises.list(),
-            forecast=self.promises.forecast(self.started) if self.full and self.forecast and complete else None,
+            forecast=self._forecast() if self.full and self.forecast and complete else None,
             examined=self.search.examined,
             visited=self.visited,
             complete=complete,
@@ -489,6 +497,11 @@ class Cycle:
         )
         memo.made = plan, self.kept.version
         return plan
+
+    def _forecast(self) -> Forecast:
+        held = list(self._held.values())
+        turns = Turns(self.snapshot, self.limits, self.licensing.pool).times(held, self.started) if held else {}
+        return self.promises.forecast(self.started, held, turns)
 
     def _check_memo(self) -> None:
         """Starts that the core dropped leave room that earlier failures did not see."""

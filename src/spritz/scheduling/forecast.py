@@ -18,7 +18,7 @@ from spritz.scheduling.lanes import Group, Lanes
 if TYPE_CHECKING:
     from spritz.scheduling.backfill import Promise
     from spritz.scheduling.placement.eligible import Eligibility
-    from spritz.scheduling.profile import Floats, Profile
+    from spritz.scheduling.profile import Floats
     from spritz.scheduling.records import Shape
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import Ints
@@ -55,16 +55,13 @@ def promised(told: Iterable[tuple[int, Promise]]) -> tuple[list[Starts], set[int
     return starts, set(first)
 
 
-def reckoned(
-    shapes: Sequence[Shape], known: Collection[int], profile: Profile, eligibility: Eligibility, now: float
-) -> list[Starts]:
+def reckoned(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, eligibility: Eligibility) -> list[Starts]:
     """Starts of all jobs of these shapes that are not in `known`, in order of the queue.
 
     A job that waits in several partitions can be there more than once.
     """
     if not shapes:
         return []
-    lanes = Lanes(profile, now)
     groups: dict[tuple[object, ...], Group] = {}
     #: of requests that differ in their times alone
     kinds: dict[Request, tuple[object, ...]] = {}
@@ -116,6 +113,18 @@ def reckoned(
             heapreplace(waiting, (turn[done], done, first, end, group))
         else:
             heappop(waiting)
+    return found
+
+
+def not_before(turns: Mapping[int, float], starts: Iterable[Starts]) -> list[Starts]:
+    """The starts of those jobs that have turns, none before its own."""
+    found = []
+    for each in starts:
+        numbers = each.job_ids.tolist()
+        fine = np.array([number in turns for number in numbers], bool)
+        if fine.any():
+            least = np.array([turns[number] for number in numbers if number in turns], np.float64)
+            found.append(Starts(each.job_ids[fine], np.maximum(each.start_at[fine], least), each.nodes[fine]))
     return found
 
 

@@ -58,7 +58,10 @@ class Limits:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._rules = snapshot.rules
-        self._in_use = snapshot.in_use.fork()
+        #: of those that run, and that this cycle has started
+        self.in_use = snapshot.in_use.fork()
+        #: the latter: when they end at the latest, and what they count
+        self.starting: list[tuple[float, Charge]] = []
         self._minutes = snapshot.minutes.fork()
         self._inputs = snapshot.pricing.inputs
         self._now = snapshot.now
@@ -67,7 +70,8 @@ class Limits:
     def fork(self) -> Limits:
         """To try starts in."""
         other = Limits.__new__(Limits)
-        other._rules, other._in_use, other._minutes = self._rules, self._in_use.fork(), self._minutes.fork()
+        other._rules, other.in_use, other._minutes = self._rules, self.in_use.fork(), self._minutes.fork()
+        other.starting = []
         other._inputs, other._now, other._safe = self._inputs, self._now, self._safe
         return other
 
@@ -82,7 +86,7 @@ class Limits:
         else:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
         priced = self._rules.priced(request.partition, pairs)
-        held = exceeded(party, self._in_use, priced, request.time_limit_minutes, nodes=nodes)
+        held = exceeded(party, self.in_use, priced, request.time_limit_minutes, nodes=nodes)
         if party.timed:
             minutes = request.time_limit_minutes
             used_up = out_of_minutes(party, self._minutes, dict(priced), minutes, self._now, safe=self._safe)
@@ -99,7 +103,7 @@ class Limits:
         spec = record.spec
         own = self._rules.party(spec.account, spec.user, partition, spec.qos).guarantees
         wanted = dict(pairs) if own else {}
-        return tuple(one for one in own if one.has_room(self._in_use.use(("a", one.id)).tres, wanted))
+        return tuple(one for one in own if one.has_room(self.in_use.use(("a", one.id)).tres, wanted))
 
     def within(self, shape: Shape) -> bool:
         """Would the first job of the shape take no more than its account is guaranteed?"""
@@ -111,7 +115,8 @@ class Limits:
         """A job starts, for at most so long."""
         if self._rules.known:
             keys, tres = charge_of(self._rules, record, allocation)
-            self._in_use.add(keys, jobs=1, tres=tres)
+            self.in_use.add(keys, jobs=1, tres=tres)
+            self.starting.append((self._now + minutes * 60.0, (keys, tres)))
             if self._rules.foresees:
                 factor = self._rules.usage_factor(record.spec.qos)
                 self._minutes.committed.add(keys, tres, self._now + minutes * 60.0, factor)

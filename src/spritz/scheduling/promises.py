@@ -21,14 +21,15 @@ from spritz.model.limits.flags import NO_RESERVE
 from spritz.model.plan import Forecast
 from spritz.scheduling.allowance import Allowance
 from spritz.scheduling.backfill import Promise, all_free, earliest, planned
-from spritz.scheduling.forecast import as_arrays, promised, reckoned, together
+from spritz.scheduling.forecast import as_arrays, not_before, promised, reckoned, together
 from spritz.scheduling.gangs import start_later, where_promised
+from spritz.scheduling.lanes import Lanes
 from spritz.scheduling.overtaking import Overtaking
 from spritz.scheduling.profile import NEVER
 from spritz.scheduling.reservations import crossed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation
@@ -371,8 +372,8 @@ class Promises:
             if record.id not in started:
                 notes.expected(record, promise.start_at, promise.allocation.names)
 
-    def forecast(self, started: set[int]) -> Forecast:
-        """Expected starts of all that wait for room."""
+    def forecast(self, started: set[int], held: Sequence[Shape], turns: Mapping[int, float]) -> Forecast:
+        """Expected starts of all that wait for room, and after them of those that are `held` back until their turns."""
         known, told = promised((record.id, item) for record, item in self._told if record.id not in started)
         shapes = [
             shape
@@ -382,7 +383,11 @@ class Promises:
             and not (shape.request.licenses and self._kept.licenses is not None)
         ]
         snapshot = self._snapshot
-        rest = reckoned(shapes, told | started, self._kept.profile(), snapshot.eligibility, snapshot.now)
+        held = [shape for shape in held if not shape.request.reservation and turns]
+        lanes = Lanes(self._kept.profile(), snapshot.now) if shapes or held else None
+        rest = reckoned(shapes, told | started, lanes, snapshot.eligibility) if lanes is not None else []
+        if held and lanes is not None:
+            rest += not_before(turns, reckoned(held, told | started, lanes, snapshot.eligibility))
         if snapshot.queue.gangs:
             together(rest, {number: whole for whole, waiting in snapshot.queue.gangs.items() for number in waiting})
         return as_arrays([*known, *rest])

@@ -41,7 +41,7 @@ _UNKNOWN = {
     Reason.DEPENDENCY: "unknown: it depends on when other jobs end, which may be long before their limits",
     Reason.BEGIN_TIME: "not before its begin time; from then on it is in the queue",
     Reason.RESERVATION: "not before its reservation begins; from then on it is in the queue",
-    Reason.LICENSES: "unknown: it waits for licenses, and their return is planned ahead with bf_licenses alone",
+    Reason.LICENSES: "unknown: no end of a running job that is planned ahead brings the licenses back",
     Reason.ARRAY_TASK_LIMIT: "when a task of its array ends",
     Reason.PARTITION_DOWN: "unknown: when an administrator sets the partition up",
     Reason.PARTITION_INACTIVE: "unknown: when an administrator sets the partition up",
@@ -90,6 +90,11 @@ def expected(view: View, record: JobRecord) -> Expected:
     if start.partition:
         text = "at the latest, unless a job of higher priority comes; earlier if running jobs end before their limits"
         return Expected(sure="promise", text=text, start_at=start.at, nodes=nodes)
+    if view.reason(record)[0] in LIMIT_REASONS | {Reason.LICENSES}:
+        text = (
+            "a rough estimate: when enough jobs under the same limit have ended, which may be before their time limits"
+        )
+        return Expected(sure="forecast", text=text, start_at=start.at, nodes=nodes)
     return Expected(sure="forecast", text=_why_coarse(view, start.at), start_at=start.at, nodes=nodes)
 
 
@@ -117,7 +122,7 @@ def _why_unknown(view: View, record: JobRecord) -> str:
     if reason in LIMIT_REASONS:
         if over_own(view, record):
             return "never, as things are"
-        return "unknown: when enough jobs under the same limit have ended, which is not planned ahead"
+        return "unknown: when enough has ended, or usage has faded, under the same limit, which is not foreseen"
     if reason is Reason.RESOURCES and detail:
         return "unknown: when nodes that are down or drained come back"
     if reason is Reason.RESOURCES and record.spec.switches and not record.any_switches:
