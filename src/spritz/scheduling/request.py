@@ -230,7 +230,7 @@ def resolve(
     needs = (*gres_node, *gres_task, *((gres_total,) if gres_total else ()))
     has_gpus = any(need.name == "gpu" for need in needs)
     cpus_per_task, cpus_per_gpu = _cpus(spec, partition, settings, gres_task, has_gpus)
-    memory = _memory(spec, partition, settings, has_gpus)
+    memory = memory_of(spec, partition, settings, has_gpus)
     whole, share_rows, user_exclusive = _sharing(spec, partition, settings)
     flags = {flag.lower().replace("_", "-") for flag in spec.gres_flags}
     licenses, refusal = _licenses(spec.licenses)
@@ -477,7 +477,7 @@ def _cpus(
     return per_task, per_gpu if has_gpus else 0
 
 
-def _memory(
+def memory_of(
     spec: JobSpec, partition: Partition, settings: ClusterSettings, has_gpus: bool
 ) -> tuple[int | None, int | None, int | None]:
     """Memory per node, CPU and GPU, MiB; the partition's defaults before the cluster's. 0 per node is all of it."""
