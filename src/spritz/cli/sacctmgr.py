@@ -90,6 +90,8 @@ _LISTED = (
     '"RunAwayJobs", "Stats", "Transaction", "TRES", "User", or "WCKey"\n'
 )
 _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
+#: what is added, in the words of a refusal
+_ADDING = {"coordinator": "coordinator", "qos": "QOS", "resource": "system resource"}
 _SHOWN = ("resource", "account", "association", "cluster", "qos", "transaction", "tres", "user", "wckey", "problem")
 
 
@@ -354,7 +356,8 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             status = rawusage.reset(entity, get_book(connection), asked, forget, context)
             if status or not setting:
                 return status
-        return commit(connection, context, make, at_once="immediate" in said)
+        added = _ADDING.get(entity, f"{entity}s") if verb == "add" else None
+        return commit(connection, context, make, at_once="immediate" in said, adding=added)
 
 
 def _edit_resources(book: Book, verb: str, where: list[Word], setting: list[Word], context: Context) -> Edit:

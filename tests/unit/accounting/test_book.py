@@ -116,6 +116,60 @@ def test_who_may_change_what(engine: Engine) -> None:
     put(engine, Account(name="by-op"), actor="op", admin=False)
 
 
+def test_everybody_changes_his_own_defaults_and_nothing_else(engine: Engine) -> None:
+    put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM)
+    (own,) = (one for one in read_book(engine).associations if one.user == "alice")
+    allowed = (replace(own, is_default=not own.is_default), replace(own, default_qos="normal"))
+    for one in allowed:
+        put(engine, one, actor="alice", admin=False)
+        with pytest.raises(SpritzError, match="Access/permission denied"):
+            put(engine, one, actor="bob", admin=False)
+    put(engine, replace(ALICE, default_wckey="key"), actor="alice", admin=False)
+    (own,) = (one for one in read_book(engine).associations if one.user == "alice")
+    for denied in (replace(own, max_jobs=9), replace(own, default_qos="", shares=9), replace(ALICE, admin="Operator")):
+        with pytest.raises(SpritzError, match="Access/permission denied"):
+            put(engine, denied, actor="alice", admin=False)
+    with pytest.raises(SpritzError, match="Access/permission denied"):
+        put(engine, drops=(own,), actor="alice", admin=False)
+
+
+def test_coordinators_have_the_accounts_below_theirs(engine: Engine) -> None:
+    put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM, Qos(name="high"), Account(name="other"))
+    put(engine, Coordinator(account="chem", user="alice"), replace(CHEM_ON_C, account="other"))
+
+    def denied(*records: Record, drops: tuple[Record, ...] = ()) -> None:
+        with pytest.raises(SpritzError, match="Access/permission denied"):
+            put(engine, *records, actor="alice", admin=False, drops=drops)
+
+    lab = replace(CHEM_ON_C, id=-1, account="lab", parent="chem")
+    denied(Account(name="lab"), replace(lab, parent="other"))
+    denied(Account(name="lab"))
+    put(engine, Account(name="lab"), lab, actor="alice", admin=False)
+    (lab,) = (one for one in read_book(engine).associations if one.account == "lab")
+    put(engine, replace(lab, max_jobs=5), actor="alice", admin=False)
+    denied(replace(lab, max_jobs=5, parent="other"))
+    denied(replace(lab, max_jobs=5, qos="high"))
+    (chem,) = (one for one in read_book(engine).associations if one.account == "chem" and not one.user)
+    denied(replace(chem, max_jobs=5))
+    denied(drops=(replace(lab, max_jobs=5),))
+    bob = replace(ALICE_IN_CHEM, id=-1, account="lab", user="bob")
+    put(engine, User(name="bob"), bob, actor="alice", admin=False)
+    (bob,) = (one for one in read_book(engine).associations if one.user == "bob")
+    denied(replace(bob, qos="high"))
+    put(engine, actor="alice", admin=False, drops=(bob, User(name="bob")))
+    put(engine, User(name="bob"), replace(bob, id=-1), replace(bob, id=-2, account="other"))
+    denied(drops=(User(name="bob"), *(one for one in read_book(engine).associations if one.user == "bob")))
+
+
+def test_operators_have_neither_qos_nor_clusters(engine: Engine) -> None:
+    put(engine, CHEM, CHEM_ON_C, User(name="op", admin="Operator"))
+    root = replace(CHEM_ON_C, id=-1, cluster="new", account="root", parent="")
+    for record in (Qos(name="high"), root, User(name="op", admin="None"), User(name="eve", admin="Administrator")):
+        with pytest.raises(SpritzError, match="Access/permission denied"):
+            put(engine, record, actor="op", admin=False)
+    put(engine, User(name="op2", admin="Operator"), Coordinator(account="chem", user="op2"), actor="op", admin=False)
+
+
 def test_accounts_with_something_below_them_do_not_go_alone(engine: Engine) -> None:
     put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM)
     book = read_book(engine)

@@ -23,15 +23,15 @@ from spritz.wire.envelope import Failure
 class Dbd:
     """What a slurmdbd would answer: the book, and what speaks against an edit."""
 
-    def __init__(self, book: Book, problem: str) -> None:
-        self.book, self.problem = book, problem
+    def __init__(self, book: Book, problem: str, code: str = "") -> None:
+        self.book, self.problem, self.code = book, problem, code
 
     def call_exact(self, *_: object, **__: object) -> Book:
         return self.book
 
     def call(self, request: object, *_: object, **__: object) -> BookEdited:
         if self.problem:
-            raise RemoteError(Failure(code="", errno=1, message=self.problem))
+            raise RemoteError(Failure(code=self.code, errno=1, message=self.problem))
         return BookEdited(version=2)
 
 
@@ -47,6 +47,29 @@ def test_what_cannot_be_is_not_told_as_done(at_once: bool) -> None:
         else:
             assert commit(dbd, context, lambda _: ("Done\n", [account], []), at_once=at_once) == 0
         assert ("Done" in out.getvalue()) is said
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("adding", "puts", "drops", "lines"),
+    [
+        ("users", [User(name="ann")], [], " Problem adding users: Access/permission denied\n"),
+        (None, [User(name="ann")], [], ""),
+        (None, [], [User(name="ann")], ""),
+    ],
+)
+def test_whoever_may_not_is_told_so(
+    at_once: bool, adding: str | None, puts: list[Any], drops: list[Any], lines: str
+) -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO("y\n"), io.StringIO(), err := io.StringIO())
+    dbd: Any = Dbd(Book(), "Access/permission denied", "ESLURM_ACCESS_DENIED")
+    with pytest.raises(Silent) as status:
+        commit(dbd, context, lambda _: ("Done\n", puts, drops), at_once=at_once, adding=adding)
+    assert status.value.exit_code == 1
+    if adding is None:
+        lines = "sacctmgr: error: Your user doesn't have privilege to perform this action\n"
+        lines += " Error with request: Access/permission denied\n"
+    assert err.getvalue() == lines
 
 
 def _lab() -> Book:

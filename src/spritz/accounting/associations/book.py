@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, insert, select, update
 
 from spritz.accounting import schema
-from spritz.accounting.associations import deleted, rules, tables
+from spritz.accounting.associations import deleted, permissions, rules, tables
 from spritz.accounting.engine import told
 from spritz.accounting.upsert import upsert
 from spritz.model.limits.records import (
@@ -130,7 +130,7 @@ def edit_book(
         book = _read(connection)
         if book.version != request.version:
             return Edit(done=BookEdited(version=book.version, stale=True), before=book)
-        rules.check_right(book, actor, (*request.puts, *request.drops), admin=admin, coordinators=coordinators)
+        permissions.check_right(book, actor, request.puts, request.drops, admin=admin, coordinators=coordinators)
         deleted.check_idle(connection, request.drops)
         after = _edit(connection, book, request, actor, now)
         if isinstance(request, RehearseEdit):

@@ -1,16 +1,13 @@
-"""What must hold in the book, and who may change what. Pure.
-
-Source: sacctmgr(1): AdminLevel, coordinators.
-"""
+"""What must hold in the book. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from spritz.model.errors import Rejection, SpritzError
+from spritz.model.errors import SpritzError
 from spritz.model.limits.guarantees import overpromised
-from spritz.model.limits.records import SHARES_PARENT, Association, Coordinator, Record, User
+from spritz.model.limits.records import SHARES_PARENT, Association, Coordinator, Record
 from spritz.notation.errors import NotationError
 from spritz.notation.tres import parse
 
@@ -149,37 +146,6 @@ def _check_tree(cluster: str, parents: dict[str, str]) -> None:
                 raise BookError(f"account {at} has no parent on cluster {cluster}")
             at = above
         sound.update(path)
-
-
-def check_right(book: Book, name: str, changes: Sequence[Record], *, admin: bool, coordinators: bool = True) -> None:
-    """May this person do that? Operators may do all but make people administrators; coordinators change users'
-    associations of their accounts and of those below. Raises SpritzError (ESLURM_ACCESS_DENIED).
-    """
-    level = next((one.admin for one in book.users if one.name == name), "None")
-    if admin or level == "Administrator":
-        return
-    if level == "Operator":
-        old = {one.name: one.admin for one in book.users}
-        if all(not isinstance(one, User) or one.admin == old.get(one.name, "None") for one in changes):
-            return
-    accounts = [(one.account, one.parent) for one in book.associations if not one.user]
-    own = {one.account for one in book.coordinators if one.user == name and coordinators}
-    mine = under(accounts, own)
-    known = {one.name for one in book.users}
-    there = {one.id: one for one in book.associations}
-    # What stands under a number now must be theirs as well: an edit may not take another account's record over.
-    before = [there[one.id] for one in changes if isinstance(one, Association) and one.id in there]
-    if changes and all(_coordinated(one, mine, known) for one in (*changes, *before)):
-        return
-    raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
-
-
-def _coordinated(record: Record, mine: set[str], known: set[str]) -> bool:
-    if isinstance(record, Association):
-        return bool(record.user) and record.account in mine
-    if isinstance(record, User):
-        return record.name not in known and record.admin == "None"
-    return isinstance(record, Coordinator) and record.account in mine
 
 
 def under(accounts: Sequence[tuple[str, str]], names: set[str]) -> set[str]:

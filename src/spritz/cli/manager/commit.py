@@ -31,12 +31,38 @@ def get_book(connection: Connection, *, transactions: bool = False, deleted: boo
 
 
 def commit(
-    connection: Connection, context: Context, make: Callable[[Book], Edit], *, at_once: bool, unchanged: int = 1
+    connection: Connection,
+    context: Context,
+    make: Callable[[Book], Edit],
+    *,
+    at_once: bool,
+    unchanged: int = 1,
+    adding: str | None = None,
 ) -> int:
     """Show what `make` makes of the book, ask, and send it; made again if the book has changed meanwhile.
 
-    `unchanged` is the status where there is nothing to do.
+    `unchanged` is the status where there is nothing to do. `adding`: what is added, for those who may not (None: it is
+    not adding).
     """
+    from spritz.cli.silent import Silent
+    from spritz.client.errors import RemoteError
+
+    try:
+        return _commit(connection, context, make, at_once=at_once, unchanged=unchanged)
+    except RemoteError as error:
+        if error.code != "ESLURM_ACCESS_DENIED":
+            raise
+        if adding is not None:
+            context.err(f" Problem adding {adding}: {error.message}\n")
+        else:
+            context.error("Your user doesn't have privilege to perform this action")
+            context.err(f" Error with request: {error.message}\n")
+        raise Silent from error
+
+
+def _commit(
+    connection: Connection, context: Context, make: Callable[[Book], Edit], *, at_once: bool, unchanged: int
+) -> int:
     book = _book_to_edit(connection)
     text, puts, drops = make(book)
     if not puts and not drops:
@@ -79,6 +105,8 @@ def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> N
     try:
         connection.call(edit, BookEdited, timeout=60.0)
     except RemoteError as error:
+        if error.code == "ESLURM_ACCESS_DENIED":
+            raise
         context.err(f" Error with request: {error.message}\n")
         raise Silent from error
 

@@ -1,0 +1,131 @@
+"""Who may change what in the book. Pure.
+
+Source: sacctmgr(1): AdminLevel, coordinators; what 22.05 grants. Differs: a coordinator cannot give an account away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.accounting.associations.rules import under
+from spritz.model.errors import Rejection, SpritzError
+from spritz.model.limits.records import Account, Association, Coordinator, Policy, Record, User, WcKey
+from spritz.model.limits.rules import Rules
+
+if TYPE_CHECKING:
+    from spritz.model.limits.records import Book
+
+
+def check_right(
+    book: Book,
+    name: str,
+    puts: Sequence[Record],
+    drops: Sequence[Record],
+    *,
+    admin: bool,
+    coordinators: bool = True,
+) -> None:
+    """May this person do that? Raises SpritzError (ESLURM_ACCESS_DENIED).
+
+    Operators: users, accounts and what belongs to them. Coordinators: users of their accounts and of those below, and
+    the accounts below. Everybody: his own defaults.
+    """
+    level = next((one.admin for one in book.users if one.name == name), "None")
+    if admin or level == "Administrator":
+        return
+    if level == "Operator" and _operated(book, puts, drops):
+        return
+    if puts and not drops and _own_defaults(book, name, puts):
+        return
+    if coordinators and (puts or drops) and _Coordinated(book, name).all(puts, drops):
+        return
+    raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+
+
+def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
+    """Neither QOS, resources nor whole clusters; operators may be made, but not of users that there are."""
+    levels = {one.name: (one.admin,) for one in book.users}
+    clusters = {one.cluster for one in book.associations}
+    for one in (*puts, *drops):
+        if not isinstance(one, Account | Association | Coordinator | User | WcKey):
+            return False
+        if isinstance(one, User) and one.admin not in levels.get(one.name, ("None", "Operator")):
+            return False
+    return all(not isinstance(one, Association) or one.cluster in clusters for one in puts) and not any(
+        isinstance(one, Association) and one.account == "root" and not one.user for one in drops
+    )
+
+
+def _own_defaults(book: Book, name: str, puts: Sequence[Record]) -> bool:
+    """Nothing but which of his own accounts, QOS and wckeys are this person's defaults."""
+    people = {one.name: one for one in book.users if one.name == name}
+    there = {one.id: one for one in book.associations if one.user == name}
+    for one in puts:
+        same: Record | None = None
+        if isinstance(one, Association) and one.id in there:
+            same = replace(there[one.id], is_default=one.is_default, default_qos=one.default_qos)
+        elif isinstance(one, User) and one.name in people:
+            same = replace(people[one.name], default_wckey=one.default_wckey)
+        if same != one:
+            return False
+    return True
+
+
+class _Coordinated:
+    """What one coordinator may do."""
+
+    def __init__(self, book: Book, name: str) -> None:
+        self._book = book
+        self._name = name
+        accounts = [(one.account, one.parent) for one in book.associations if not one.user]
+        self._mine = under(accounts, {one.account for one in book.coordinators if one.user == name})
+        self._there = {one.id: one for one in book.associations}
+
+    def all(self, puts: Sequence[Record], drops: Sequence[Record]) -> bool:
+        """May he do all of it together?"""
+        gone = {one.name for one in drops if isinstance(one, User)}
+        placed = {one.account for one in puts if isinstance(one, Association)}
+        if any(isinstance(one, Account) and one.name not in placed for one in puts):
+            return False
+        return all(self._put(one) for one in puts) and all(self._drop(one, gone) for one in drops)
+
+    def _put(self, record: Record) -> bool:
+        if isinstance(record, Association):
+            # What stands under a number now must be his as well: no other account's record is taken over.
+            old = self._there.get(record.id)
+            return self._holds(record) and (old is None or self._holds(old)) and self._may_give(record, old)
+        if isinstance(record, User):
+            return record.admin == "None" and all(one.name != record.name for one in self._book.users)
+        if isinstance(record, Account):
+            # Its association says where it goes, and whether that is his.
+            return all(one.name != record.name for one in self._book.accounts)
+        return isinstance(record, Coordinator) and record.account in self._mine
+
+    def _drop(self, record: Record, gone: set[str]) -> bool:
+        if isinstance(record, User):
+            known = next((one for one in self._book.users if one.name == record.name), record)
+            accounts = {one.account for one in self._book.associations if one.user == record.name}
+            return known.admin == "None" and bool(accounts) and accounts <= self._mine
+        if isinstance(record, WcKey):
+            return record.user in gone
+        return isinstance(record, Association | Coordinator) and bool(record.user) and record.account in self._mine
+
+    def _holds(self, one: Association) -> bool:
+        """A user of his accounts, or an account below one of them."""
+        return (one.account if one.user else one.parent) in self._mine
+
+    def _may_give(self, new: Association, old: Association | None) -> bool:
+        """Of QOS, nobody gets another than the coordinator has there himself, or than were to be had anyhow."""
+        if new.qos is None or (old is not None and new.qos == old.qos):
+            return True
+        mine = tuple(one for one in self._book.associations if one.cluster == new.cluster)
+        rules = Rules(Policy(version=1, associations=mine, qos=self._book.qos))
+        allowed: set[str] = set()
+        for one in mine:
+            above = (new.account, "") if new.user else (new.parent, "")
+            if one.id == new.id or (one.account, one.user) in (above, (new.account, self._name)):
+                allowed |= set(rules.bounds(one).qos)
+        return {name for name in new.qos.split(",") if name} <= allowed
