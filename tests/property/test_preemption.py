@@ -31,7 +31,7 @@ from spritz.model.states import JobState
 from spritz.scheduling import preemption
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.projection import Projection
-from spritz.scheduling.request import resolve
+from spritz.scheduling.resolve import resolve
 
 SPEED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MODES = ("REQUEUE", "CANCEL", "SUSPEND")

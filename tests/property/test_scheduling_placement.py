@@ -18,7 +18,8 @@ from spritz.scheduling.placement.columns import capacity_columns, counts_suffice
 from spritz.scheduling.placement.runs import select_columns
 from spritz.scheduling.placement.select import Candidate, select, target_of
 from spritz.scheduling.placement.share import assign
-from spritz.scheduling.request import Request, resolve
+from spritz.scheduling.request import Request
+from spritz.scheduling.resolve import resolve
 
 SPEED = settings(max_examples=150, deadline=None)
 

@@ -15,7 +15,7 @@ from spritz.model.job import JobSpec
 from spritz.scheduling.gangs import fits_empty
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.policy import policy_of
-from spritz.scheduling.request import boots_of, resolve
+from spritz.scheduling.resolve import boots_of, resolve
 from spritz.scheduling.snapshot import ANSWERS_MAX
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from spritz.model.ids import INFINITE
 from spritz.model.job_tres import requested_gres, requested_pairs
 from spritz.model.priority import PRIORITY_MAX, PriorityFactors, PriorityInputs, PriorityWeights
-from spritz.scheduling.request import memory_of
+from spritz.scheduling.resolve import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ from spritz.model.reasons import Reason
 from spritz.scheduling.limits import billed
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.priority import NEVER
-from spritz.scheduling.request import boots_of, resolve
+from spritz.scheduling.resolve import boots_of, resolve
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings

@@ -15,7 +15,7 @@ from spritz.model.states import NodeFlag, NodeState
 from spritz.scheduling import gangs
 from spritz.scheduling.backfill import earliest
 from spritz.scheduling.gangs import fits_empty
-from spritz.scheduling.request import resolve
+from spritz.scheduling.resolve import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 

@@ -16,7 +16,8 @@ from spritz.scheduling.placement import scheme
 from spritz.scheduling.placement.columns import capacity_columns, least_counts, needed
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of
-from spritz.scheduling.request import Grain, Request, resolve
+from spritz.scheduling.request import Grain, Request
+from spritz.scheduling.resolve import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, spec
 
 MEMORY = structs.replace(SETTINGS, default_memory_mib_per_cpu=50)

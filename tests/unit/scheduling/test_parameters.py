@@ -10,7 +10,7 @@ from spritz.model.events.cluster import NodeUpdated
 from spritz.model.resources import GresCapacity, GresRequest
 from spritz.scheduling.feasible import check_request
 from spritz.scheduling.policy import policy_of
-from spritz.scheduling.request import resolve
+from spritz.scheduling.resolve import resolve
 from spritz.testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, devices, gpus, node, spec
 

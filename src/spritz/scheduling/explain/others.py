@@ -23,7 +23,7 @@ from spritz.scheduling import cycle
 from spritz.scheduling.explain.expected import Start, expected, start_of
 from spritz.scheduling.explain.view import View
 from spritz.scheduling.explain.words import count, gres_noun, limit_text, memory
-from spritz.scheduling.request import time_limit_minutes
+from spritz.scheduling.resolve import time_limit_minutes
 
 if TYPE_CHECKING:
     from spritz.model.explain import Expected, Explanation

@@ -20,8 +20,8 @@ from spritz.scheduling.explain.limits import limits
 from spritz.scheduling.explain.nodes import partition_view
 from spritz.scheduling.explain.words import asks, count, job_label, listed, record_label, resource
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.request import resolve
 from spritz.scheduling.reservations import MAINTENANCE, OTHERS
+from spritz.scheduling.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
