@@ -136,20 +136,17 @@ def _interactive(said: Said, context: Context) -> int:
     """Commands from standard input, one a line."""
     import shlex
 
+    from spritz.cli.prompt import read_line
     from spritz.cli.silent import Silent
     from spritz.model.errors import SpritzError
 
     status = 0
-    prompt = context.stdin.isatty()
     last: list[str] = []
     while True:
-        if prompt:
-            context.out("sacctmgr: ")
-            context.stdout.flush()
-        line = context.stdin.readline()
+        line = read_line(context, "sacctmgr: ")
         try:
-            words = shlex.split(line, comments=True)
-            if not line or (words and words[0].lower() in ("quit", "exit")):
+            words = shlex.split(line or "", comments=True)
+            if line is None or (words and words[0].lower() in ("quit", "exit")):
                 return status
             if words == ["!!"]:
                 words = last

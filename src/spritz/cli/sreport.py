@@ -99,20 +99,17 @@ def _interactive(session: object, context: Context) -> int:
     """Commands from standard input, one a line."""
     import shlex
 
+    from spritz.cli.prompt import read_line
     from spritz.cli.report.session import Session
     from spritz.cli.silent import Silent
     from spritz.model.errors import SpritzError
     from spritz.notation.errors import NotationError
 
     assert isinstance(session, Session)
-    prompt = context.stdin.isatty()
     last: list[str] = []
     while not session.over:
-        if prompt:
-            context.out("sreport: ")
-            context.stdout.flush()
-        line = context.stdin.readline()
-        if not line:
+        line = read_line(context, "sreport: ")
+        if line is None:
             break
         try:
             words = shlex.split(line)

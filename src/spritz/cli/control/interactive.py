@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 
 from spritz.cli.control import verbs
+from spritz.cli.prompt import read_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,14 +19,10 @@ PROMPT = "scontrol: "
 
 def run(session: Session) -> int:
     """The last status that was not 0."""
-    terminal = session.context.stdin.isatty()
-    if terminal:
-        _line_editing()
     last: list[str] = []
     while not session.finished:
-        line = _read(session, terminal)
+        line = read_line(session.context, PROMPT)
         if line is None:
-            session.out("\n")
             break
         words = _words(session, line)
         if words and words[0] == "!!":
@@ -41,21 +38,6 @@ def run(session: Session) -> int:
     return session.status
 
 
-def _read(session: Session, terminal: bool) -> str | None:
-    if terminal:
-        session.context.stdout.flush()
-        try:
-            return input(PROMPT)
-        except EOFError:
-            return None
-    session.out(PROMPT)
-    line = session.context.stdin.readline()
-    if not line:
-        return None
-    session.out(line if line.endswith("\n") else line + "\n")
-    return line
-
-
 def _words(session: Session, line: str) -> list[str]:
     try:
         return shlex.split(line, comments=True)
@@ -63,13 +45,6 @@ def _words(session: Session, line: str) -> list[str]:
         session.say(f"{error} in: {line.strip()}")
         session.status = 1
         return []
-
-
-def _line_editing() -> None:
-    try:
-        import readline  # noqa: F401 - input() edits lines once it is there
-    except ImportError:
-        pass
 
 
 def help_text(session: Session, words: list[str]) -> int:
