@@ -48,6 +48,8 @@ class PlannedPreemption(Struct, frozen=True, kw_only=True):
     allocation: Allocation
     victims: tuple[PlannedVictim, ...]
     time_limit_minutes: int | None = None
+    #: the job's, in force now (0: the record's)
+    priority: int = 0
     others: tuple[PlannedPreemption, ...] = ()
 
 

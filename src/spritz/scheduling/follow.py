@@ -123,6 +123,7 @@ def _started(projection: Projection, event: job_events.JobStarted) -> None:
     record = projection.records[event.job_id]
     record.expected_start_at = 0.0
     record.expected_nodes = ()
+    record.priority = event.priority or record.priority
     running.start(projection, record, event.allocation, event.ends_at, event.at, event.licenses)
 
 

@@ -85,6 +85,7 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
                 job_id=record.id,
                 allocation=allocation,
                 victims=tuple(PlannedVictim(victim.record.id, victim.mode) for victim in victims),
+                priority=cycle.preemptor.priority(record, request),
             )
         )
     # What is only to be suspended runs on as long as others have yet to leave.

@@ -34,6 +34,7 @@ class InVain:
         record: JobRecord,
         request: Request,
         roomy: tuple[Guarantee, ...],
+        priority: int,
         spared_until: float = 0.0,
         *,
         hopeless: bool = False,
@@ -47,7 +48,7 @@ class InVain:
             freed=self._snapshot.partition_freed.get(request.partition, 0),
             at=self._snapshot.now,
             spared_until=spared_until,
-            priority=record.priority,
+            priority=priority,
             hopeless=hopeless,
         )
         self._snapshot.memo.put_no_room(request, found)
@@ -58,8 +59,10 @@ class InVain:
         if spared_until:
             self.look_again_at = min(self.look_again_at or spared_until, spared_until)
 
-    def tried(self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...], bound: Bound) -> bool:
-        """It was in vain before, and nothing that matters has become free since."""
+    def tried(
+        self, record: JobRecord, request: Request, roomy: tuple[Guarantee, ...], priority: int, bound: Bound
+    ) -> bool:
+        """It was in vain before for a job of no lower priority, and nothing that matters has become free since."""
         snapshot = self._snapshot
         before = snapshot.memo.no_room.get((request, roomy))
         if before is None:
@@ -70,9 +73,9 @@ class InVain:
                 return True
             if bound.is_helped(request, snapshot.eligibility, before.freed):
                 return False
-            self.remember(record, request, roomy, hopeless=True)
+            self.remember(record, request, roomy, priority, hopeless=True)
             return True
-        if record.priority > before.priority:
+        if priority > before.priority:
             return False
         if freed != before.freed or not 0 <= snapshot.now - before.at < PAUSE_SECONDS:
             return False

@@ -178,10 +178,11 @@ class Preemptor:
         if not preys and not self._leaving:
             return None
         bound = self._bound(preys, table)
-        if self.in_vain.tried(record, request, roomy, bound):
+        priority = self.priority(record, request)
+        if self.in_vain.tried(record, request, roomy, priority, bound):
             return None
         if not bound.could_hold(request, self.snapshot.eligibility):
-            self.in_vain.remember(record, request, roomy, hopeless=True)
+            self.in_vain.remember(record, request, roomy, priority, hopeless=True)
             return None
         self._make_base(table)
         assert self._base is not None, "it has just been made"
@@ -210,14 +211,22 @@ class Preemptor:
         if allocation is None or found is None:
             self.in_vain.wait_for(spared_until)
             if not self._taken:
-                self.in_vain.remember(record, request, roomy, spared_until)
+                self.in_vain.remember(record, request, roomy, priority, spared_until)
             return None
-        verdict = self._verdict(record, task_id, allocation, found, table)
+        verdict = self._verdict(record, request, task_id, allocation, found, table)
         self._taken.update(victim.record.id for victim in found)
         self.chosen += found
         for victim in found:
             remove(self._base, victim)
         return verdict
+
+    def priority(self, record: JobRecord, request: Request) -> int:
+        """Of a job that waits: in force, where PRIORITY or WITHIN asks for it; else the record's, which is less work
+        and does not grow with age.
+        """
+        if not self._by_priority:
+            return record.priority
+        return self.snapshot.pricing.priority(record, request.partition, self.snapshot.now)
 
     def could_preempt(self, record: JobRecord, request: Request) -> bool:
         """Is there anything that it could ask to have back?"""
@@ -246,7 +255,8 @@ class Preemptor:
         assert self._base is not None
         if self.policy.strict_order or not search.licensed([]):
             return None
-        snapshot, who = self.snapshot, self._preys.party(self._preys.kind_of(record, request), record.priority)
+        snapshot = self.snapshot
+        who = self._preys.party(self._preys.kind_of(record, request), self.priority(record, request))
         occupied = self._occupied_by(preys)
         held = occupied.without(self._given_up())
         nodes = nodes_for(
@@ -305,7 +315,7 @@ class Preemptor:
         line = (kind, self._own(record, kind), roomy)
         known = self._listed.get(line)
         if known is None:
-            who = self._preys.party(kind, record.priority)
+            who = self._preys.party(kind, self.priority(record, request))
             some = {one: self._running.get(one, []) for one in self._preys.of(kind)[0]}
             known = self._preys.among(who, some)
             if roomy:
@@ -383,6 +393,7 @@ class Preemptor:
     def _verdict(
         self,
         record: JobRecord,
+        request: Request,
         task_id: int | None,
         allocation: Allocation,
         found: list[Victim],
@@ -404,6 +415,7 @@ class Preemptor:
                 task_id=task_id,
                 allocation=allocation,
                 victims=tuple(PlannedVictim(victim.record.id, victim.mode) for victim in told),
+                priority=self.priority(record, request),
             )
         return Verdict(allocation, at_once, planned)
 

@@ -13,6 +13,7 @@ from spritz.scheduling.policy import policy_of
 from spritz.scheduling.resolve import resolve
 from spritz.testing.builders import World
 from tests.unit.scheduling.site import SETTINGS, Site, devices, gpus, node, spec
+from tests.unit.scheduling.test_explain import told as explanation
 
 
 def site_of(*words: str, nodes: int = 4, **fields: Any) -> Site:
@@ -119,6 +120,10 @@ def test_nodes_are_chosen_by_their_extra_data() -> None:
     none = site.submit(spec(1, extra="load>9"))
     assert site.cycle() == {}
     assert site.reason(none) == "Constraints"
+    told = explanation(site, none)
+    assert told.summary == "No set of nodes says now what it asks for with --extra."
+    assert told.expected is not None
+    assert "when a node says so" in told.expected.text
     says("n2", '{"load": 10}')
     assert site.cycle()[none].names == ("n2",)
     plain = site_of()

@@ -226,7 +226,7 @@ def test_exempt_time_and_exempt_priority_spare_a_job() -> None:
     here.now += 60
     assert len(run(here).preemptions) == 1
     here = site(nodes=1, min_exempt_priority=100)
-    here.submit(low(tasks=4), priority=100)
+    here.submit(low(tasks=4, priority=100), priority=100)
     run(here)
     here.submit(high(tasks=4))
     assert run(here).preemptions == ()

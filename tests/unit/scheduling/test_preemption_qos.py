@@ -148,6 +148,32 @@ def test_within_lets_a_job_of_higher_priority_preempt_one_of_its_own_qos(where: 
     assert victims(run(here)) == [[first]]
 
 
+@pytest.mark.parametrize("mode", ["REQUEUE,WITHIN", "REQUEUE,PRIORITY"])
+def test_priorities_by_factors_decide_as_those_set_by_hand_do(mode: str) -> None:
+    """What is in force of a job that waits the scheduler alone knows; of one that runs, what was so at its start."""
+    here = site(mode, settings={"priority_multifactor": True})
+    own, other = ("normal", "normal") if "WITHIN" in mode else ("low", "high")
+
+    def submitted(qos: str, nice: int) -> int:
+        return here.submit(spec(batch=True, tasks=4, qos=qos, account="lab", user="ann", nice=nice))
+
+    first = submitted(own, -10)
+    run(here)
+    submitted(other, -10)
+    assert run(here).preemptions == ()
+    submitted(other, -20)
+    assert victims(run(here)) == [[first]]
+    assert states(here, first) == ["PENDING"], "the core agrees"
+
+
+def test_no_job_that_started_with_min_exempt_priority_is_a_victim() -> None:
+    here = site(settings={"priority_multifactor": True}, min_exempt_priority=100)
+    submit(here, "low", nice=-1000)
+    run(here)
+    submit(here, "high")
+    assert run(here).preemptions == ()
+
+
 def test_without_within_jobs_of_one_qos_leave_each_other_alone() -> None:
     here = site()
     submit(here, "normal", priority=5)

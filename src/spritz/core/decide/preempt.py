@@ -137,7 +137,8 @@ def _judged(
         return "suspended already", ""
     if job.preempt_action or job.flags & CONFIGURING:
         return "not to be preempted now", ""
-    who, whom = _party(state, preemptor, planned.allocation.partition), _party(state, job, job.partition)
+    who = _party(state, preemptor, planned.allocation.partition, planned.priority)
+    whom = _party(state, job, job.partition)
     if who is None or whom is None:
         return "partition not available", ""
     policy = state.settings.preemption
@@ -161,12 +162,15 @@ def _is_guest(state: State, job: Job, reservation: str) -> bool:
     return own is not None and not inside and own.lets_in(leaving_seconds(job.spec))
 
 
-def _party(state: State, job: Job, partition: str) -> Party | None:
-    """The job as it is, or would be, in a partition; None: there is no such partition."""
+def _party(state: State, job: Job, partition: str, priority: int = 0) -> Party | None:
+    """The job as it is, or would be, in a partition; None: there is no such partition.
+
+    `priority`: in force, which the core does not know of a job that waits (`core.priority`); 0: the job's.
+    """
     home, qos = state.partitions.get(partition), state.rules.qos.get(job.spec.qos)
     if home is None:
         return None
-    return Party(partition=home, qos=qos.record if qos is not None else None, priority=job.priority)
+    return Party(partition=home, qos=qos.record if qos is not None else None, priority=priority or job.priority)
 
 
 def preempt(turn: Turn, victim: PlannedVictim, by_job_id: int, reclaimed_for: str, reservation: str = "") -> None:
