@@ -18,6 +18,7 @@ from spritz.model.plan import PlannedStart
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import Allocation
 from spritz.scheduling.inputs import policy_inputs
+from spritz.scheduling.policies import put_policy
 from spritz.scheduling.projection import Projection
 from spritz.testing.builders import World, capacity, expect
 
@@ -216,5 +217,5 @@ def loaded(made: World) -> Projection:
     state, projection = made.state, Projection()
     projection.follow_minutes(state.minutes)
     projection.reset(state.jobs.values(), state.nodes.values(), state.partitions.values(), state.settings)
-    projection.put_policy(state.rules.policy)
+    put_policy(projection, state.rules.policy)
     return projection

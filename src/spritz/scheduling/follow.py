@@ -19,7 +19,7 @@ from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.node_features import active_with, reporting
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, NodeFlag
-from spritz.scheduling import running
+from spritz.scheduling import policies, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,11 +265,11 @@ def _partition_deleted(projection: Projection, event: cluster_events.PartitionDe
 
 
 def _policy_changed(projection: Projection, event: cluster_events.PolicyChanged) -> None:
-    projection.put_policy(event.policy)
+    policies.put_policy(projection, event.policy)
 
 
 def _policy_amended(projection: Projection, event: cluster_events.PolicyAmended) -> None:
-    projection.amend_policy(event.change)
+    policies.amend_policy(projection, event.change)
 
 
 def _usage_changed(projection: Projection, event: cluster_events.UsageReset | cluster_events.UsageAdopted) -> None:

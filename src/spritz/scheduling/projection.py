@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Hold
-from spritz.model.limits.change import amended
 from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.minutes import Minutes
-from spritz.model.limits.records import Policy, PolicyChange
+from spritz.model.limits.records import Policy
 from spritz.model.limits.rules import Rules
 from spritz.model.networks import networks_of
 from spritz.model.partition import Partition
@@ -26,10 +25,9 @@ from spritz.model.predict import Predictor
 from spritz.model.priority import PriorityInputs
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, JobState
-from spritz.scheduling import follow, running, upkeep, waiting
+from spritz.scheduling import follow, policies, running, upkeep, waiting
 from spritz.scheduling.backfill import Ledger
 from spritz.scheduling.hardware import Hardware
-from spritz.scheduling.inputs import policy_inputs
 from spritz.scheduling.licenses import LicensePool
 from spritz.scheduling.nodes import NodeRow, is_open, weight_of
 from spritz.scheduling.occupants import Occupants
@@ -46,7 +44,6 @@ from spritz.scheduling.table import NodeTable
 if TYPE_CHECKING:
     from spritz.model.events import Event
     from spritz.model.job import Job
-    from spritz.model.limits.catalogue import Touched
     from spritz.model.node import Node
     from spritz.model.plan import Plan
     from spritz.model.reservation import Reservation
@@ -231,11 +228,11 @@ class Projection:
     def rebuild(self) -> None:
         """Nodes, partitions or settings changed: a new table, and a new look at every job."""
         self.outdated = False
-        self._make_rules(self.rules.policy)
+        policies.make_rules(self, self.rules.policy)
         self.table = NodeTable(self._row(index, node) for index, node in enumerate(self.nodes.values()))
         self._find_members()
         self._price()
-        self._stock()
+        self.stock()
         self.queue = Queue()
         for record in self.records.values():
             record.entries.clear()
@@ -339,54 +336,9 @@ class Projection:
         """Read these, which their owner keeps up with the same events."""
         self.minutes = minutes
 
-    def _stock(self) -> None:
+    def stock(self) -> None:
         """Licenses of slurm.conf, and those that accounting gives the cluster."""
         self.licenses.total = {**dict(self.settings.licenses), **dict(self.rules.licenses)}
-
-    def put_policy(self, policy: Policy) -> None:
-        """Associations, QOS and limits are these from now on."""
-        self._make_rules(policy)
-        self._stock()
-        self.set_priority_inputs(self.priority_inputs)
-        for record in self.records.values():
-            self.place(record)
-        self.free_all()
-
-    def amend_policy(self, change: PolicyChange) -> None:
-        """They have changed in this; only what that touches is looked at again, if that will do."""
-        rules = self.rules
-        if not rules.can_amend(change):
-            self.put_policy(amended(rules.policy, change))
-            return
-        touched = rules.amend(change)
-        self._stock()
-        inputs = policy_inputs(self.priority_inputs, rules, touched)
-        if inputs is not self.priority_inputs:
-            self.set_priority_inputs(inputs)
-        for record in self._touched_jobs(touched):
-            spec = record.spec
-            if record.charge is None or record.allocation is None:
-                self.place(record)
-                continue
-            home = rules.partition_qos.get(record.allocation.partition, "")
-            if touched.recounts(spec.account, spec.user, spec.qos) or home in touched.counted_qos:
-                self.in_use.add(record.charge[0], jobs=1, tres=record.charge[1], sign=-1)
-                record.charge = running.bill(self, record, record.allocation)
-        self.free_all()
-
-    def _touched_jobs(self, touched: Touched) -> list[JobRecord]:
-        if touched.qos:
-            return list(self.records.values())
-        accounts = touched.accounts | {account for account, _user in touched.users}
-        return [record for name in sorted(accounts) for record in self.of_account.get(name, {}).values()]
-
-    def _make_rules(self, policy: Policy) -> None:
-        self.rules = Rules.of(policy, self.partitions, self.settings.priority_policy, self.nodes)
-        self.in_use = LimitLedger()
-        for record in self.records.values():
-            if record.allocation is not None and not record.completing:
-                record.charge = running.bill(self, record, record.allocation)
-        self.priority_inputs = policy_inputs(self.priority_inputs, self.rules)
 
     def put_node(self, node: Node) -> None:
         """State, flags or weight of a node changed; anything else is for `update_node`."""

@@ -24,6 +24,7 @@ from spritz.scheduling.explain.expected import start_of
 from spritz.scheduling.explain.others import freed
 from spritz.scheduling.explain.story import explain
 from spritz.scheduling.explain.view import View
+from spritz.scheduling.policies import put_policy
 from spritz.scheduling.projection import Projection
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     there = [state.jobs[number] for number in (*state.running, *state.completing)]
     jobs = [*(job for job in there if not job.ends_at or job.ends_at > now), *whole]
     projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings, state.reservations.values())
-    projection.put_policy(state.rules.policy)
+    put_policy(projection, state.rules.policy)
     projection.follow_minutes(state.minutes)
     snapshot = projection.snapshot(now)
     view = View(snapshot, cycle.run(snapshot), {**state.jobs, **{job.id: job for job in whole}}, state.nodes)
