@@ -316,3 +316,20 @@ def test_an_explanation_says_that_a_guarantee_goes_before_priority() -> None:
     told = explain(view, here.jobs[rich]).ahead
     assert [(one.job, one.because) for one in told.first] == [(str(mine), "within the guarantee of account vision")]
     assert explain(view, here.jobs[mine]).ahead.count == 0
+
+
+def test_a_job_is_told_when_the_time_of_those_who_borrow_is_over() -> None:
+    here = site({"ai": "gres/gpu=2"}, after={"ai": 10})
+    submit(here, "guests", 4)
+    run(here)
+    later(here, 60)
+    mine = submit(here, "vision")
+    for _ in range(2):
+        snapshot = here.projection.snapshot(here.now)
+        view = View(snapshot, cycle.run(snapshot), here.jobs, here.projection.nodes)
+        expected = explain(view, here.jobs[mine]).expected
+        assert expected is not None
+        assert "; perhaps in 9 min, when the exempt time of jobs that it may preempt is over" in expected.text
+        assert run(here).preemptions == ()
+    later(here, 540)
+    assert len(run(here).preemptions) == 1

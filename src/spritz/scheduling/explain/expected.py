@@ -17,6 +17,7 @@ from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.accounts import over_own
 from spritz.scheduling.explain.words import count
 from spritz.scheduling.policy import policy_of
+from spritz.scheduling.priority import NEVER
 
 if TYPE_CHECKING:
     from spritz.scheduling.explain.view import View
@@ -83,20 +84,39 @@ def expected(view: View, record: JobRecord) -> Expected:
     """The same, for people."""
     start = start_of(view, record)
     if start is None:
-        return Expected(sure="unknown", text=_why_unknown(view, record))
+        return Expected(sure="unknown", text=_why_unknown(view, record) + _spared(view, record, NEVER))
     nodes = compress(start.names)
     if start.now:
         text = "at once" if record.id in view.starts else "as soon as the jobs that make room for it have left"
         return Expected(sure="now", text=text, start_at=view.now, nodes=nodes)
     if start.partition:
         text = "at the latest, unless a job of higher priority comes; earlier if running jobs end before their limits"
+        text += _spared(view, record, start.at)
         return Expected(sure="promise", text=text, start_at=start.at, nodes=nodes)
     if view.reason(record)[0] in LIMIT_REASONS | {Reason.LICENSES}:
         text = (
             "a rough estimate: when enough jobs under the same limit have ended, which may be before their time limits"
         )
         return Expected(sure="forecast", text=text, start_at=start.at, nodes=nodes)
-    return Expected(sure="forecast", text=_why_coarse(view, start.at), start_at=start.at, nodes=nodes)
+    text = _why_coarse(view, start.at) + _spared(view, record, start.at)
+    return Expected(sure="forecast", text=text, start_at=start.at, nodes=nodes)
+
+
+def _spared(view: View, record: JobRecord, before: float) -> str:
+    """From when on, if before then, it may preempt somebody who is exempt yet, or take its own back. Whether that is
+    enough is seen then.
+    """
+    requests = {shape.request for _key, shape in record.entries}
+    untils = [
+        found.spared_until
+        for (request, _guarantees), found in view.snapshot.memo.no_room.items()
+        if request in requests and view.now < found.spared_until < before
+    ]
+    if not untils:
+        return ""
+    span = format_span(min(untils) - view.now)
+    exempt = "the exempt time of jobs that it may preempt is over (ReclaimAfter, PreemptExemptTime)"
+    return f"; perhaps in {span}, when {exempt}"
 
 
 def _why_coarse(view: View, at: float) -> str:
