@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.resources import Allocation
-    from spritz.scheduling.cycle import Cycle
+    from spritz.scheduling.decided import Cycle
     from spritz.scheduling.gangs import Choices, Gang, Placed
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import NodeTable

@@ -20,7 +20,7 @@ from spritz.scheduling.verdicts import reserved_verdict, stuck_verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.scheduling.cycle import Cycle
+    from spritz.scheduling.decided import Cycle
     from spritz.scheduling.gangs import Choices, Gang, Placed
     from spritz.scheduling.licenses import LicensePool, Needs
     from spritz.scheduling.limits import Limits
