@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.controller.ended.filetxt import append, line
+from spritz.controller.ended.listen import Ended
+from spritz.controller.ended.web import document
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE
 from spritz.model.job import Job, JobSpec
@@ -38,7 +41,7 @@ ALLOCATION = Allocation(partition="main", nodes=(NodeAllocation(node="n1", cpus=
 
 def test_a_line_is_slurms() -> None:
     event = JobEnded(at=SUBMITTED + 2, job_id=1, state=JobState.FAILED, exit_status=3 << 8)
-    assert line(a_job(), event, SUBMITTED + 2, ALLOCATION, "c1") == (
+    assert line(Ended(a_job(), event, SUBMITTED + 2, ALLOCATION, 4000), "c1") == (
         "JobId=1 UserId=root(0) GroupId=root(0) Name=odd JobState=FAILED Partition=main TimeLimit=UNLIMITED "
         "StartTime=2026-11-22T00:17:42 EndTime=2026-11-22T00:17:42 NodeList=n1 NodeCnt=1 ProcCnt=1 WorkDir=/tmp "
         "ReservationName= Tres=cpu=1,mem=4000M,node=1,billing=1 Account= QOS= WcKey= Cluster=c1 "
@@ -48,11 +51,29 @@ def test_a_line_is_slurms() -> None:
 
 def test_an_array_task_a_signal_and_a_job_that_never_ran() -> None:
     event = JobEnded(at=SUBMITTED, job_id=1, state=JobState.CANCELLED, exit_status=9)
-    task = line(a_job(array_job_id=2, array_task_id=1), event, SUBMITTED, ALLOCATION, "c1")
+    task = line(Ended(a_job(array_job_id=2, array_task_id=1), event, SUBMITTED, ALLOCATION), "c1")
     assert " ArrayJobId=2 ArrayTaskId=1 DerivedExitCode=0:0 ExitCode=0:9 \n" in task
-    never = line(a_job(eligible_at=0.0), event, SUBMITTED, None, "c1")
+    never = line(Ended(a_job(eligible_at=0.0), event, SUBMITTED, None), "c1")
     assert " NodeList=(null) NodeCnt=0 ProcCnt=0 " in never
     assert " EligibleTime=unknown " in never
+
+
+def test_what_was_asked_for_and_where_it_ran_are_told_as_slurm_tells_them() -> None:
+    """Recorded of 22.05: `sbatch -p debug,main`, drawn into a MAGNETIC reservation, on a node of its own."""
+    event = JobEnded(at=SUBMITTED, job_id=1, state=JobState.COMPLETED)
+    job = a_job(partition="main")
+    job = replace(job, spec=replace(job.spec, partitions=("debug", "main")))
+    whole = NodeAllocation(node="n1", cpus="ff", memory_mib=3000)
+    inside = Allocation(partition="main", nodes=(whole,), reservation="mag")
+    ran = line(Ended(job, event, SUBMITTED, inside, 5000), "c1")
+    assert " Partition=main,debug " in ran
+    assert " ProcCnt=8 WorkDir=/tmp ReservationName=mag Tres=cpu=1,mem=5000M,node=1,billing=1 " in ran
+    never = line(Ended(job, event, SUBMITTED, None, 5000), "c1")
+    assert " Partition=debug,main " in never
+    found = document(Ended(job, event, SUBMITTED, inside, 5000), "c1")
+    assert (found["partition"], found["reservation_name"]) == ("main,debug", "mag")
+    assert found["tres_req"] == "cpu=1,mem=5000M,node=1,billing=1"
+    assert found["tres_alloc"] == "cpu=8,mem=3000M,node=1,billing=8"
 
 
 def test_lines_are_appended(tmp_path: Path) -> None:

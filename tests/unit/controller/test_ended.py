@@ -9,21 +9,27 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.ended.listen import Ended
+from spritz.controller.ended.listen import Ended, Listener
 from spritz.controller.ended.script import variables
 from spritz.controller.ended.spool import Full, Spool
 from spritz.controller.ended.web import Poster, Server, document, encode
+from spritz.model.commands.job import JobTarget, RequeueJob
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE
 from spritz.model.job import Dependency, Job, JobSpec
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
+from spritz.testing.builders import World, capacity
+
+if TYPE_CHECKING:
+    from spritz.controller.context import Context
+    from spritz.core.machine import Outcome
 
 SUBMITTED = 1_795_316_950.0
 ALLOCATION = Allocation(partition="debug", nodes=(NodeAllocation(node="n1", cpus="1", memory_mib=1000),))
@@ -104,13 +110,13 @@ def test_an_array_task_that_waited_and_a_job_that_never_ran() -> None:
 
 def test_a_document_has_slurms_names_and_nothing_that_is_not_known() -> None:
     found = document(an_end(), "real", "#!/bin/sh\n")
-    assert {name: found[name] for name in ("jobid", "@submit", "@start", "@end", "elapsed", "queue_wait")} == {
+    assert {name: found[name] for name in ("jobid", "@submit", "@start", "@end", "elapsed", "@queue_wait")} == {
         "jobid": 10,
         "@submit": "2026-11-22T03:09:10",
         "@start": "2026-11-22T03:09:14",
         "@end": "2026-11-22T03:10:14",
         "elapsed": 60,
-        "queue_wait": 4,
+        "@queue_wait": 4,
     }
     assert (found["state"], found["exit_code"], found["time_limit"], found["total_cpus"]) == ("FAILED", "3:0", 300, 1)
     assert found["script"] == "#!/bin/sh\n"
@@ -290,3 +296,27 @@ def test_a_location_that_is_no_url_is_refused() -> None:
     for location in ("", "ftp://host/x", "http://", "http://host:port/x"):
         with pytest.raises(SpritzError, match="the URL of a server is wanted"):
             Server(location, ())
+
+
+def test_the_first_life_of_a_requeued_job_keeps_its_own_times() -> None:
+    """Recorded of 22.05: `scontrol requeue` ends a life as PENDING; and a job without --mem asks for a node's."""
+    world, found = World(hardware=capacity(cpus=4, memory_mib=5000)), list[Ended]()
+    writer = SimpleNamespace(listeners=[], when_durable=lambda then: then())
+    Listener(cast("Context", SimpleNamespace(machine=world.machine, writer=writer)), found.extend)
+
+    def tell(outcome: Outcome) -> None:
+        writer.listeners[0](outcome.events)
+
+    job_id = world.submit(time_limit_minutes=7)
+    submitted, world.now = world.now, world.now + 5
+    world.start(job_id)
+    writer.listeners[0](world.events)
+    world.now += 60
+    tell(world.ok(RequeueJob(target=JobTarget(job_id))))
+    (one,) = found
+    assert (one.event.state, one.job.submitted_at, one.job.eligible_at) == (JobState.PENDING, submitted, submitted)
+    assert (one.job.time_limit_minutes, one.started, one.node_mib) == (7, submitted + 5, 5000)
+    world.now += 5
+    tell(world.cancel(job_id))
+    assert (found[1].event.state, found[1].allocation) == (JobState.CANCELLED, None)
+    assert found[1].job.submitted_at == submitted + 65

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from spritz.model import job_tres
+from spritz.controller.ended.words import partitions_of, reservation_of, tres_asked
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.times import format_time
@@ -20,9 +20,6 @@ from spritz.runtime.tasks import offload
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.controller.ended.listen import Ended
-    from spritz.model.events import job as job_events
-    from spritz.model.job import Job
-    from spritz.model.resources import Allocation
 
 #: slurm.conf(5): where the file is unless JobCompLoc says otherwise.
 DEFAULT_PATH = "/var/log/slurm_jobcomp.log"
@@ -39,7 +36,7 @@ class FileLog:
     def take(self, ended: list[Ended]) -> None:
         """Have their lines written."""
         cluster = self._context.configuration.settings.cluster_name
-        text = "".join(line(one.job, one.event, one.started, one.allocation, cluster) for one in ended)
+        text = "".join(line(one, cluster) for one in ended)
         data = text.encode("utf-8", "surrogateescape")
         self._context.tasks.spawn_contained(self._write(data), name="completion-log")
 
@@ -63,19 +60,19 @@ def append(path: str, text: bytes) -> None:
         os.close(descriptor)
 
 
-def line(job: Job, event: job_events.JobEnded, started: float, allocation: Allocation | None, cluster: str) -> str:
-    """The line of one end."""
+def line(one: Ended, cluster: str) -> str:
+    """The line of one end. `Tres` is what was asked for, as in Slurm."""
+    job, event, started, allocation = one.job, one.event, one.started, one.allocation
     spec = job.spec
     minutes = spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
     limit = "Partition_Limit" if minutes is None else "UNLIMITED" if minutes >= INFINITE else str(minutes)
-    given = job_tres.requested(job) if allocation is None else job_tres.allocated_pairs(allocation, job.billing)
     words = [
         f"JobId={job.id} UserId={spec.user}({spec.uid}) GroupId={spec.group}({spec.gid}) Name={spec.name}",
-        f"JobState={event.state.value} Partition={job.partition} TimeLimit={limit}",
+        f"JobState={event.state.value} Partition={partitions_of(one)} TimeLimit={limit}",
         f"StartTime={format_time(started)} EndTime={format_time(event.at)}",
         f"NodeList={hostlist.compress(allocation.names) if allocation else '(null)'}",
         f"NodeCnt={len(allocation.nodes) if allocation else 0} ProcCnt={allocation.cpu_count if allocation else 0}",
-        f"WorkDir={spec.work_dir} ReservationName={spec.reservation} Tres={job_tres.text(given)}",
+        f"WorkDir={spec.work_dir} ReservationName={reservation_of(one)} Tres={tres_asked(one)}",
         f"Account={spec.account} QOS={spec.qos} WcKey={spec.wckey} Cluster={cluster}",
         f"SubmitTime={format_time(job.submitted_at)}",
         f"EligibleTime={format_time(job.eligible_at) if job.eligible_at else 'unknown'}",

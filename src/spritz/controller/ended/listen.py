@@ -10,39 +10,56 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.events import job as job_events
 from spritz.model.job import Job
 from spritz.model.resources import Allocation
+from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.core.state import State
     from spritz.model.events import Event
 
 
 class Ended(Struct, frozen=True):
-    """One end of a job: its record, how it ended, and when and on what it ran (None: it never did)."""
+    """One end of a job: its record, how it ended, and when and on what it ran (None: it never did).
+
+    `node_mib`: what a job that asks for no memory counts as asking for, on each node.
+    """
 
     job: Job
     event: job_events.JobEnded
     started: float
     allocation: Allocation | None
+    node_mib: int = 0
 
 
 #: takes ends that are durable; must not block
 Sink = Callable[[list[Ended]], None]
 
 
+class _Life(Struct, frozen=True):
+    """What the record of a requeued job has forgotten by the time it ends."""
+
+    started: float
+    allocation: Allocation | None
+    submitted_at: float
+    eligible_at: float
+    time_limit_minutes: int | None
+
+
 class Listener:
-    """Listens to events. A requeued job's record has forgotten where it ran by the time it ends: that is kept here."""
+    """Listens to events, and keeps what the records of requeued jobs forget."""
 
     def __init__(self, context: Context, sink: Sink) -> None:
         self._context = context
         self._sink = sink
-        self._running: dict[int, tuple[float, Allocation | None]] = {}
+        self._running: dict[int, _Life] = {}
         for number in context.machine.state.running:
             job = context.machine.state.jobs[number]
-            self._running[number] = job.started_at, job.allocation
+            self._running[number] = _life(job, job.started_at, job.allocation, job.time_limit_minutes)
         context.writer.listeners.append(self._listen)
 
     def _listen(self, events: Sequence[Event]) -> None:
@@ -50,14 +67,38 @@ class Listener:
         found = []
         for event in events:
             if type(event) is job_events.JobStarted:
-                self._running[event.job_id] = event.at, event.allocation
-            elif type(event) is job_events.JobEnded:
-                started, allocation = self._running.pop(event.job_id, (event.at, None))
                 job = jobs.get(event.job_id)
                 if job is not None:
-                    found.append(Ended(job, event, started, allocation))
+                    self._running[job.id] = _life(job, event.at, event.allocation, event.time_limit_minutes)
+            elif type(event) is job_events.JobEnded:
+                life, job = self._running.pop(event.job_id, None), jobs.get(event.job_id)
+                if job is not None:
+                    found.append(_ended(job, event, life, self._context.machine.state))
         if found:
             self._context.writer.when_durable(lambda: self._sink(found))
+
+
+def _life(job: Job, started: float, allocation: Allocation | None, minutes: int | None) -> _Life:
+    return _Life(started, allocation, job.submitted_at, job.eligible_at, minutes)
+
+
+def _ended(job: Job, event: job_events.JobEnded, life: _Life | None, state: State) -> Ended:
+    if life is None:
+        return Ended(job, event, event.at, None, node_mib(state, job))
+    if job.state is JobState.PENDING:
+        times = life.submitted_at, life.eligible_at
+        job = replace(job, submitted_at=times[0], eligible_at=times[1], time_limit_minutes=life.time_limit_minutes)
+        if event.state is JobState.CANCELLED:
+            # Slurm's word for the end of a life that was requeued by hand.
+            event = replace(event, state=JobState.PENDING)
+    return Ended(job, event, life.started, life.allocation, node_mib(state, job))
+
+
+def node_mib(state: State, job: Job) -> int:
+    """All memory of the first node of the job's first partition, MiB."""
+    partition = state.partitions.get(job.spec.partitions[0] if job.spec.partitions else job.partition)
+    members = frozenset(partition.nodes) if partition is not None else frozenset[str]()
+    return next((node.config.capacity.memory_mib for name, node in state.nodes.items() if name in members), 0)
 
 
 def begin_job_completion(context: Context) -> Listener | None:

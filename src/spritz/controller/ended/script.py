@@ -12,7 +12,14 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.controller.ended.queue import EndQueue
-from spritz.controller.ended.words import dependency_of, exit_text, minutes_of, waited_for
+from spritz.controller.ended.words import (
+    dependency_of,
+    exit_text,
+    minutes_of,
+    partitions_of,
+    reservation_of,
+    waited_for,
+)
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.duration import format_minutes
@@ -73,11 +80,11 @@ def variables(one: Ended, cluster: str) -> dict[str, str]:
         "LIMIT": "UNLIMITED" if limit is None or limit >= INFINITE else format_minutes(limit),
         "NODECNT": str(len(allocation.nodes) if allocation is not None else 0),
         "NODES": hostlist.compress(allocation.names) if allocation is not None else "",
-        "PARTITION": job.partition,
+        "PARTITION": partitions_of(one),
         "PATH": _PATH,
         "PROCS": str(allocation.cpu_count if allocation is not None else 0),
         "QOS": spec.qos,
-        "RESERVATION": job.reservation,
+        "RESERVATION": reservation_of(one),
         "START": str(int(one.started)),
         "STATEREASONPREV": waited_for(job, ran=allocation is not None),
         "SUBMIT": str(int(job.submitted_at)),

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from spritz.controller.ended.spool import Full, Spool
-from spritz.controller.ended.words import dependency_of, exit_text, minutes_of, waited_for
+from spritz.controller.ended.words import (
+    dependency_of,
+    exit_text,
+    minutes_of,
+    partitions_of,
+    reservation_of,
+    tres_asked,
+    waited_for,
+)
 from spritz.model import job_tres
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
@@ -208,8 +216,8 @@ def document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
         "@start": _time(one.started),
         "@end": _time(event.at),
         "elapsed": elapsed,
-        "partition": job.partition,
-        "nodes": hostlist.compress(allocation.names) if allocation is not None else "(null)",
+        "partition": partitions_of(one),
+        "alloc_node": spec.submit_host,
         "total_cpus": cpus,
         "total_nodes": len(allocation.nodes) if allocation is not None else 0,
         "derived_ec": exit_text(event.derived_exit_status),
@@ -219,7 +227,7 @@ def document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
         "cpu_hours": round(cpus * elapsed / 3600, 6),
         "@submit": _time(job.submitted_at),
         "@eligible": _time(job.eligible_at) if job.eligible_at else "",
-        "queue_wait": max(0, int(one.started) - int(job.eligible_at)) if job.eligible_at else "",
+        "@queue_wait": max(0, int(one.started) - int(job.eligible_at)) if job.eligible_at else "",
         "array_job_id": job.array_job_id if job.array_task_id is not None else "",
         "array_task_id": "" if job.array_task_id is None else job.array_task_id,
         "het_job_id": job.het_job_id or "",
@@ -230,21 +238,23 @@ def document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
         "std_out": spec.stdout,
         "cluster": cluster,
         "qos": spec.qos,
-        "ntasks": job_tres.task_count(spec),
-        "cpus_per_task": spec.cpus_per_task or "",
+        "ntasks": job_tres.task_count(spec) if spec.tasks_given or spec.tasks_per_node else 0,
+        "ntasks_per_node": spec.tasks_per_node or 0,
+        "cpus_per_task": spec.cpus_per_task or 1,
         "orig_dependency": dependency_of(job),
         "excluded_nodes": ",".join(spec.exclude),
         "time_limit": limit * 60 if limit is not None and limit < INFINITE else "",
-        "reservation_name": job.reservation,
+        "reservation_name": reservation_of(one),
         "job_name": spec.name,
         "wc_key": spec.wckey,
-        "tres_req": job_tres.text(job_tres.requested(job)),
+        "tres_req": tres_asked(one),
         "tres_alloc": job_tres.text(given) if given else "",
         "account": spec.account,
         "script": script,
         "state_reason_prev": waited_for(job, ran=allocation is not None),
     }
-    return {name: _clean(value) for name, value in found.items() if value != ""}
+    known = {name: _clean(value) for name, value in found.items() if value != ""}
+    return known | {"nodes": hostlist.compress(allocation.names) if allocation is not None else ""}
 
 
 def _clean(value: object) -> object:

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from spritz.model import job_tres
 from spritz.notation import dependency
 
 if TYPE_CHECKING:
+    from spritz.controller.ended.listen import Ended
     from spritz.model.job import Job
 
 
 def minutes_of(job: Job) -> int | None:
     """The time limit, minutes; None: it never had one of its own."""
     return job.spec.time_limit_minutes if job.time_limit_minutes is None else job.time_limit_minutes
+
+
+def partitions_of(one: Ended) -> str:
+    """All that it asked for; the one in which it ran comes first, as in Slurm."""
+    asked = one.job.spec.partitions or (one.job.partition,)
+    if one.allocation is None:
+        return ",".join(asked)
+    ran = one.allocation.partition
+    return ",".join([ran, *(name for name in asked if name != ran)])
+
+
+def reservation_of(one: Ended) -> str:
+    """The one in which it ran, or those that it asked for."""
+    return (one.allocation.reservation if one.allocation is not None else "") or one.job.reservation
+
+
+def tres_asked(one: Ended) -> str:
+    """What it asked for, whatever it got; who asks for no memory asks for all of a node."""
+    pairs = job_tres.requested(replace(one.job, allocation=None))
+    if one.node_mib and not any(name == "mem" for name, _ in pairs):
+        pairs.insert(1, ("mem", one.node_mib * one.job.spec.nodes_min))
+    return job_tres.text(pairs)
 
 
 def exit_text(status: int) -> str:
