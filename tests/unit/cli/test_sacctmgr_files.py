@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,8 +11,10 @@ from msgspec.structs import replace
 from spritz.accounting.associations import rules
 from spritz.accounting.associations.book import applied
 from spritz.cli.context import Context
+from spritz.cli.manager import files
 from spritz.cli.manager.flatfile import write
 from spritz.cli.manager.load import Loading
+from spritz.cli.manager.words import read
 from spritz.cli.silent import Silent
 from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
 
@@ -85,6 +88,26 @@ def test_clean_takes_away_what_is_not_in_the_file() -> None:
     less = "".join(line + "\n" for line in FILE.splitlines() if "man" not in line and "chem" not in line)
     assert "".join(f"{line}\n" for line in write(loaded(book, less)[0], "tux")) == FILE
     assert "".join(f"{line}\n" for line in write(loaded(book, less, clean=True)[0], "tux")) == less
+
+
+def test_a_tree_that_was_taken_away_is_not_told_as_changed() -> None:
+    book, _ = loaded(EMPTY, FILE)
+    assert "Changed" not in loaded(book, FILE, clean=True)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("clean", " No filename given, specify one with file=''\n"),
+        ("one clean two", " File name already set to one\n error: Problem with line(2)\n"),
+    ],
+)
+def test_load_takes_one_file_and_clean_is_none(words: str, problem: str) -> None:
+    context = screen()
+    nobody: Any = None
+    with pytest.raises(Silent):
+        files.load(nobody, read(words.split())[0], context, at_once=True)
+    assert context.stderr.getvalue().startswith(problem)  # type: ignore[attr-defined]  # it is a StringIO
 
 
 @pytest.mark.parametrize(

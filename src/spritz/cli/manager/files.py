@@ -71,11 +71,17 @@ def load(connection: Connection, words: Sequence[Word], context: Context, *, at_
     cluster = path = ""
     clean = False
     for number, word in enumerate(words):
-        known = match(word.key, ("file", "cluster"), 1) if word.key else "file" if not path else "clean"
-        if known == "clean" and word.value.lower() == "clean":
+        known = match(word.key, ("file", "cluster"), 1) if word.key else "file"
+        if not word.key and word.value.lower() == "clean":
             clean = True
         elif known == "file" and not path:
             path = word.value
+        elif known == "file":
+            context.err(
+                f" File name already set to {path}\n error: Problem with line({number})\n"
+                " Problem with requests: Unspecified error\n"
+            )
+            raise Silent
         elif known == "cluster":
             cluster = word.value.lower()
         else:

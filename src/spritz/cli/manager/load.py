@@ -253,7 +253,8 @@ class Loading:
         default = own.get("defaultaccount", "").lower()
         before = self._defaults.get(name)
         if default and default != before:
-            if name not in {one.name for one in self._new_users}:
+            # Of a tree that was taken away, nothing has changed: it is new.
+            if name not in {one.name for one in self._new_users} and not (self._clean and before is None):
                 self._said("Default Account", "User", name, before or "(null)", default)
             self._defaults[name] = default
         elif before is None:
