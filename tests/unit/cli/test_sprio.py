@@ -43,14 +43,14 @@ def shown(**given: str) -> list[str]:
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
     Listing(given, context).show(PIECES)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
+    return out.getvalue().splitlines()
 
 
 def test_there_is_a_column_for_each_factor_that_weighs_anything() -> None:
     assert shown() == [
-        "          JOBID PARTITION   PRIORITY       SITE        AGE    JOBSIZE TRES",
-        "              3 main             395          0        250        100 cpu=50,gres/gpu=5",
-        "              7 main             655          0        500        100 cpu=50,gres/gpu=5",
+        "          JOBID PARTITION   PRIORITY       SITE        AGE    JOBSIZE                 TRES",
+        "              3 main             395          0        250        100    cpu=50,gres/gpu=5",
+        "              7 main             655          0        500        100    cpu=50,gres/gpu=5",
     ]
 
 
@@ -91,13 +91,33 @@ def test_long_shows_all_of_them_with_users_and_nice_values() -> None:
 
 
 def test_norm_shows_factors_before_their_weights() -> None:
-    _, first, _ = shown(norm="")
-    assert first.split() == ["3", "main", "0.00000009", "0.2500000", "0.2500000", "cpu=0.50,gres/gpu=0."]
+    assert shown(norm="")[:2] == [
+        "          JOBID PARTITION PRIORITY   AGE        JOBSIZE    TRES                ",
+        "              3 main      0.00000009 0.2500000  0.2500000  cpu=0.50,gres/gpu=0.",
+    ]
+    assert shown(norm="", weights="")[1] == f"        Weights{' ' * 22}1000       400{' ' * 28}"
+
+
+def test_what_weighs_nothing_is_not_reckoned() -> None:
+    row = replace(factors(3, "bob", 0.25, 395), qos_factor=0.5)
+    out = io.StringIO()
+    context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
+    Listing({"format": "%a %q", "noheader": ""}, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[row])])
+    assert out.getvalue() == "0.2500000 0.0000000\n"
+
+
+@pytest.mark.parametrize("noheader", [False, True])
+def test_jobs_that_do_not_wait_are_not_found(noheader: bool) -> None:
+    given = {"jobs": "9"} | ({"noheader": ""} if noheader else {})
+    out = io.StringIO()
+    context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
+    Listing(given, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[])])
+    assert out.getvalue() == "Unable to find jobs matching user/id(s) specified\n"
 
 
 def test_weights_are_shown_without_jobs() -> None:
     assert shown(weights="")[1:] == [
-        "        Weights                               1       1000        400 cpu=100,gres/gpu=50"
+        "        Weights                               1       1000        400  cpu=100,gres/gpu=50"
     ]
 
 

@@ -34,7 +34,12 @@ _FACTORS = {
 
 
 def _norm(header: str, factor: str) -> Field:
-    return Field(header, (factor,), lambda now, value: f"{value:.7f}")
+    def render(now: float, weights: PriorityWeights, value: float | None) -> str:
+        weight: int = getattr(weights, _FACTORS[factor])
+        # What weighs nothing is not reckoned.
+        return str(weight) if value is None else f"{value if weight else 0:.7f}"
+
+    return Field(header, ("weights", factor), render, sort=lambda weights, value: value)
 
 
 def _weighted(header: str, factor: str) -> Field:
@@ -101,19 +106,18 @@ _PARTS = (
 
 def default_format(given: Mapping[str, str], weights: PriorityWeights) -> str:
     """As sprio has it: a column for each factor that weighs anything, with --long for every one."""
-    every, norm, only_weights = "long" in given, "norm" in given, "weights" in given
+    every, norm = "long" in given, "norm" in given
     text = "%.15i %9r"
     if every or "user" in given:
         text += " %.8u"
-    text += " %.10y" if norm else " %.10Y"
-    text += "" if norm else " %.10S"
+    text += " %10y" if norm else " %.10Y %.10S"
     for weighted, normal, name in _PARTS:
         if every or getattr(weights, name):
-            text += f" %.10{normal if norm and not only_weights else weighted}"
+            text += f" %10{normal}" if norm else f" %.10{weighted}"
     if every and not norm:
         text += " %.11N"
     if weights.tres:
-        text += " %20t" if norm and not only_weights else " %20T"
+        text += " %20t" if norm else " %.20T"
     return text
 
 
@@ -142,12 +146,15 @@ class Listing:
         text = given.get("format") or default_format(given, weights)
         chosen = columns.parse_letters(text, LETTERS, complain)
         lines = columns.Lines(chosen)
+        rows = [row for piece in pieces for row in piece.rows]
+        if given.get("jobs") and not rows and "weights" not in given:
+            context.out("Unable to find jobs matching user/id(s) specified\n")
+            return
         if "noheader" not in given:
-            context.out(columns.header_line(chosen).rstrip() + "\n")
+            context.out(columns.header_line(chosen) + "\n")
         if "weights" in given:
             context.out(_weights_line(chosen, weights) + "\n")
             return
-        rows = [row for piece in pieces for row in piece.rows]
         homes = words(given.get("partition", ""))
         if homes:
             rows = [row for row in rows if row.partition in homes]
@@ -187,4 +194,4 @@ def _weights_line(chosen: Sequence[columns.Column], weights: PriorityWeights) ->
         else:
             text = ""
         cells.append(column.cell(text))
-    return "".join(cells).rstrip()
+    return "".join(cells)
