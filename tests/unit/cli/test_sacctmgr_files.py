@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from spritz.cli.manager.flatfile import write
 from spritz.cli.manager.load import Loading
 from spritz.cli.manager.words import read
 from spritz.cli.silent import Silent
+from spritz.client.errors import ClientError
 from spritz.model.limits.records import Association, Book, ClusterRow, Qos, Record
 
 #: As 22.05 writes it.
@@ -93,6 +95,20 @@ def test_clean_takes_away_what_is_not_in_the_file() -> None:
 def test_a_tree_that_was_taken_away_is_not_told_as_changed() -> None:
     book, _ = loaded(EMPTY, FILE)
     assert "Changed" not in loaded(book, FILE, clean=True)[1]
+
+
+def test_whoever_may_not_archive_is_told_so() -> None:
+    context = screen()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ClientError("Access/permission denied", code="ESLURM_ACCESS_DENIED")
+
+    dbd: Any = SimpleNamespace(call=refuse)
+    assert files.archive(dbd, read(["dump"])[0], context, at_once=True) == 1
+    assert context.stderr.getvalue() == (  # type: ignore[attr-defined]  # it is a StringIO
+        "sacctmgr: error: Your user doesn't have privilege to perform this action\n"
+        " Problem dumping archive: Access/permission denied\n"
+    )
 
 
 @pytest.mark.parametrize(

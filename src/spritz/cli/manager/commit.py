@@ -21,6 +21,9 @@ ASK_SECONDS = 30.0
 #: Attempts, where others change the book at the same moment.
 _ATTEMPTS = 10
 
+#: what 22.05 says before the daemon's own words
+NO_PRIVILEGE = "Your user doesn't have privilege to perform this action"
+
 #: what an edit says, what it puts and what it drops
 Edit = tuple[str, list[Record], list[Record]]
 
@@ -55,7 +58,7 @@ def commit(
         if adding is not None:
             context.err(f" Problem adding {adding}: {error.message}\n")
         else:
-            context.error("Your user doesn't have privilege to perform this action")
+            context.error(NO_PRIVILEGE)
             context.err(f" Error with request: {error.message}\n")
         raise Silent from error
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from spritz.cli.manager.commit import agreed, commit, get_book
+from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.commit import Edit
+    from spritz.cli.manager.commit import NO_PRIVILEGE, Edit
     from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
@@ -175,6 +175,8 @@ def _archive_dump(connection: Connection, words: Sequence[Word], context: Contex
     try:
         connection.call(request, Changed, timeout=None)
     except ClientError as error:
+        if error.code == "ESLURM_ACCESS_DENIED":
+            context.error(NO_PRIVILEGE)
         context.err(f" Problem dumping archive: {error.message}\n")
         return 1
     return 0
