@@ -41,6 +41,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(_runtime.pop(), ignore_errors=True)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of one `xdist_group` run one after the other, in one process.
+
+    pytest-xdist says so in the nodes' ids, and up to 3.8 by an attribute that pytest 9.2 has renamed.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        groups = {str(mark.args[0]) for mark in item.iter_markers("xdist_group")}
+        if groups and hasattr(item, "_id") and "@" not in item.nodeid.rpartition("]")[2]:
+            item._id = type(item._id).parse(f"{item.nodeid}@{'_'.join(sorted(groups))}")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--bless` rewrites transcripts with what came; read the difference before committing it."""
     parser.addoption("--bless", action="store_true", help="rewrite transcripts with what came")
