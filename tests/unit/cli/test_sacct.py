@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spritz.cli.acct import ask, fields
+from spritz.cli.acct import ask, fields, usage
 from spritz.cli.acct.listing import Listing, help_format, parse_columns
 from spritz.cli.acct.row import Row
 from spritz.cli.context import Context
@@ -143,6 +143,15 @@ def test_a_job_that_never_ran() -> None:
     )
     gone = a_job(state="CANCELLED", cancelled_by=0, nodes="", started_at=NOW, ended_at=NOW)
     assert shown("start,state,elapsed", gone) == "None|CANCELLED by 0|00:00:00"
+
+
+def test_energy_of_a_job_that_ran_is_shown_where_it_was_measured() -> None:
+    columns, gone = "consumedenergy,consumedenergyraw", a_job(state="CANCELLED", started_at=NOW, tres_allocated="")
+    assert shown(columns, a_job()) == "|"
+    assert shown(columns, gone) == "0|0"
+    assert shown(columns, a_job(), a_step()) == "0|0"
+    measured = Row(a_job(), None, [a_step(usage_in_tot="energy=2000")], NOW, (0.0, 0.0))
+    assert usage.energy_text(measured) == "2000"
 
 
 def test_a_steps_line() -> None:

@@ -119,6 +119,14 @@ def energy(row: Row) -> int:
     return max([proper, *(of(step) for step in row.steps if step.step_id > STEP_MAX)])
 
 
+def energy_text(row: Row, *, convert: bool | None = None) -> str:
+    """`energy`, of a job that had nodes only where anything was measured; `convert` None: the plain number."""
+    joules = energy(row)
+    if not joules and row.step is None and row.job.tres_allocated:
+        return ""
+    return str(joules) if convert is None else count_text(joules, convert=convert)
+
+
 def count_text(number: float, *, convert: bool) -> str:
     """A plain count with a unit where it is large."""
     return format_units(number, exact=False, convert=convert)
