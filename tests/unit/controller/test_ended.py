@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from spritz.controller.ended.listen import Ended, Listener
 from spritz.controller.ended.script import variables
 from spritz.controller.ended.spool import Full, Spool
-from spritz.controller.ended.web import Poster, Server, document, encode
+from spritz.controller.ended.web import Poster, Server, document, encode, start_document
 from spritz.model.commands.job import JobTarget, RequeueJob
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded
@@ -300,9 +300,9 @@ def test_a_location_that_is_no_url_is_refused() -> None:
 
 def test_the_first_life_of_a_requeued_job_keeps_its_own_times() -> None:
     """Recorded of 22.05: `scontrol requeue` ends a life as PENDING; and a job without --mem asks for a node's."""
-    world, found = World(hardware=capacity(cpus=4, memory_mib=5000)), list[Ended]()
+    world, found, begun = World(hardware=capacity(cpus=4, memory_mib=5000)), list[Ended](), list[Ended]()
     writer = SimpleNamespace(listeners=[], when_durable=lambda then: then())
-    Listener(cast("Context", SimpleNamespace(machine=world.machine, writer=writer)), found.extend)
+    Listener(cast("Context", SimpleNamespace(machine=world.machine, writer=writer)), found.extend, begun.extend)
 
     def tell(outcome: Outcome) -> None:
         writer.listeners[0](outcome.events)
@@ -311,6 +311,9 @@ def test_the_first_life_of_a_requeued_job_keeps_its_own_times() -> None:
     submitted, world.now = world.now, world.now + 5
     world.start(job_id)
     writer.listeners[0](world.events)
+    told = start_document(begun[0], "real")
+    assert (told["jobid"], told["nodes"], told["total_cpus"], told["time_limit"]) == (job_id, "n1", 1, 420)
+    assert not {"@end", "state", "exit_code"} & told.keys()
     world.now += 60
     tell(world.ok(RequeueJob(target=JobTarget(job_id))))
     (one,) = found

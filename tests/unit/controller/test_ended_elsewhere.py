@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from spritz.controller.ended.kafka import Topic
 from spritz.controller.ended.listen import Ended
 from spritz.controller.ended.lua import LuaLog
+from spritz.controller.ended.web import document, encode, start_document
 from spritz.model.errors import SpritzError
 from spritz.model.states import JobState
 from tests.unit.controller.test_ended import ALLOCATION, _Around, an_end
@@ -112,9 +114,10 @@ def test_a_document_is_sent_when_a_broker_has_it(tmp_path: Path) -> None:
     kafka = pytest.importorskip("confluent_kafka")
     file = tmp_path / "kafka.conf"
     file.write_text("# brokers of the test\ntest.mock.num.brokers=1\nmessage.timeout.ms = 20000\n")
-    topic = Topic(str(file), ("topic=jobs", "flush_timeout=30000"), "real")
-    assert topic.post(b'{"jobid":1}') == (200, "")
-    assert topic.post(b'{"jobid":2}') == (200, "")
+    topic = Topic(str(file), ("topic=jobs", "topic_job_start=begun", "flush_timeout=30000"), "real")
+    assert topic.post(encode(document(an_end(), "real"))) == (200, "")
+    # What a script says changes nothing.
+    assert topic.post(encode(start_document(an_end(), "real", ',"@end":'))) == (200, "")
     assert topic.post(b"x" * 2_000_000)[0] == 413
     brokers = topic._producer.list_topics(timeout=10).brokers.values()
     reader = kafka.Consumer(
@@ -124,16 +127,17 @@ def test_a_document_is_sent_when_a_broker_has_it(tmp_path: Path) -> None:
             "auto.offset.reset": "earliest",
         }
     )
-    found: list[bytes] = []
-    partitions = topic._producer.list_topics("jobs", timeout=10).topics["jobs"].partitions
-    reader.assign([kafka.TopicPartition("jobs", number, 0) for number in partitions])
+    found: list[tuple[str, bool]] = []
+    for name in ("jobs", "begun"):
+        partitions = topic._producer.list_topics(name, timeout=10).topics[name].partitions
+        reader.incremental_assign([kafka.TopicPartition(name, number, 0) for number in partitions])
     end = time.monotonic() + 20.0
     while len(found) < 2 and time.monotonic() < end:
         message = reader.poll(0.2)
         if message is not None and message.error() is None:
-            found.append(message.value())
+            found.append((message.topic(), "state" in json.loads(message.value())))
     reader.close()
-    assert sorted(found) == [b'{"jobid":1}', b'{"jobid":2}']
+    assert sorted(found) == [("begun", False), ("jobs", True)]
 
 
 def test_a_broker_that_is_away_and_options_that_are_none(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 
 _OPTIONS = """
-JobCompParams.flush_timeout JobCompParams.timeout JobCompParams.topic
+JobCompParams.flush_timeout JobCompParams.timeout JobCompParams.topic JobCompParams.enable_job_start
+JobCompParams.topic_job_start
 SchedulerParameters.bf_interval SchedulerParameters.bf_max_job_test SchedulerParameters.default_queue_depth
 SchedulerParameters.bf_max_job_array_resv SchedulerParameters.bf_max_job_assoc
 SchedulerParameters.bf_max_job_part SchedulerParameters.bf_max_job_start SchedulerParameters.bf_max_job_user

@@ -4,7 +4,8 @@ JobCompLoc names a file of librdkafka's options, `key=value` lines. A document c
 acknowledged it; until then it waits on disk. The client is confluent-kafka's, an optional part of the installation
 (`pip install spritz[kafka]`).
 
-Source: slurm.conf(5) of 23.02 and newer: JobCompLoc, JobCompParams=flush_timeout=,topic=. Differs: what cannot be
+Source: slurm.conf(5) of 23.02 and newer: JobCompLoc, JobCompParams=flush_timeout=,topic=, and of 25.05:
+enable_job_start, topic_job_start=. Differs: what cannot be
 delivered is always kept and tried again (there `requeue_on_msg_timeout`).
 """
 
@@ -34,10 +35,13 @@ class Topic:
         except ImportError as error:
             raise SpritzError(NOT_INSTALLED) from error
         self._topic, milliseconds = cluster, FLUSH_MILLISECONDS
+        self._start_topic = ""
         for word in parameters:
             name, _, value = word.partition("=")
             if name.lower() == "topic" and value:
                 self._topic = value
+            elif name.lower() == "topic_job_start":
+                self._start_topic = value
             elif name.lower() == "flush_timeout" and value.isdecimal() and int(value[:9]) > 0:
                 milliseconds = int(value[:9])
         self._seconds = milliseconds / 1000
@@ -51,8 +55,10 @@ class Topic:
     def post(self, body: bytes) -> tuple[int, str]:
         """As `web.Server.post`. Blocks."""
         answers: list[Any] = []
+        # Within texts the quotes are escaped: only a key can look like this.
+        topic = self._topic if b',"@end":' in body else self._start_topic or self._topic
         try:
-            self._producer.produce(self._topic, body, on_delivery=lambda problem, _: answers.append(problem))
+            self._producer.produce(topic, body, on_delivery=lambda problem, _: answers.append(problem))
             self._producer.flush(self._seconds + 1.0)
         except (self._kafka.KafkaException, BufferError) as error:
             answers.append(error.args[0] if error.args else error)

@@ -51,9 +51,12 @@ class _Life(Struct, frozen=True):
 
 
 class Listener:
-    """Listens to events, and keeps what the records of requeued jobs forget."""
+    """Listens to events, and keeps what the records of requeued jobs forget. `starts` is told of jobs that begin, as of
+    an end at that moment.
+    """
 
-    def __init__(self, context: Context, sink: Sink) -> None:
+    def __init__(self, context: Context, sink: Sink, starts: Sink | None = None) -> None:
+        self._starts = starts
         self._context = context
         self._sink = sink
         self._running: dict[int, _Life] = {}
@@ -64,16 +67,22 @@ class Listener:
 
     def _listen(self, events: Sequence[Event]) -> None:
         jobs = self._context.machine.state.jobs
-        found = []
+        found, begun = [], []
         for event in events:
             if type(event) is job_events.JobStarted:
                 job = jobs.get(event.job_id)
                 if job is not None:
-                    self._running[job.id] = _life(job, event.at, event.allocation, event.time_limit_minutes)
+                    life = self._running[job.id] = _life(job, event.at, event.allocation, event.time_limit_minutes)
+                    if self._starts is not None:
+                        moment = job_events.JobEnded(at=event.at, job_id=job.id, state=JobState.RUNNING)
+                        begun.append(_ended(job, moment, life, self._context.machine.state))
             elif type(event) is job_events.JobEnded:
-                life, job = self._running.pop(event.job_id, None), jobs.get(event.job_id)
+                over, job = self._running.pop(event.job_id, None), jobs.get(event.job_id)
                 if job is not None:
-                    found.append(_ended(job, event, life, self._context.machine.state))
+                    found.append(_ended(job, event, over, self._context.machine.state))
+        if begun and self._starts is not None:
+            starts = self._starts
+            self._context.writer.when_durable(lambda: starts(begun))
         if found:
             self._context.writer.when_durable(lambda: self._sink(found))
 
@@ -123,7 +132,10 @@ def begin_job_completion(context: Context) -> Listener | None:
         from spritz.controller.ended.web import Poster
 
         cluster = context.configuration.settings.cluster_name
-        sink = Poster(context, Topic(location, settings.words("JobCompParams"), cluster), "kafka").take
+        words = settings.words("JobCompParams")
+        poster = Poster(context, Topic(location, words, cluster), "kafka")
+        wanted = "enable_job_start" in {word.lower() for word in words}
+        return Listener(context, poster.take, poster.take_starts if wanted else None)
     elif kind == "jobcomp/lua":
         from spritz.controller.ended.lua import NAME, LuaLog
 

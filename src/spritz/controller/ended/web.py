@@ -47,6 +47,10 @@ RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
 ANSWER_SECONDS = 30.0
 #: It will never take this document.
 _FINAL = frozenset({400, 413, 422})
+#: What a job that has just begun has not got.
+_OF_THE_END = frozenset(
+    {"@end", "elapsed", "derived_ec", "exit_code", "state", "failed_node", "cpu_hours", "state_reason_prev"}
+)
 #: Longest script that goes into a document.
 _SCRIPT_BYTES_MAX = 1024 * 1024
 
@@ -89,7 +93,14 @@ class Poster:
     def take(self, ended: list[Ended]) -> None:
         """Keep them for the server."""
         cluster = self._context.configuration.settings.cluster_name
-        documents = [encode(document(one, cluster, self._script(one))) for one in ended]
+        self._keep([encode(document(one, cluster, self._script(one))) for one in ended])
+
+    def take_starts(self, begun: list[Ended]) -> None:
+        """The same of jobs that have begun."""
+        cluster = self._context.configuration.settings.cluster_name
+        self._keep([encode(start_document(one, cluster, self._script(one))) for one in begun])
+
+    def _keep(self, documents: list[bytes]) -> None:
         try:
             self._spool.add(documents)
         except (Full, OSError) as error:
@@ -255,6 +266,11 @@ def document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
     }
     known = {name: _clean(value) for name, value in found.items() if value != ""}
     return known | {"nodes": hostlist.compress(allocation.names) if allocation is not None else ""}
+
+
+def start_document(one: Ended, cluster: str, script: str = "") -> dict[str, object]:
+    """What is told of a job that begins: all that does not tell of its end."""
+    return {name: value for name, value in document(one, cluster, script).items() if name not in _OF_THE_END}
 
 
 def _clean(value: object) -> object:
