@@ -57,8 +57,8 @@ def _follow_limits(turn: Turn) -> None:
         return
     for job_id in list(state.pending):
         job = state.jobs[job_id]
-        home = state.partitions.get(job.partition)
-        if not job.spec.time_granted or home is None:
+        home = state.partitions.get(job.partition) if job.spec.time_granted else None
+        if home is None:
             continue
         try:
             spec = _with_longest_time(state, job.spec, home.name)
