@@ -8,24 +8,24 @@ Source: https://slurm.schedmd.com/extra_constraints.html
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from json import loads
-
 from spritz.notation.errors import NotationError, shown
 from spritz.notation.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Data = Mapping[str, object]
 
 #: numbers that are closer are equal
 CLOSE = 0.00001
 #: parentheses within parentheses
 _DEPTH_MAX = 100
 
-_TOKEN = re.compile(r"[()]|[&,|]|!=|>=|<=|[=<>]|[^,&|<>=!()]+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_TOKEN = r"[()]|[&,|]|!=|>=|<=|[=<>]|[^,&|<>=!()]+"
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _COMPARISONS = frozenset({"=", "!=", ">", ">=", "<", "<="})
 _SIGNS = _COMPARISONS | {"(", ")", "&", ",", "|"}
-
-Data = Mapping[str, object]
 
 
 class ExtraError(NotationError):
@@ -50,7 +50,9 @@ class Comparison(Value):
         return isinstance(mine, str) and _holds(self.operator, (mine > self.value) - (mine < self.value))
 
     def _number(self, mine: float) -> bool:
-        number = float(self.value) if _NUMBER.fullmatch(self.value) else None
+        import re
+
+        number = float(self.value) if re.fullmatch(_NUMBER, self.value) else None
         if isinstance(mine, bool):
             truth = {"true": 1.0, "false": 0.0}.get(self.value.lower(), number)
             number = None if truth is None else float(bool(truth))
@@ -81,6 +83,8 @@ def _holds(operator: str, order: int) -> bool:
 
 def data_of(text: str) -> Data:
     """A node's extra data; empty where the text is no JSON object."""
+    from json import loads
+
     try:
         found = loads(text, parse_int=float) if text else {}
     except (ValueError, RecursionError):
@@ -98,7 +102,9 @@ def says(wanted: str, said: str) -> bool:
 
 def parse(text: str) -> Junction:
     """Raises ExtraError."""
-    tokens = _TOKEN.findall(text)
+    import re
+
+    tokens = re.findall(_TOKEN, text)
     if sum(map(len, tokens)) != len(text):
         raise ExtraError(f"{shown(text)}: a ! without =")
     found, rest = _level(text, tokens, 0, 0)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from spritz.scheduling.backfill import Beside, Promise, clash, is_free
+from spritz.scheduling.backfill import Beside, Promise, clash, fits, is_free
 from spritz.scheduling.licenses_ahead import LicensesAhead
 from spritz.scheduling.overdue import Overdue
+from spritz.scheduling.profile import FutureRows
 from spritz.scheduling.reservations import view_of
 
 if TYPE_CHECKING:
@@ -108,10 +109,15 @@ class Kept:
         clashing: list[Promise] = []
         # What it was promised in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
         own = self.own(record)
-        holds = self.view(request).holds
+        view = self.view(request)
+        rows = FutureRows(view, None, ends_at, tuple(own))
         for part in allocation.nodes:
-            for hold, holder in holds.get(self._table.index_of[part.node], ()):
-                if hold in own or hold.start_at >= ends_at or hold in clashing or not clash(holder, part):
+            index = self._table.index_of[part.node]
+            here = [item for item in view.holds.get(index, ()) if item[0] not in own and item[0].start_at < ends_at]
+            # Where any CPUs would do for a promise it is not these that count, but how many are left.
+            crowded = here and rows.is_flexible(index) and not fits(rows[index], part, record.spec.uid, flexible=True)
+            for hold, holder in here:
+                if hold in clashing or not (crowded or clash(holder, part)):
                     continue
                 if not isinstance(hold, Promise) or not self._yields(
                     hold, record, key, any_age=any_age or part.node in late
