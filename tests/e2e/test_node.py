@@ -212,11 +212,17 @@ def test_a_suspended_job_stands_still(cluster: NodeCluster) -> None:
     cluster.controller.tell(SuspendTasks(term=1, node="n1", job_id=job.id, restart_count=0))
     pids = cluster.pids(job)
 
-    def state() -> str:
-        return Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[0]
+    def state(pid: int) -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
-    # D: a child of vfork(2) was stopped before it executed anything, and the shell waits for that.
-    wait_until(lambda: state() in "TD", "the shell is stopped")
+    def stands() -> bool:
+        # D: a child of vfork(2) was stopped before it executed anything, and the shell waits for that.
+        below = children_of(pids[1])
+        return state(pids[1]) == "T" or (
+            state(pids[1]) == "D" and bool(below) and all(state(one) == "T" for one in below)
+        )
+
+    wait_until(stands, "the shell is stopped")
     size = len(cluster.output(job))
     cluster.controller.tell(SuspendTasks(term=1, node="n1", job_id=job.id, restart_count=0, resume=True))
     wait_until(lambda: len(cluster.output(job)) > size, "the job writes again")

@@ -84,15 +84,7 @@ STORIES = [*((story[: end + 1], True) for story in BEFORE for end in range(len(s
 @pytest.mark.parametrize(("story", "again"), STORIES, ids=lambda value: value[-1] if isinstance(value, tuple) else "")
 def test_a_server_that_goes_away(launched: Launched, story: tuple[str, ...], again: bool) -> None:
     with in_the_servers_place(launched) as listener:
-        process = subprocess.Popen(
-            ["squeue", "--version"],
-            executable=launched.directory / "squeue",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=launched.environment(),
-        )
-        impostor = Impostor(listener.accept()[0])
+        process, impostor = called(launched, listener)
         for step in story:
             getattr(impostor, step)()
         impostor.close()
@@ -109,14 +101,7 @@ def test_a_server_that_goes_away(launched: Launched, story: tuple[str, ...], aga
 def test_a_server_that_stops_answering(launched: Launched, story: tuple[str, ...]) -> None:
     """The launcher waits for some seconds and takes the call back; nobody can take it then."""
     with in_the_servers_place(launched) as listener:
-        process = subprocess.Popen(
-            ["squeue", "--version"],
-            executable=launched.directory / "squeue",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=launched.environment(),
-        )
-        impostor = Impostor(listener.accept()[0])
+        process, impostor = called(launched, listener)
         for step in story:
             getattr(impostor, step)()
         # To the end of the pipe, which the impostor must not hold open.
@@ -132,14 +117,7 @@ def test_a_server_that_stops_answering(launched: Launched, story: tuple[str, ...
 def test_a_caller_can_interrupt_a_server_that_took_the_call_and_says_nothing(launched: Launched) -> None:
     """Whether the command has begun is not known: it is not run again, and the caller is not kept for ever."""
     with in_the_servers_place(launched) as listener:
-        process = subprocess.Popen(
-            ["squeue", "--version"],
-            executable=launched.directory / "squeue",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=launched.environment(),
-        )
-        impostor = Impostor(listener.accept()[0])
+        process, impostor = called(launched, listener)
         for step in AFTER[:2]:
             getattr(impostor, step)()
         process.send_signal(signal.SIGINT)
@@ -153,14 +131,7 @@ def test_a_caller_can_interrupt_a_server_that_took_the_call_and_says_nothing(lau
 def test_a_signal_before_the_command_has_begun_ends_the_launcher(launched: Launched, number: int) -> None:
     """Whoever is slow to take the call does not get it any more."""
     with in_the_servers_place(launched) as listener:
-        process = subprocess.Popen(
-            ["squeue", "--version"],
-            executable=launched.directory / "squeue",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=launched.environment(),
-        )
-        impostor = Impostor(listener.accept()[0])
+        process, impostor = called(launched, listener)
         impostor.read_all()
         process.send_signal(number)
         assert process.communicate(timeout=PATIENCE_SECONDS)[0] == b""
@@ -169,6 +140,19 @@ def test_a_signal_before_the_command_has_begun_ends_the_launcher(launched: Launc
             impostor.emptied_the_box()
         impostor.close()
     assert launched.direct_calls() == []
+
+
+def called(launched: Launched, listener: socket.socket) -> tuple[subprocess.Popen[bytes], Impostor]:
+    """A launcher that calls, and who answers in the server's place."""
+    process = subprocess.Popen(
+        ["squeue", "--version"],
+        executable=launched.directory / "squeue",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=launched.environment(),
+    )
+    return process, Impostor(listener.accept()[0])
 
 
 def in_the_servers_place(launched: Launched) -> socket.socket:

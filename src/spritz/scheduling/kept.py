@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from spritz.scheduling.backfill import Beside, Promise, clash, fits, is_free
 from spritz.scheduling.licenses_ahead import LicensesAhead
 from spritz.scheduling.overdue import Overdue
-from spritz.scheduling.profile import FutureRows
 from spritz.scheduling.reservations import view_of
 
 if TYPE_CHECKING:
@@ -110,12 +109,15 @@ class Kept:
         # What it was promised in any of its partitions is no hindrance: `redeem` drops all of these when it starts.
         own = self.own(record)
         view = self.view(request)
-        rows = FutureRows(view, None, ends_at, tuple(own))
         for part in allocation.nodes:
             index = self._table.index_of[part.node]
             here = [item for item in view.holds.get(index, ()) if item[0] not in own and item[0].start_at < ends_at]
             # Where any CPUs would do for a promise it is not these that count, but how many are left.
-            crowded = here and rows.is_flexible(index) and not fits(rows[index], part, record.spec.uid, flexible=True)
+            crowded = (
+                bool(here)
+                and view.is_flexible(index)
+                and not fits(view.row_at(index, None, ends_at, own), part, record.spec.uid, flexible=True)
+            )
             for hold, holder in here:
                 if hold in clashing or not (crowded or clash(holder, part)):
                     continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from spritz.model.default_memory import default_memory
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.limits import flags as qos_flag
@@ -26,6 +27,7 @@ from spritz.scheduling.request import Grain, Need, Request
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
+    from spritz.model.default_memory import Memory
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
     from spritz.model.resources import GresRequest
@@ -295,9 +297,7 @@ def _cpus(
     return per_task, per_gpu if has_gpus else 0
 
 
-def memory_of(
-    spec: JobSpec, partition: Partition, settings: ClusterSettings, has_gpus: bool
-) -> tuple[int | None, int | None, int | None]:
+def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings, has_gpus: bool) -> Memory:
     """Memory per node, CPU and GPU, MiB; the partition's defaults before the cluster's. 0 per node is all of it."""
     given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
     if any(value is not None for value in given):
@@ -305,14 +305,7 @@ def memory_of(
         if per_node is None and per_gpu is None and per_cpu == 0:
             return 0, None, None
         return given
-    for owner in (partition, settings):
-        if has_gpus and owner.default_memory_mib_per_gpu:
-            return None, None, owner.default_memory_mib_per_gpu
-        if owner.default_memory_mib_per_cpu:
-            return None, owner.default_memory_mib_per_cpu, None
-        if owner.default_memory_mib_per_node:
-            return owner.default_memory_mib_per_node, None, None
-    return 0, None, None
+    return default_memory(partition, settings, gpus=has_gpus) or (0, None, None)
 
 
 def _sharing(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> tuple[bool, int, bool]:

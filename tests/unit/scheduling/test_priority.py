@@ -218,13 +218,19 @@ def test_with_incr_only_no_priority_becomes_lower() -> None:
         assert begun == order, only
 
 
-def test_with_incr_only_a_priority_outlives_the_controller() -> None:
+def incr_only() -> tuple[Site, int]:
+    """With PriorityFlags=INCR_ONLY a waiting job whose fair share gives it 900 of 1,000."""
     policy = PriorityPolicy(weight_fairshare=1000, incr_only=True)
     site = Site([node("n1", 1)], settings=structs.replace(SETTINGS, priority_multifactor=True, priority_policy=policy))
-    projection = site.projection
-    projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9}))
+    site.projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9}))
     job = site.submit(spec(1, account="a", user="u"))
-    projection.snapshot(site.now)
+    site.projection.snapshot(site.now)
+    return site, job
+
+
+def test_with_incr_only_a_priority_outlives_the_controller() -> None:
+    site, job = incr_only()
+    projection = site.projection
     assert projection.marks(site.now) == ()
     lower = PriorityInputs(fairshare={("a", "u"): 0.1})
     projection.set_priority_inputs(lower)
@@ -245,12 +251,8 @@ def test_with_incr_only_a_priority_outlives_the_controller() -> None:
 
 
 def test_with_incr_only_a_changed_job_begins_anew() -> None:
-    policy = PriorityPolicy(weight_fairshare=1000, incr_only=True)
-    site = Site([node("n1", 1)], settings=structs.replace(SETTINGS, priority_multifactor=True, priority_policy=policy))
+    site, job = incr_only()
     projection = site.projection
-    projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9}))
-    job = site.submit(spec(1, account="a", user="u"))
-    projection.snapshot(site.now)
     assert projection.pricing.priority(projection.records[job], "debug", site.now) == 900
     record = site.jobs[job]
     site.apply(JobUpdated(at=site.now, job=structs.replace(record, spec=structs.replace(record.spec, nice=500))))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from spritz.cli.control.session import Session
 
 #: longest that `shutdown` waits for the controller to have stopped, seconds
@@ -78,9 +80,7 @@ def _pause() -> None:
 
 def set_debug_flag(session: Session, words: list[str]) -> int:
     """`+FLAG` or `-FLAG` of slurmctld's log; what is no flag of Slurm's is told in its words."""
-    from spritz.client.errors import RemoteError
     from spritz.config.schema import slurm_keys
-    from spritz.model.commands.job import Done
     from spritz.model.queries import SetDebugFlag
 
     (word,) = words
@@ -94,21 +94,12 @@ def set_debug_flag(session: Session, words: list[str]) -> int:
         session.context.error(f"Invalid DebugFlag: {unknown[0]}")
         session.say(f"invalid debug flag: {word}")
         return 1
-    try:
-        for name in names:
-            session.call(SetDebugFlag(flag=known[name.lower()], on=word[0] == "+"), Done)
-    except RemoteError as error:
-        if error.code != "ESLURM_USER_ID_MISSING":
-            raise
-        session.say("slurm_set_debugflags error: Permission denied")
-        return 1
-    return 0
+    changes = [SetDebugFlag(flag=known[name.lower()], on=word[0] == "+") for name in names]
+    return _set(session, "slurm_set_debugflags", *changes)
 
 
 def set_debug(session: Session, words: list[str]) -> int:
     """Of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.job import Done
     from spritz.model.queries import SetDebug
 
     if len(words) > 1:
@@ -118,32 +109,32 @@ def set_debug(session: Session, words: list[str]) -> int:
     if level is None:
         session.say(f"invalid debug level: {words[0]}")
         return 1
-    try:
-        session.call(SetDebug(level=level), Done)
-    except RemoteError as error:
-        if error.code != "ESLURM_USER_ID_MISSING":
-            raise
-        session.say("slurm_set_debug_level error: Permission denied")
-        return 1
-    return 0
+    return _set(session, "slurm_set_debug_level", SetDebug(level=level))
 
 
 def set_dampening(session: Session, words: list[str]) -> int:
     """fsdampeningfactor: of fair share, until the configuration is read again"""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.job import Done
     from spritz.model.queries import SetDampening
 
     word = words[0]
     if not (word.isascii() and word.isdigit() and len(word) <= 5 and 1 <= int(word) <= 0xFFFF):
         session.say(f"invalid dampening factor: {word}")
         return 1
+    return _set(session, "slurm_set_fs_dampeningfactor", SetDampening(factor=int(word)))
+
+
+def _set(session: Session, name: str, *requests: Struct) -> int:
+    """An administrator's; `name` is what Slurm calls the request when it refuses it to others."""
+    from spritz.client.errors import RemoteError
+    from spritz.model.commands.job import Done
+
     try:
-        session.call(SetDampening(factor=int(word)), Done)
+        for request in requests:
+            session.call(request, Done)
     except RemoteError as error:
         if error.code != "ESLURM_USER_ID_MISSING":
             raise
-        session.say("slurm_set_fs_dampeningfactor error: Permission denied")
+        session.say(f"{name} error: Permission denied")
         return 1
     return 0
 

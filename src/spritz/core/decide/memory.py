@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.spec import chosen_partitions
+from spritz.model.default_memory import default_memory
 
 if TYPE_CHECKING:
     from spritz.core.state import State
+    from spritz.model.default_memory import Memory
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
 
@@ -34,7 +36,7 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
     return replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
 
 
-def _default(state: State, spec: JobSpec, partition: Partition) -> tuple[int | None, int | None, int | None]:
+def _default(state: State, spec: JobSpec, partition: Partition) -> Memory:
     """MiB per node, CPU and GPU: the partition's before the cluster's."""
     requests = (
         *spec.gres_per_node,
@@ -45,14 +47,7 @@ def _default(state: State, spec: JobSpec, partition: Partition) -> tuple[int | N
         *spec.gres_per_task,
     )
     has_gpus = any(item.name == "gpu" and item.count for item in requests)
-    for owner in (partition, state.settings):
-        if has_gpus and owner.default_memory_mib_per_gpu:
-            return None, None, owner.default_memory_mib_per_gpu
-        if owner.default_memory_mib_per_cpu:
-            return None, owner.default_memory_mib_per_cpu, None
-        if owner.default_memory_mib_per_node:
-            return owner.default_memory_mib_per_node, None, None
-    return None, None, None
+    return default_memory(partition, state.settings, gpus=has_gpus) or (None, None, None)
 
 
 def with_cpus_for_memory(state: State, spec: JobSpec) -> JobSpec:
