@@ -22,6 +22,7 @@ from spritz.model.launch import (
 )
 from spritz.model.reports import JobGone, NodeSamples, StepFinished, StepStarted, TaskEnd
 from spritz.stepd import protocol
+from spritz.stepd.processes import children_of
 
 from .node_harness import NodeCluster, wait_until, with_restart
 
