@@ -13,6 +13,8 @@ from spritz.model.states import PartitionState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from spritz.model.job import JobSpec
 
 
@@ -42,6 +44,8 @@ class Partition(Struct, frozen=True, kw_only=True):
     allow_groups: tuple[str, ...] = ()
     #: their numbers, as the controller has looked them up
     allow_gids: tuple[int, ...] = ()
+    deny_groups: tuple[str, ...] = ()
+    deny_gids: tuple[int, ...] = ()
     allow_qos: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
     allow_alloc_nodes: tuple[str, ...] = ()
@@ -79,10 +83,22 @@ class Partition(Struct, frozen=True, kw_only=True):
 
 
 def shuts_out(partition: Partition, spec: JobSpec) -> bool:
-    """Is the partition closed to the groups of a job that was let in before? Source: slurm.conf(5) AllowGroups."""
-    if not partition.allow_gids or spec.uid == 0:
+    """Is the partition closed to the groups of a job that was let in before?
+
+    Source: slurm.conf(5) AllowGroups, DenyGroups: of both, Allow holds.
+    """
+    named = partition.allow_gids or partition.deny_gids
+    if not named or spec.uid == 0:
         return False
-    return spec.gid not in partition.allow_gids and not set(partition.allow_gids).intersection(spec.groups)
+    among = spec.gid in named or not set(named).isdisjoint(spec.groups)
+    return among is not bool(partition.allow_gids)
+
+
+def opens_to(partition: Partition, groups: Collection[str]) -> bool:
+    """Is the partition open to members of these groups? Source: as `shuts_out`."""
+    if partition.allow_groups:
+        return not set(partition.allow_groups).isdisjoint(groups)
+    return not partition.deny_groups or set(partition.deny_groups).isdisjoint(groups)
 
 
 def barrier(partition: Partition, account: str, qos: str) -> tuple[Reason, str] | None:

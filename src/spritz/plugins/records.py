@@ -15,7 +15,7 @@ import msgspec
 from spritz.model.ids import NO_VAL
 from spritz.model.job import Job
 from spritz.model.job_tres import allocated, cpu_count, requested, text
-from spritz.model.partition import Partition
+from spritz.model.partition import Partition, opens_to
 from spritz.model.reservation import Reservation
 from spritz.model.states import JobFlag, JobState, PartitionState
 from spritz.notation import hostlist
@@ -127,6 +127,7 @@ _PARTITION: dict[str, Callable[[Partition], Any]] = {
     "def_mem_per_cpu": lambda one: one.default_memory_mib_per_cpu or None,
     "def_mem_per_node": lambda one: one.default_memory_mib_per_node or None,
     "deny_accounts": lambda one: _names(one.deny_accounts),
+    "deny_groups": lambda one: _names(one.deny_groups),
     "deny_qos": lambda one: _names(one.deny_qos),
     "flag_default": lambda one: int(one.default),
     "flags": _part_flags,
@@ -179,7 +180,7 @@ def usable(partition: Partition, uid: int, submit_uid: int, groups: Collection[s
         return not partition.disable_root_jobs
     if partition.root_only and submit_uid != 0:
         return False
-    return not partition.allow_groups or not set(partition.allow_groups).isdisjoint(groups)
+    return opens_to(partition, groups)
 
 
 _RESERVATION: dict[str, Callable[[Reservation], Any]] = {

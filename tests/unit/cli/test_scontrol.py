@@ -337,6 +337,25 @@ def test_nodes_are_drained_with_a_reason_and_resumed(site: Site) -> None:
     assert "is not to be rebooted" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
 
 
+@pytest.mark.parametrize(
+    ("word", "before", "after"),
+    [
+        ("NODE", "NO", ("EXCLUSIVE", False, False)),
+        ("USER", "YES:2", ("YES:2", True, False)),
+        ("TOPO", "EXCLUSIVE", ("NO", False, True)),
+        ("NO", "FORCE:3", ("FORCE:3", False, False)),
+    ],
+)
+def test_exclusive_of_a_partition_is_one_word_for_three(
+    site: Site, word: str, before: str, after: tuple[object, ...]
+) -> None:
+    made = "PartitionName=whole", f"OverSubscribe={before}", "ExclusiveUser=YES"
+    assert site.run(main, "create", *made).err == ""
+    assert site.run(main, "update", "PartitionName=whole", f"Exclusive={word}").err == ""
+    whole = site.world.state.partitions["whole"]
+    assert (whole.oversubscribe, whole.exclusive_user, whole.exclusive_topo) == after
+
+
 _ACCEPTABLE = "scontrol: error: Invalid input: {}\nscontrol: error: Acceptable {}\n"
 
 
@@ -351,6 +370,8 @@ def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
         assert site.run(main, "update", "PartitionName=long", f"PreemptMode={given}", "GraceTime=5").err == ""
         long = site.world.state.partitions["long"]
         assert (long.preempt_mode, long.grace_seconds) == (mode, 5)
+    assert site.run(main, "update", "PartitionName=long", "AllowGroups=ALL", "DenyGroups=c").err == ""
+    assert "\n   DenyGroups=c AllowAccounts=ALL " in site.run(main, "show", "partition", "long").out
     assert site.run(main, "update", "PartitionName=long", "TRESBillingWeights=CPU=1.5,Mem=0.25G").err == ""
     assert site.world.state.partitions["long"].billing_weights == (("cpu", 1.5), ("mem", 0.25 / 1024))
     assert "TRESBillingWeights=CPU=1.5,Mem=0.25G" in site.run(main, "show", "partition", "long").out
@@ -368,7 +389,7 @@ def test_partitions_are_made_changed_and_deleted(site: Site) -> None:
             ("OverSubscribe=maybe",),
             _ACCEPTABLE.format("OverSubscribe=maybe", "OverSubscribe values are NO, EXCLUSIVE, YES:#, and FORCE:#"),
         ),
-        (("DenyGroups=a",), "scontrol: error: update of a partition's DenyGroups is not supported"),
+        (("Exclusive=maybe",), "scontrol: error: Invalid Exclusive value: maybe"),
         ((), "No changes specified\n"),
     ):
         ran = site.run(main, "update", "partitionname=long", *words)

@@ -157,6 +157,7 @@ def test_every_task_of_an_array_counts_for_max_job_count(make_world: Make) -> No
     [
         ({"root_only": True}, {}, "ESLURM_ACCESS_DENIED"),
         ({"allow_groups": ("staff",)}, {}, "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP"),
+        ({"deny_groups": ("staff", "alice")}, {}, "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP"),
         ({"allow_alloc_nodes": ("login",)}, {"submit_host": "n1"}, "ESLURM_ACCESS_DENIED"),
         ({"require_reservation": True}, {}, "ESLURM_ACCESS_DENIED"),
         ({"state": PartitionState.DRAIN}, {}, "ESLURM_PARTITION_NOT_AVAIL"),
@@ -174,6 +175,8 @@ def test_partitions_keep_out_whom_they_do_not_allow(
     ("rule", "fields"),
     [
         ({"allow_groups": ("alice", "staff")}, {}),
+        ({"deny_groups": ("staff",)}, {}),
+        ({"allow_groups": ("alice",), "deny_groups": ("alice",)}, {}),
         ({"allow_accounts": ("physics",)}, {"account": "physics"}),
         ({"deny_accounts": ("art",)}, {"account": "physics"}),
         ({"allow_alloc_nodes": ("login",)}, {"submit_host": "login"}),

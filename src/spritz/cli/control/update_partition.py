@@ -28,8 +28,10 @@ FIELDS = {
     "DefMemPerGPU": "default_memory_mib_per_gpu",
     "DefMemPerNode": "default_memory_mib_per_node",
     "DenyAccounts": "deny_accounts",
+    "DenyGroups": "deny_groups",
     "DenyQos": "deny_qos",
     "DisableRootJobs": "disable_root_jobs",
+    "Exclusive": "exclusive_user",
     "ExclusiveTopo": "exclusive_topo",
     "ExclusiveUser": "exclusive_user",
     "GraceTime": "grace_seconds",
@@ -63,8 +65,6 @@ FIELDS = {
 
 #: other keys that Slurm takes
 REFUSED = {
-    "DenyGroups": "set AllowGroups",
-    "Exclusive": "use OverSubscribe or ExclusiveUser",
     "SelectTypeParameters": "resources are counted alike in all partitions",
 }
 _OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}
@@ -110,6 +110,8 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
         value = entry.kind.parse(text)
     except ValueError as error:
         raise _refused(session, entry, text, word) from error
+    if key == "Exclusive":
+        return {"exclusive": value}
     if key == "PreemptMode" and isinstance(value, tuple):
         value = ",".join(str(item) for item in value) or "OFF"
     if key == "CpuBind" and value == "off":
@@ -166,6 +168,14 @@ def _job_defaults(text: str) -> dict[str, object]:
     return made
 
 
+def _exclusive(word: str, oversubscribe: str) -> dict[str, object]:
+    """`Exclusive=NO|NODE|USER|TOPO` is one word for three fields."""
+    made: dict[str, object] = {"exclusive_user": word == "USER", "exclusive_topo": word == "TOPO"}
+    if (word == "NODE") is not (oversubscribe == "EXCLUSIVE"):
+        made["oversubscribe"] = "EXCLUSIVE" if word == "NODE" else "NO"
+    return made
+
+
 def _nodes(session: Session, text: str) -> list[str]:
     from spritz.notation.hostlist import HostlistError, expand
 
@@ -191,6 +201,11 @@ def run(session: Session, words: list[str]) -> int:
     if not changes:
         session.say("No changes specified")
         return 1
+    if "exclusive" in changes:
+        from spritz.model.queries import ListPartitions, Partitions
+
+        (found,) = session.call(ListPartitions(names=(name,)), Partitions).partitions
+        changes.update(_exclusive(str(changes.pop("exclusive")), found.oversubscribe))
     session.call(UpdatePartition(name=name, changes=changes), Done)
     return 0
 
@@ -211,6 +226,8 @@ def create(session: Session, words: list[str]) -> int:
     if not name:
         session.say("PartitionName must be given.")
         return 1
+    if "exclusive" in changes:
+        changes.update(_exclusive(str(changes.pop("exclusive")), "NO"))
     plain = {"name": name, **changes}
     partition = msgspec.convert(plain, Partition)
     try:

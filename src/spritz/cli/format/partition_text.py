@@ -76,7 +76,7 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
     bind = f"CpuBind={p.cpu_bind}  " if p.cpu_bind else ""
     lines = [
         f"PartitionName={p.name}",
-        f"AllowGroups={_all(p.allow_groups)} {accounts} {qos}",
+        f"{_rule('Groups', p.allow_groups, p.deny_groups)} {accounts} {qos}",
         f"AllocNodes={_all(p.allow_alloc_nodes)} Default={yes_no(p.default)} {bind}QoS={p.qos or 'N/A'}",
     ]
     if p.alternate:
@@ -103,5 +103,5 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
 
 
 def _rule(what: str, allowed: tuple[str, ...], denied: tuple[str, ...]) -> str:
-    """Where both are given, who is denied is not heeded (model.partition.barrier)."""
+    """Where both are given, who is denied is not heeded (model.partition)."""
     return f"Deny{what}={','.join(denied)}" if denied and not allowed else f"Allow{what}={_all(allowed)}"

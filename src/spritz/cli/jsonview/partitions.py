@@ -40,7 +40,7 @@ def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
             "total": dict(sums).get("node", 0),
         },
         "accounts": {"allowed": ",".join(p.allow_accounts), "deny": ",".join(p.deny_accounts)},
-        "groups": {"allowed": ",".join(p.allow_groups)},
+        "groups": {"allowed": ",".join(p.allow_groups), "deny": ",".join(p.deny_groups)},
         "qos": {"allowed": ",".join(p.allow_qos), "deny": ",".join(p.deny_qos), "assigned": p.qos},
         "alternate": p.alternate,
         "tres": {"billing_weights": p.billing_weights_text, "configured": format(sums)},

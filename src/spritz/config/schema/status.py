@@ -42,7 +42,7 @@ RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Top
 _PARTITION = """
 PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind
 Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
-DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser GraceTime Hidden LLN
+DefMemPerNode DenyAccounts DenyGroups DenyQos DisableRootJobs Exclusive ExclusiveTopo ExclusiveUser GraceTime Hidden LLN
 MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit
 PriorityJobFactor PriorityTier ReqResv RootOnly State QOS Topology TRESBillingWeights
 PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout

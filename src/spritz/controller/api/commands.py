@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.with_plugins import Reply, WithPlugins
-from spritz.controller.groups import group_numbers, with_group_numbers
+from spritz.controller.groups import with_changed_numbers, with_group_numbers
 from spritz.core.decide.top import line_of
 from spritz.model.commands import cluster, job, reservation, step
 from spritz.model.limits.records import ResetUsage
@@ -75,10 +75,8 @@ class Commands:
             command = self._with_priorities(command)
         elif isinstance(command, cluster.CreatePartition):
             command = replace(command, partition=with_group_numbers(command.partition))
-        elif isinstance(command, cluster.UpdatePartition) and "allow_groups" in command.changes:
-            names = command.changes["allow_groups"]
-            gids = list(group_numbers(map(str, names))) if isinstance(names, (list, tuple)) else []
-            command = replace(command, changes={**command.changes, "allow_gids": gids})
+        elif isinstance(command, cluster.UpdatePartition):
+            command = replace(command, changes=with_changed_numbers(command.changes))
         self._context.writer.handle(command, caller, reply)
 
     def _with_priorities(self, command: job.TopJob) -> job.TopJob:

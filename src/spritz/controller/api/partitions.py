@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from spritz.controller.api.private import need_open
 from spritz.core.rights import operates
 from spritz.model.errors import Rejection, SpritzError
+from spritz.model.partition import opens_to
 from spritz.model.queries import ListPartitions, Partitions
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ class PartitionQueries:
 def is_visible(partition: Partition, caller: Caller) -> bool:
     """Whether a listing without `-a` shows it: not hidden, and open to one of the caller's groups.
 
-    Source: slurm.conf(5) Hidden, AllowGroups; squeue(1) --all.
+    Source: slurm.conf(5) Hidden, AllowGroups, DenyGroups; squeue(1) --all.
     """
-    if partition.hidden:
-        return False
-    return not partition.allow_groups or not set(partition.allow_groups).isdisjoint(caller.group_names)
+    return not partition.hidden and opens_to(partition, caller.group_names)

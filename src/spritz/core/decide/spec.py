@@ -20,7 +20,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
-from spritz.model.partition import barrier
+from spritz.model.partition import barrier, opens_to
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation import extra, features
@@ -308,10 +308,9 @@ def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:
         raise Refused("ESLURM_ACCESS_DENIED")
     if partition.disable_root_jobs and spec.uid == 0:
         raise Refused("ESLURM_USER_ID_MISSING")
-    if partition.allow_groups and spec.uid != 0:
-        names = set(caller.group_names) if caller.uid == spec.uid else {spec.group}
-        if not names & set(partition.allow_groups) and not caller.admin:
-            raise Refused("ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP")
+    names = caller.group_names if caller.uid == spec.uid else (spec.group,)
+    if spec.uid != 0 and not caller.admin and not opens_to(partition, names):
+        raise Refused("ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP")
     if partition.allow_alloc_nodes and spec.submit_host and spec.submit_host not in partition.allow_alloc_nodes:
         raise Refused("ESLURM_ACCESS_DENIED")
     if partition.require_reservation and not spec.reservation:
