@@ -315,7 +315,7 @@ def _nodes_up(ledger: Ledger, place: int, event: job_events.JobNodesUp) -> None:
 
 def _suspended(ledger: Ledger, place: int, event: job_events.JobSuspended) -> None:
     record = ledger.job(event.job_id)
-    if record is not None:
+    if record is not None and not record.suspended_at:
         record.state, record.suspended_at = "SUSPENDED", event.at
         key = record.number, event.at
         ledger.changes.suspensions[key] = SuspensionRecord(number=record.number, started_at=event.at)

@@ -135,9 +135,10 @@ def _nodes_up(projection: Projection, event: job_events.JobNodesUp) -> None:
 
 def _suspended(projection: Projection, event: job_events.JobSuspended) -> None:
     record = projection.records[event.job_id]
-    if event.by:
-        record.stopped = True
-    else:
+    if record.suspended:  # by an administrator, and now until its next time slice
+        running.suspend(projection, record, False)
+    record.stopped = bool(event.by)
+    if not event.by:
         running.suspend(projection, record, True)
 
 

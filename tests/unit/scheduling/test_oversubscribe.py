@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from spritz.model.commands.cluster import ApplyPlan, Tick
-from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, ResumeJob, SuspendJob
 from spritz.model.job import Sharing
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.preemption import PreemptionPolicy
@@ -66,6 +66,19 @@ def test_so_many_jobs_of_all_cpus_run_at_once(oversubscribe: str, asks: list[Sha
     assert states(here).count("RUNNING") == running
 
 
+def test_a_cpu_is_shared_by_more_jobs_only_where_all_are_shared_by_as_many() -> None:
+    """As a real Slurm 22.05 places them: rows are filled one after the other."""
+    here = site("FORCE:3", nodes=2)
+    places = []
+    for _ in range(6):
+        number = here.submit(spec(tasks=4))
+        states(here)
+        allocation = here.jobs[number].allocation
+        assert allocation is not None
+        places.append(allocation.names)
+    assert [sorted(places[turn : turn + 2]) for turn in (0, 2, 4)] == [[("n1",), ("n2",)]] * 3
+
+
 def test_jobs_of_exclusive_partitions_get_whole_nodes() -> None:
     here = site("EXCLUSIVE", nodes=2)
     for _ in range(3):
@@ -114,6 +127,39 @@ def test_with_gang_scheduling_they_take_turns_in_the_order_of_their_waiting() ->
     assert seen == [[2], [3], [1], [2]]
     job = here.jobs[2]
     assert (job.suspended_seconds, job.ends_at) == (30 + 60, job.started_at + 600 + 90)
+
+
+def test_one_whom_an_administrator_suspends_between_slices_waits_until_he_resumes_it() -> None:
+    here = site("FORCE:2", gang=True)
+    for _ in range(2):
+        here.submit(spec(tasks=4))
+    assert states(here) == ["RUNNING", "SUSPENDED"]
+    here.now += 10
+    do(here, SuspendJob(target=JobTarget(2)))
+    here.now += 30
+    do(here, Tick())
+    assert states(here) == ["RUNNING", "SUSPENDED"], "it had its turn"
+    do(here, ResumeJob(target=JobTarget(2)))
+    here.submit(spec(tasks=4))
+    assert states(here) == ["RUNNING", "SUSPENDED", "PENDING"], "it stands in line again, on CPUs of its own"
+    here.now += 30
+    do(here, Tick())
+    assert states(here) == ["SUSPENDED", "RUNNING", "PENDING"]
+    assert here.jobs[2].suspended_seconds == 70
+
+
+def test_one_whose_place_was_taken_is_not_resumed_beside_as_many_as_may_share() -> None:
+    here = site("FORCE:2", gang=True)
+    here.submit(spec(tasks=4))
+    states(here)
+    do(here, SuspendJob(target=JobTarget(1)))
+    for _ in range(2):
+        here.submit(spec(tasks=4))
+    assert states(here) == ["SUSPENDED", "RUNNING", "SUSPENDED"]
+    assert do(here, ResumeJob(target=JobTarget(1))).code == "ESLURM_NODES_BUSY"
+    here.end(2)
+    do(here, ResumeJob(target=JobTarget(1)))
+    assert states(here) == ["RUNNING", "COMPLETED", "SUSPENDED"]
 
 
 def test_who_fits_beside_the_others_runs_in_every_slice() -> None:

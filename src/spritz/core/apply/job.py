@@ -250,7 +250,8 @@ def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
 
 def _suspended(state: State, event: events.JobSuspended) -> None:
     job = state.jobs[event.job_id]
-    state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=event.at, suspended_by=event.by))
+    since = job.suspended_at if job.state is JobState.SUSPENDED else event.at
+    state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=since, suspended_by=event.by))
     for share in state.held_shares(job):
         state.uses[share.node].suspend(job.id)
     if event.by == "gang" and not state.next_slice_at:

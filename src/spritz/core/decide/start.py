@@ -166,7 +166,7 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
         refusal = share_refusal(node, share, use, sharing=sharing > 1)
         if refusal:
             return refusal
-        if sharing > 1 and not _cpus_agree(room, share, use, partition, sharing):
+        if sharing > 1 and not cpus_agree(room, share, use, partition, sharing):
             return f"node {name}: CPUs in use"
         if job.spec.reboot and (use.jobs or not state.settings.power.reboots):
             return f"node {name} cannot be rebooted"
@@ -195,7 +195,7 @@ def _segment_refusal(room: Room, job: Job, allocation: Allocation, partition: Pa
     return ""
 
 
-def _cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
+def cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
     """Do those who use these CPUs share them: jobs of the same partition, and no more than `most` on one CPU?"""
     wanted = mask_of(share.cpus)
     crowds = [wanted]  # crowds[n]: CPUs with more than n jobs

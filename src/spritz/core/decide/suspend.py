@@ -1,6 +1,7 @@
 """scontrol suspend and resume: processes stop and go on; CPUs are free meanwhile, memory and GRES are not.
 
-Differs: a job is not resumed while another uses its CPUs (ESLURM_NODES_BUSY); Slurm would let them share.
+Differs: a job is not resumed while another uses its CPUs (ESLURM_NODES_BUSY), unless they take turns: then it goes on
+in its next time slice. Slurm would let them share.
 
 Source: scontrol(1) suspend, resume.
 """
@@ -13,18 +14,24 @@ from spritz.core import het
 from spritz.core.decide.access import need_operator
 from spritz.core.decide.arrays import missing_tasks, select
 from spritz.core.decide.gang import cpus_are_free, go_on, stop
+from spritz.core.decide.room import Room
+from spritz.core.decide.start import cpus_agree
 from spritz.core.flags import CONFIGURING
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
+from spritz.model.events.job import JobSuspended
+from spritz.model.preempting import time_sliced
+from spritz.model.sharing import jobs_per_cpu
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
+    from spritz.core.state import State
     from spritz.model.commands.job import ResumeJob, SuspendJob
     from spritz.model.job import Job
 
 
 def suspend(turn: Turn, command: SuspendJob) -> Done:
-    """Stop all running jobs that are meant; those that stand still already stay so."""
+    """Stop all running jobs that are meant; those that stand still already stay so until they are resumed."""
     need_operator(turn, "ESLURM_ACCESS_DENIED")
     jobs = [one.job for one in select(turn.state, command.target)]
     _need_whole(jobs)
@@ -35,6 +42,9 @@ def suspend(turn: Turn, command: SuspendJob) -> Done:
         raise Refused("ESLURM_PROLOG_RUNNING")
     for job in running:
         stop(turn, job, "")
+    for job in jobs:
+        if job.suspended_by:
+            turn.record(JobSuspended(at=turn.now, job_id=job.id, by=""))
     return Done(missing=missing_tasks(turn.state, command.target))
 
 
@@ -47,12 +57,23 @@ def resume(turn: Turn, command: ResumeJob) -> Done:
     if not stopped:
         raise Refused(_why_not(jobs, "ESLURM_JOB_NOT_SUSPENDED"))
     for job in stopped:
-        if not cpus_are_free(turn.state, job):
+        if not cpus_are_free(turn.state, job) and not _may_take_turns(turn.state, job):
             raise Refused("ESLURM_NODES_BUSY")
     for job in stopped:
         if cpus_are_free(turn.state, job):  # else one of this same array took them
             go_on(turn, job)
+        elif not job.suspended_by and _may_take_turns(turn.state, job):
+            turn.record(JobSuspended(at=turn.now, job_id=job.id, by="gang"))
     return Done(missing=missing_tasks(turn.state, command.target))
+
+
+def _may_take_turns(state: State, job: Job) -> bool:
+    """Who uses its CPUs shares them in time slices, and there are not too many of them yet."""
+    home = state.partitions.get(job.partition)
+    if home is None or not time_sliced(state.settings.preemption, home):
+        return False
+    most, room = jobs_per_cpu(home, job.spec.sharing), Room(state, gone=frozenset({job.id}))
+    return all(cpus_agree(room, share, room.use(share.node), home, most) for share in state.held_shares(job))
 
 
 def _need_whole(jobs: list[Job]) -> None:

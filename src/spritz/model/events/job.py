@@ -164,7 +164,8 @@ class EndSignalSent(Event, frozen=True, kw_only=True):
 class JobSuspended(Event, frozen=True, kw_only=True):
     """All processes were told to stop; CPUs count as free, memory and GRES do not.
 
-    `by`: "preempt", "gang", or "" for an administrator.
+    `by`: "preempt", "gang", or "" for an administrator. Of a job that stands still already: who lets it go on is
+    another now.
     """
 
     job_id: int

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from spritz.notation import hostlist
 
 if TYPE_CHECKING:
+    from spritz.model.resources import Allocation
     from spritz.model.topology import Topology
-    from spritz.scheduling.table import Bools, Ints
+    from spritz.scheduling.table import Bools, Ints, NodeTable
 
 
 class Fabric:
@@ -66,3 +68,19 @@ class Fabric:
 def _indexes(text: str, index_of: Mapping[str, int]) -> Ints:
     names = hostlist.expand(text) if text else []
     return np.array([index_of[name] for name in names if name in index_of], np.int64)
+
+
+def empty_leaves(table: NodeTable, fabric: Fabric | None) -> Bools:
+    """bool[node]: nobody is on any node of its leaf."""
+    if fabric is None:
+        return table.idle.copy()
+    busy = np.bincount(fabric.leaf_of, weights=~table.idle) > 0
+    empty: Bools = ~busy[fabric.leaf_of]
+    return empty
+
+
+def keeping(table: NodeTable, allocation: Allocation, fabric: Fabric | None) -> Allocation:
+    """With all other nodes of its leaves."""
+    own = [table.index_of[name] for name in allocation.names]
+    beside = np.isin(fabric.leaf_of, fabric.leaf_of[own]).nonzero()[0].tolist() if fabric is not None else ()
+    return replace(allocation, kept=tuple(table.rows[index].name for index in beside if index not in set(own)))

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.scheduling.placement.capacity import capacity, open_to
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
-from spritz.scheduling.placement.counts import by_node_count
+from spritz.scheduling.placement.counts import by_company, by_node_count
 from spritz.scheduling.placement.eligible import Choice
+from spritz.scheduling.placement.fabric import empty_leaves, keeping
 from spritz.scheduling.placement.fragment import ranks
 from spritz.scheduling.placement.leaves import Room, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.placement.fabric import Fabric
     from spritz.scheduling.placement.scheme import Scheme
     from spritz.scheduling.request import Request
-    from spritz.scheduling.table import Bools, Ints, NodeTable
+    from spritz.scheduling.table import Ints, NodeTable
 
 #: `NodeTable.idle` among the counts of a node
 IDLE = 3
@@ -63,6 +64,24 @@ def place(
         allocation = place(table, each, eligibility, prefer, within)
         if allocation is not None:
             return allocation
+    allocation = _place_as_asked(table, request, eligibility, prefer, within)
+    if allocation is None or not request.share_rows:
+        return allocation
+    for each in by_company(request):
+        alone = _place_as_asked(table, each, eligibility, prefer, within)
+        if alone is not None:
+            return alone
+    return allocation
+
+
+def _place_as_asked(
+    table: NodeTable,
+    request: Request,
+    eligibility: Eligibility,
+    prefer: NodeTable | None,
+    within: Ints | None,
+) -> Allocation | None:
+    """One number of nodes, CPUs with as many jobs as the request allows."""
     required = eligibility.required(request)
     if required is None or request.refusal or request.node_counts:
         return None
@@ -77,25 +96,9 @@ def place(
         allocation = _place_on(table, request, choice, required, prefer, fabric, eligibility)
         if allocation is not None:
             if request.segment_alone:
-                return _keeping(table, allocation, eligibility.fabrics.get(request.partition))
+                return keeping(table, allocation, eligibility.fabrics.get(request.partition))
             return allocation
     return None
-
-
-def _empty_leaves(table: NodeTable, fabric: Fabric | None) -> Bools:
-    """bool[node]: nobody is on any node of its leaf."""
-    if fabric is None:
-        return table.idle.copy()
-    busy = np.bincount(fabric.leaf_of, weights=~table.idle) > 0
-    empty: Bools = ~busy[fabric.leaf_of]
-    return empty
-
-
-def _keeping(table: NodeTable, allocation: Allocation, fabric: Fabric | None) -> Allocation:
-    """With all other nodes of its leaves."""
-    own = [table.index_of[name] for name in allocation.names]
-    beside = np.isin(fabric.leaf_of, fabric.leaf_of[own]).nonzero()[0].tolist() if fabric is not None else ()
-    return replace(allocation, kept=tuple(table.rows[index].name for index in beside if index not in set(own)))
 
 
 def _place_on(
@@ -121,7 +124,7 @@ def _place_on(
     for column, least in needed(table, request):
         able &= column[choice.nodes] >= least
     if request.segment_alone:
-        able &= _empty_leaves(table, eligibility.fabrics.get(request.partition))[choice.nodes]
+        able &= empty_leaves(table, eligibility.fabrics.get(request.partition))[choice.nodes]
     if choice.boots is not None:
         able &= table.idle[choice.nodes] | ~choice.boots
     choice = choice.only(able)
