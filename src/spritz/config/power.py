@@ -23,11 +23,13 @@ _STATES = frozenset({"DOWN", *NodeFlag.__members__})
 def power_policy(have: Settings) -> PowerPolicy:
     """SuspendTime, ResumeProgram and their kin."""
     suspend = have.integer("SuspendTime")
+    most = have.option("SlurmctldParameters", "max_powered_nodes")
     return PowerPolicy(
         resumes=bool(have.text("ResumeProgram")),
         suspends=bool(have.text("SuspendProgram")),
         resume_rate=have.integer("ResumeRate"),
         suspend_rate=have.integer("SuspendRate"),
+        powered_max=int(most) if most else None,
         resume_timeout_seconds=have.integer("ResumeTimeout"),
         suspend_timeout_seconds=have.integer("SuspendTimeout"),
         suspend_seconds=None if suspend >= INFINITE else suspend,

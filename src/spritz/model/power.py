@@ -7,13 +7,21 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.states import NodeFlag
+from spritz.model.states import NodeFlag, NodeState
 
 #: A node with one of these is not expected to answer, and runs nothing.
 AWAY: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN | NodeFlag.POWERING_UP | NodeFlag.REBOOT_ISSUED).value
 
+_OFF: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_DOWN).value
+_CALLED: int = NodeFlag.POWER_UP.value
+
 #: A job that starts on a node with one of these waits until it is up.
 WAKING: int = (NodeFlag.POWERED_DOWN | NodeFlag.POWERING_UP | NodeFlag.POWER_UP | NodeFlag.REBOOT_ISSUED).value
+
+
+def is_powered(state: NodeState, flags: int) -> bool:
+    """It is up, on its way up, or called up."""
+    return state is not NodeState.FUTURE and bool(not flags & _OFF or flags & _CALLED)
 
 
 class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,6 +33,8 @@ class PowerPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspends: bool = False
     resume_rate: int = 300
     suspend_rate: int = 60
+    #: max_powered_nodes: no job calls up more than leave so many powered (None: no limit)
+    powered_max: int | None = None
     resume_timeout_seconds: int = 60
     suspend_timeout_seconds: int = 30
     #: idle (or DOWN) for so long, a node is powered down; None: never

@@ -52,6 +52,7 @@ class Reason(str, Enum):
     MAX_MEMORY_PER_LIMIT = "MaxMemPerLimit"
     ACCOUNTING_POLICY = "AccountingPolicy"
     SCHED_DEFER = "SchedDefer"
+    MAX_POWERED_UP_NODES = "MaxPoweredUpNodes"
     # -- limits of associations and QOS (model.limits.check)
     ASSOC_GRP_CPU = "AssocGrpCpuLimit"
     ASSOC_GRP_MEM = "AssocGrpMemLimit"

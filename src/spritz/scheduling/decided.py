@@ -25,6 +25,7 @@ from spritz.scheduling.search import Search
 from spritz.scheduling.shortest import Neediest, Shortest
 from spritz.scheduling.turns import Turns
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
+from spritz.scheduling.waking import POWERED, Waking
 
 if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
@@ -85,6 +86,7 @@ class Cycle:
         self.notes = Notes(snapshot, self.policy.resolution_seconds)
         self.preemptor = Preemptor(snapshot, quick=not full and budget is not None)
         self.preemptions: list[PlannedPreemption] = []
+        self.waking = Waking(snapshot.powered)
         self._taken = 0
         #: array tasks that wait for others to make room, by the array's number
         self._promised_tasks: dict[int, int] = {}
@@ -193,6 +195,9 @@ class Cycle:
             if limited is not None:
                 self.notes.shape(shape, limited)
                 return False
+            if found is not None and not self.waking.allows(found[0]):
+                self.notes.shape(shape, POWERED)
+                return False
             if found is None:
                 if self._make_room(record, key, request, task_id):
                     if record.tasks is None:
@@ -269,6 +274,7 @@ class Cycle:
         for index, holder in holders:
             self.table.charge(index, holder)
         self.preemptor.charge(holders)
+        self.waking.take(allocation)
         self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
         self.kept.redeem(record)
         if request.line in self.headed:
@@ -314,9 +320,11 @@ class Cycle:
         """
         request = shape.request
         stuck = stuck_verdict(self.snapshot, shape)
+        asleep = lacking is None and self.waking.keeps_back(self.snapshot, request)
         if stuck is not None:
-            self.notes.shape(shape, stuck)
+            self.notes.shape(shape, POWERED if asleep and stuck.reason in _NODES_AWAY else stuck)
             return False
+        lacking = POWERED if asleep else lacking
         self.notes.shape(shape, lacking or PRIORITY)
         nowhere = shape.failure is not None and shape.failure.version is None
         reserved = lacking or reserved_verdict(self.snapshot, self.table, request, nowhere=nowhere)
@@ -348,6 +356,8 @@ class Cycle:
 
         def accept(allocation: Allocation) -> bool:
             """It breaks no promise to those before it, no limit, and takes no more back than is guaranteed."""
+            if not self.waking.allows(allocation):
+                return False
             if not self.preemptor.reclaims and self.licensing.find(record, key, request) is None:
                 return False
             broken = kept.outranked(record, key, request, allocation, ends_at, any_age=True)
@@ -442,3 +452,4 @@ class Cycle:
 
 _NO_TASK = -1
 LICENSES = Verdict(Reason.LICENSES)
+_NODES_AWAY = frozenset({Reason.RESOURCES, Reason.NODES_NOT_AVAILABLE})

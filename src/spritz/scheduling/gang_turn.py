@@ -16,10 +16,12 @@ from spritz.scheduling.gang_room import make_room
 from spritz.scheduling.gangs import start_now
 from spritz.scheduling.records import Failure, Verdict
 from spritz.scheduling.verdicts import reserved_verdict, stuck_verdict
+from spritz.scheduling.waking import POWERED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.model.resources import Allocation
     from spritz.scheduling.decided import Cycle
     from spritz.scheduling.gangs import Choices, Gang, Placed
     from spritz.scheduling.licenses import LicensePool, Needs
@@ -74,6 +76,7 @@ class Trial:
         self._limits: Limits = cycle.limits.fork()
         self._licenses: LicensePool = cycle.licensing.pool.copy()
         self._needs: Needs = {}
+        self._allocations: list[Allocation] = []
         #: by component, those that it takes
         self.licenses: dict[int, Needs] = {}
         #: the last limit that was met
@@ -84,6 +87,7 @@ class Trial:
         cycle = self._cycle
         if placed is None:
             self._limits, self._licenses, self._needs = cycle.limits.fork(), cycle.licensing.pool.copy(), {}
+            self._allocations = []
             return True
         request, allocation = placed
         record = self._gang.records[index]
@@ -93,9 +97,12 @@ class Trial:
             needs = {name: count + self._needs.get(name, 0) for name, count in chosen.items()}
             chosen = chosen if cycle.licensing.spared(self._gang.records, request, needs) else None
             self._needs |= needs
+        if verdict is None and not cycle.waking.allows(*self._allocations, allocation):
+            verdict = POWERED
         if verdict is not None or chosen is None:
             self.verdict = verdict or LICENSES
             return False
+        self._allocations.append(allocation)
         self._limits.take(record, allocation, request.time_limit_minutes)
         self._licenses.take(chosen)
         self.licenses[index] = chosen

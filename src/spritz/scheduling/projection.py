@@ -29,7 +29,7 @@ from spritz.scheduling import follow, policies, running, upkeep, waiting
 from spritz.scheduling.backfill import Ledger
 from spritz.scheduling.hardware import Hardware
 from spritz.scheduling.licenses import LicensePool
-from spritz.scheduling.nodes import NodeRow, is_open, weight_of
+from spritz.scheduling.nodes import ASLEEP_WEIGHT, NodeRow, is_open, weight_of
 from spritz.scheduling.occupants import Occupants
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.fragment import Workload
@@ -40,6 +40,7 @@ from spritz.scheduling.records import JobRecord, Queue
 from spritz.scheduling.reservations import Reserved
 from spritz.scheduling.snapshot import Memo, Snapshot
 from spritz.scheduling.table import NodeTable
+from spritz.scheduling.waking import Powered
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
@@ -80,6 +81,7 @@ class Projection:
         self.rules = Rules(Policy())
         self.in_use = LimitLedger()
         self.nodes: dict[str, Node] = {}
+        self.powered = Powered(settings.power)
         self.table = NodeTable(())
         self.eligibility = Eligibility(self.table, {})
         self._price()
@@ -175,6 +177,7 @@ class Projection:
             licenses=self.licenses,
             ledger=self.ledger,
             profile=self.profile,
+            powered=self.powered,
             pricing=self.pricing,
             rules=self.rules,
             in_use=self.in_use,
@@ -229,6 +232,7 @@ class Projection:
         """Nodes, partitions or settings changed: a new table, and a new look at every job."""
         self.outdated = False
         policies.make_rules(self, self.rules.policy)
+        self.powered = Powered(self.settings.power, self.nodes.values())
         self.table = NodeTable(self._row(index, node) for index, node in enumerate(self.nodes.values()))
         self._find_members()
         self._price()
@@ -252,7 +256,7 @@ class Projection:
         hardware = self._hardware.get(capacity)
         if hardware is None:
             hardware = self._hardware[capacity] = Hardware(capacity)
-        return NodeRow(index, node, hardware, resumes=self.settings.power.resumes)
+        return NodeRow(index, node, hardware, resumes=self.powered.resumes)
 
     def _find_members(self) -> None:
         """Which nodes each partition has."""
@@ -271,6 +275,7 @@ class Projection:
         """
         first = len(self.table.rows)
         self.nodes.update((node.config.name, node) for node in nodes)
+        called = [self.powered.put(node) for node in nodes]
         rows = [self._row(first + position, node) for position, node in enumerate(nodes)]
         kinds = {(name, kind) for row in rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
         if self.outdated or not kinds <= self.table.gres.keys():
@@ -278,6 +283,8 @@ class Projection:
             return
         self.table = self.table.extended(rows)
         self.profile.extend(self.table)
+        if any(called):
+            self._open_sleepers()
         self._members_changed()
 
     def _members_changed(self) -> None:
@@ -351,7 +358,18 @@ class Projection:
         if weight != self.table.rows[index].weight:
             self.table.set_weight(index, weight)
             self.memo.forget_up(self.table.rows[index])
-        up = is_open(node, resumes=self.settings.power.resumes)
+        turned = self.powered.put(node)
+        self._open(index, node)
+        if turned:
+            self._open_sleepers()
+
+    def _open_sleepers(self) -> None:
+        """Whether those that are powered down can be had has changed."""
+        for index in (self.table.weight >= ASLEEP_WEIGHT).nonzero()[0].tolist():
+            self._open(index, self.nodes[self.table.rows[index].name])
+
+    def _open(self, index: int, node: Node) -> None:
+        up = is_open(node, resumes=self.powered.resumes)
         if up != self.table.rows[index].up:
             self.table.row(index).up = up
             self.table.refresh(index)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.table import NodeTable
+    from spritz.scheduling.waking import Powered
 
 
 Answer = TypeVar("Answer")
@@ -124,6 +125,7 @@ class Snapshot:
         "occupants",
         "partition_freed",
         "partitions",
+        "powered",
         "pricing",
         "profile",
         "queue",
@@ -151,6 +153,7 @@ class Snapshot:
         licenses: LicensePool,
         ledger: Ledger,
         profile: Profile,
+        powered: Powered,
         pricing: Pricing,
         rules: Rules,
         in_use: LimitLedger,
@@ -174,6 +177,7 @@ class Snapshot:
         self.licenses = licenses
         self.ledger = ledger
         self.profile = profile
+        self.powered = powered
         self.pricing = pricing
         self.rules = rules
         self.in_use = in_use

@@ -12,6 +12,7 @@ from spritz.core.effects import LaunchBatchOn, TerminateJobOn
 from spritz.core.machine import Outcome
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
+from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.cluster import NodesNotResumed, NodesPowered
 from spritz.model.partition import Partition
@@ -48,6 +49,15 @@ def calls(world: World, kind: type[Struct] = NodesPowered) -> list[tuple[bool, s
     """(up, nodes) of every call of a program since the nodes went to sleep."""
     begin = getattr(world, "events_before", 0)
     return [(event.up, ",".join(event.names)) for event in world.events[begin:] if isinstance(event, NodesPowered)]
+
+
+def test_a_start_that_calls_up_too_many_nodes_is_dropped(make_cloud: Make) -> None:
+    world = make_cloud(powered_max=2)
+    jobs = [world.submit() for _ in range(3)]
+    reply = world.plan(started(jobs[0], "n1"), started(jobs[1], "n2"), started(jobs[2], "n3")).reply
+    assert isinstance(reply, Done)
+    assert reply.messages == (f"job {jobs[2]}: too many nodes powered up",)
+    assert [world.job(job).state for job in jobs] == [JobState.RUNNING, JobState.RUNNING, JobState.PENDING]
 
 
 def flags(world: World, name: str) -> NodeFlag:

@@ -97,6 +97,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "sched_min_interval": (0, 2**31 - 1),
     "default_queue_depth": (0, 2**31 - 1),
     "jobs_per_user_per_hour": (0, 2**31 - 1),
+    "max_powered_nodes": (1, 2**31 - 1),
     "max_switch_wait": (0, 31_536_000),
     "max_array_tasks": (1, 4_000_001),
     "max_script_size": (1, 512 * 1024 * 1024),

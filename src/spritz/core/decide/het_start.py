@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.core import het
 from spritz.core.decide.room import Room
-from spritz.core.decide.start import start_job, start_refusal
+from spritz.core.decide.start import power_refusal, start_job, start_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def whole_refusal(state: State, starts: list[PlannedStart], now: float, room: Ro
         if refusal:
             return f"component {start.job_id}: {refusal}"
         room.take(state.jobs[start.job_id], start.allocation, start.licenses)
-    return ""
+    return power_refusal(state, {name for start in starts for name in start.allocation.names})
 
 
 def start_whole(turn: Turn, starts: list[PlannedStart]) -> None:

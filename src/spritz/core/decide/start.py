@@ -28,12 +28,15 @@ from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.membership import missing
 from spritz.model.mcs import kept_by
 from spritz.model.partition import barrier, shuts_out
+from spritz.model.power import is_powered
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
 from spritz.model.sharing import has_segment, jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from spritz.core.holdings import NodeUse
     from spritz.core.state import State
     from spritz.core.turn import Turn
@@ -91,9 +94,20 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         kept = _licenses_kept(state, job, start, now)
         if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
-    return _reservation_refusal(state, job, start, now) or _allocation_refusal(
-        room or Room(state), job, allocation, partition, now
+    return (
+        _reservation_refusal(state, job, start, now)
+        or _allocation_refusal(room or Room(state), job, allocation, partition, now)
+        or power_refusal(state, allocation.names)
     )
+
+
+def power_refusal(state: State, names: Collection[str]) -> str:
+    """Would a start on these nodes call up more than max_powered_nodes permits?"""
+    most = state.settings.power.powered_max
+    if most is None:
+        return ""
+    powered = {node.name for node in state.nodes.values() if is_powered(node.state, node.flags)}
+    return "" if powered.issuperset(names) or len(powered.union(names)) <= most else "too many nodes powered up"
 
 
 def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float) -> str:

@@ -47,6 +47,7 @@ _UNKNOWN = {
     Reason.PARTITION_DOWN: "unknown: when an administrator sets the partition up",
     Reason.PARTITION_INACTIVE: "unknown: when an administrator sets the partition up",
     Reason.NODES_NOT_AVAILABLE: "unknown: when the nodes that it needs come back",
+    Reason.MAX_POWERED_UP_NODES: "unknown: when fewer nodes are powered up (max_powered_nodes)",
     Reason.CONSTRAINTS: "unknown: when a node says so (scontrol update NodeName=… Extra=…)",
 }
 

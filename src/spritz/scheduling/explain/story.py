@@ -169,6 +169,8 @@ def _summary(
         return _sentence(holding[0]) + _and_more(len(holding) - 1)
     if reason in (Reason.BAD_CONSTRAINTS, Reason.PARTITION_CONFIG):
         return "No set of nodes of its partition could ever hold it, even if all were free and up."
+    if reason is Reason.MAX_POWERED_UP_NODES:
+        return "Nodes would have to be powered up, and no more may be (max_powered_nodes)."
     if reason is Reason.CONSTRAINTS:
         return "No set of nodes says now what it asks for with --extra."
     reserved = [test.text for view in views for test in view.tests if test.test == "reserved"]
