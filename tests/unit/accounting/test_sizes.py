@@ -72,6 +72,10 @@ def test_what_never_ran_or_was_given_nothing_is_of_no_size() -> None:
     assert summed([DAY, 2 * DAY], [waiting, nothing]) == [{}]
 
 
+def test_a_job_that_was_over_within_its_first_second_is_not_counted() -> None:
+    assert summed([DAY, 2 * DAY], [job(DAY + 5, DAY + 5)]) == [{}]
+
+
 def test_days_that_end_in_a_piece_are_told_from_their_beginning() -> None:
     assert days_ending(DAY + 3600, DAY + 7200) == []
     assert days_ending(2 * DAY - 3600, 2 * DAY) == [DAY, 2 * DAY]

@@ -212,6 +212,22 @@ def test_all_tres_are_those_that_every_cluster_has_and_its_own(run: Run) -> None
     assert out.split() == ["cpu", "mem", "energy", "billing", "fs/disk", "vmem", "pages", "gres/gpu"]
 
 
+def test_of_accounts_below_each_other_the_highest_has_the_jobs(run: Run) -> None:
+    _, out, _ = run("-nP job sizesbyaccount start=11/20 end=11/22 accounts=theory,phys,chem")
+    assert [line.split("|")[1:3] for line in out.splitlines()] == [["chem", "600"], ["phys", "993"]]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "title"),
+    [
+        ("2026-11-20T05:29:30", "2026-11-20T17:29:29", "2026-11-20T06:00:00 - 2026-11-20T16:59:59"),
+        ("2026-11-20T05:29:29", "2026-11-20T17:29:59", "2026-11-20T05:00:00 - 2026-11-20T17:59:59"),
+    ],
+)
+def test_times_are_rounded_to_minutes_and_then_to_hours(run: Run, start: str, end: str, title: str) -> None:
+    assert f"Cluster Utilization {title}\n" in run(f"-P cluster util start={start} end={end}")[1]
+
+
 def test_accounts_are_divided_by_qos(run: Run) -> None:
     """The same sums as by user, reserved time that nobody used without a QOS."""
     line = "-nP cluster AccountUtilizationByQOS start=11/20 end=11/22 format=account,qos,used"

@@ -126,6 +126,7 @@ class _Asking:
             job.started_at > 0.0,
             job.started_at < high,
             or_(job.ended_at == 0.0, job.ended_at >= low + 1, job.started_at >= low),
+            or_(job.ended_at == 0.0, self._whole(job.ended_at) > self._whole(job.started_at)),
             job.node_count > 0,
         )
 

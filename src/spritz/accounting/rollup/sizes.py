@@ -77,8 +77,8 @@ class Days:
         self._found: list[dict[tuple[Size, str], list[int]]] = [{} for _ in bounds[1:]]
 
     def add(self, job: Used) -> None:
-        """A job."""
-        if job.started_at and job.cpus:
+        """A job; as in Slurm, one that was over within its first second is none."""
+        if job.started_at and job.cpus and job.ended_at != job.started_at:
             size = Size(job.holder.account, job.holder.wckey, job.partition, job.cpus)
             self.count((size, job.tres), job.started_at, job.ended_at or _FOREVER, job.suspended)
 

@@ -129,12 +129,11 @@ class Sizes:
 
     def _rows(self, cluster: str, count: int, place: Callable[[int], int]) -> list[Row]:
         groups: dict[str, list[float]] = {}
-        names = self._namer(cluster)
+        name_of = self._namer(cluster)
         for one in self._sizes:
-            if one.cluster == cluster:
-                for name in names(one):
-                    cells = groups.setdefault(name, [0.0] * count)
-                    cells[place(one.cpus)] += one.jobs if self._asked.count else self._amount(one)
+            if one.cluster == cluster and (name := name_of(one)) is not None:
+                cells = groups.setdefault(name, [0.0] * count)
+                cells[place(one.cpus)] += one.jobs if self._asked.count else self._amount(one)
         whole = sum(sum(cells) for cells in groups.values())
         rows: list[Row] = []
         for name in sorted(groups):
@@ -151,35 +150,35 @@ class Sizes:
         found = (item.rpartition("=") for item in one.used.split(","))
         return float(next((amount for name, _, amount in found if name == self._tres), 0))
 
-    def _namer(self, cluster: str) -> Callable[[JobSize], list[str]]:
-        """Under which names a job is counted."""
+    def _namer(self, cluster: str) -> Callable[[JobSize], str | None]:
+        """Under which name a job is counted, None: not at all. Of accounts below each other the highest is shown."""
         asked = self._asked
         wckeys = self._report != "SizesByAccount"
         if self._report == "SizesByWckey":
-            return lambda one: [one.wckey] if one.wckey else []
+            return lambda one: one.wckey or None
         if asked.flat:
             only = {name.lower() for name in asked.accounts}
 
-            def flat(one: JobSize) -> list[str]:
+            def flat(one: JobSize) -> str | None:
                 if only and one.account not in only:
-                    return []
-                return [f"{one.account}:{one.wckey}" if wckeys else one.account]
+                    return None
+                return f"{one.account}:{one.wckey}" if wckeys else one.account
 
             return flat
         above = parents(self._book, cluster, {one.account for one in self._sizes if one.cluster == cluster})
         roots = {name.lower() for name in asked.accounts} or {"root"}
         shown = {name for name, parent in above.items() if parent in roots} if asked.as_parent else roots
 
-        def tree(one: JobSize) -> list[str]:
-            if wckeys and not one.wckey:
-                return []
-            found, at, seen = [], one.account, set[str]()
+        def tree(one: JobSize) -> str | None:
+            highest, at, seen = "root" if not one.account and "root" in shown else "", one.account, set[str]()
             while at and at not in seen:
                 if at in shown:
-                    found.append(f"{at}:{one.wckey}" if wckeys else at)
+                    highest = at
                 seen.add(at)
                 at = above.get(at, "")
-            return found or ([f"root:{one.wckey}" if wckeys else "root"] if not one.account and "root" in shown else [])
+            if not highest or (wckeys and not one.wckey):
+                return None
+            return f"{highest}:{one.wckey}" if wckeys else highest
 
         return tree
 

@@ -41,8 +41,8 @@ def span_of(start_text: str, end_text: str, now: float, context: Context) -> Spa
     """Raises Silent after the line that names what is no time."""
     start = _nearest_hour(_time(start_text or "yesterday", now, context))
     end = _nearest_hour(_time(end_text or "today", now, context))
-    # What the running hour will come to is not known yet; and an hour is the least that there is.
-    end = min(end, _hour(int(now)))
+    # An hour is the least that there is.
+    end = min(end, _nearest_hour(int(now)))
     return Span(start, max(end, start + _HOUR))
 
 
@@ -67,4 +67,5 @@ def _hour(at: int) -> int:
 
 
 def _nearest_hour(at: int) -> int:
-    return _hour(at + _HOUR // 2)
+    # Seconds are rounded to a minute first, and that to an hour.
+    return _hour(at + _HOUR // 2 + 30)
