@@ -86,7 +86,8 @@ class AdminRequests:
         with told(), self._api.engine.connect() as connection:
             return str(connection.execute(select(users.c.admin).where(users.c.name == name, ~users.c.deleted)).scalar())
 
-    async def _need(self, call: Call, *levels: str) -> None:
+    async def need(self, call: Call, *levels: str) -> None:
+        """Raises SpritzError (ESLURM_ACCESS_DENIED) for whoever has none of these AdminLevels."""
         if not await self._is(call, *levels):
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
 
@@ -96,7 +97,7 @@ class AdminRequests:
         """As fast as the caller reads; PrivateData=events keeps them for operators."""
         self._api.uid(call)
         if self.settings is not None and "events" in self.settings.words("PrivateData"):
-            await self._need(call, "Operator", "Administrator")
+            await self.need(call, "Operator", "Administrator")
         await self._api.links.catch_up(request.clusters)
         async for piece in self._api.stream(read_events(self._api.engine, request)):
             yield piece
@@ -111,7 +112,7 @@ class AdminRequests:
 
     async def call_statistics(self, request: model.GetCallStatistics, call: Call) -> model.CallCounts:
         """By kind and by user."""
-        await self._need(call, "Operator", "Administrator")
+        await self.need(call, "Operator", "Administrator")
         return model.CallCounts(
             now=self._api.now(),
             since=self._since,
@@ -124,7 +125,7 @@ class AdminRequests:
 
     async def clear_statistics(self, request: model.ClearStatistics, call: Call) -> Done:
         """Counters begin anew."""
-        await self._need(call, "Administrator")
+        await self.need(call, "Administrator")
         self.statistics.clear()
         self._api.rounds.clear()
         self._since = self._api.now()
@@ -132,7 +133,7 @@ class AdminRequests:
 
     async def reconfigure(self, request: model.ReconfigureDatabase, call: Call) -> Done:
         """slurmdbd.conf again. Raises SpritzError for mistakes in it, and then the old one stays."""
-        await self._need(call, "Administrator")
+        await self.need(call, "Administrator")
         self.reload()
         return Done()
 
@@ -148,7 +149,7 @@ class AdminRequests:
 
     async def fix_runaway(self, request: model.FixRunaway, call: Call) -> model.Changed:
         """End jobs that nobody knows any more."""
-        await self._need(call, "Operator", "Administrator")
+        await self.need(call, "Operator", "Administrator")
         ended = await self._store(self._changing, end_runaway, self._api.engine, request.cluster, request.numbers)
         self._api.log.info("runaway.fixed", cluster=request.cluster, jobs=len(ended), uid=self._api.uid(call))
         return model.Changed(names=tuple(map(str, ended)))

@@ -92,7 +92,6 @@ _LISTED = (
 _ADDED = 'Input line must include "Account", "Cluster", "Coordinator", "Federation", "QOS", "Resource", or "User"\n'
 #: what is added, in the words of a refusal
 _ADDING = {"coordinator": "coordinator", "qos": "QOS", "resource": "system resource"}
-_SHOWN = ("resource", "account", "association", "cluster", "qos", "transaction", "tres", "user", "wckey", "problem")
 
 
 class Said(set[str]):
@@ -206,6 +205,7 @@ def _line(words: Sequence[str], said: Said, context: Context) -> int:
         return _other(verb, words[1:], said, context)
     name = words[1].lower() if len(words) > 1 else ""
     name = "reservation" if name == "resv" else name
+    name = "transaction" if name in ("tx", "txn", "txns") else name
     entity = match(name.removesuffix("s") if name not in ("qos", "tres", "stats") else name, _ENTITIES, 2)
     where, setting = read(words[2:])
     if verb == "show":
@@ -250,7 +250,7 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
 
 
 def _show(entity: str | None, where: list[Word], said: Said, context: Context) -> int:
-    from spritz.cli.manager.commit import get_book
+    from spritz.cli.manager.commit import get_book, may
     from spritz.cli.manager.show import Style, show
     from spritz.cli.manager.words import Word, modifier_of
     from spritz.cli.options import Fatal
@@ -269,12 +269,17 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
     style = Style(header="noheader" not in said, parsable=2 if "parsable2" in said else int("parsable" in said))
     if entity in ("configuration", "event", "reservation", "runawayjobs", "stats"):
         return _show_live(entity, where, style, said, context)
-    if entity not in _SHOWN:
-        raise Fatal(f"show {entity} is not supported by Spritz yet")
     if "associations" in said:
         where = [*where, Word("", "=", "withassoc", "withassoc")]
     with _connected(context) as connection:
         deleted = any(modifier_of(word) == "withdeleted" for word in where)
+        if entity == "problem" and not may(connection, "Operator"):
+            from spritz.model.errors import Rejection
+
+            denied = Rejection(code="ESLURM_ACCESS_DENIED").text
+            context.error(denied)
+            context.err(f" Error with request: {denied}\n")
+            return 1
         book = get_book(connection, transactions=entity == "transaction", deleted=deleted)
 
         def hold() -> dict[str, Row]:
@@ -310,7 +315,7 @@ def _show_live(entity: str, where: list[Word], style: Style, said: Said, context
 
 
 def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word], said: Said, context: Context) -> int:
-    from spritz.cli.manager import add, change, rawusage
+    from spritz.cli.manager import add, change, rawusage, rename
     from spritz.cli.manager.commit import commit, get_book
     from spritz.cli.manager.words import conditions, need_some, need_values
 
@@ -339,6 +344,9 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
         if verb == "delete":
             need_some(asked, entity, context)
             return deleting[entity](book, asked, context)
+        renamed, others = rename.taken_out(setting) if entity == "user" else (None, setting)
+        if renamed is not None:
+            return rename.rename_user(book, asked, renamed, others, context)
         if not setting:
             context.err(" You didn't give me anything to set\n")
             from spritz.cli.silent import Silent

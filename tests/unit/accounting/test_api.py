@@ -14,12 +14,13 @@ import pytest
 
 from spritz.accounting.api import Api
 from spritz.accounting.associations.book import edit_book, ensure, read_book
+from spritz.accounting.associations.requests import LEVELS
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import GetDocuments, JobPick, RegisterCluster, SelectJobs
 from spritz.model.errors import SpritzError
-from spritz.model.limits.records import Account, Association, Coordinator, EditBook, User
+from spritz.model.limits.records import Account, Association, Coordinator, EditBook, GetBook, User
 from spritz.model.usage import AskUsage
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
@@ -95,6 +96,32 @@ def test_windows_longer_than_the_site_allows_are_for_operators(store: Store) -> 
     assert asked(store, 0, day, 3_600) == asked(store, STRANGER, day)
     named = SelectJobs(picks=(JobPick(job_id=1),))
     assert asked(store, STRANGER, named, 3_600) == asked(store, STRANGER, named)
+
+
+@pytest.mark.parametrize(("admin", "levels"), [("None", []), ("Operator", ["Operator"]), ("Administrator", None)])
+def test_a_book_that_is_for_operators_is_refused_to_others(store: Store, admin: str, levels: list[str] | None) -> None:
+    ensure(store.engine, "c1", 1.0)
+    edit = EditBook(version=read_book(store.engine).version, puts=(User(name=pwd.getpwuid(1).pw_name, admin=admin),))
+    edit_book(store.engine, edit, "root", 3.0, admin=True)
+
+    async def given() -> list[str]:
+        api = Api(store, SystemClock(), get_logger("test"), 999_999)
+        get_book: Any = api.handlers()[GetBook]
+        call: Any = SimpleNamespace(caller=SimpleNamespace(uid=1))
+        found = []
+        try:
+            for level in LEVELS:
+                try:
+                    await get_book(GetBook(level=level), call)
+                    found.append(level)
+                except SpritzError as error:
+                    if error.code != "ESLURM_ACCESS_DENIED":
+                        raise
+        finally:
+            await asyncio.to_thread(api.close)
+        return found
+
+    assert asyncio.run(given()) == (list(LEVELS) if levels is None else levels)
 
 
 def test_who_cannot_be_known_is_told_nothing(store: Store) -> None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from spritz.cli import people
 from spritz.cli.context import Context
-from spritz.cli.manager import add, change
-from spritz.cli.manager.commit import commit
+from spritz.cli.manager import add, change, files, jobs, rename
+from spritz.cli.manager.commit import Edit, commit
 from spritz.cli.manager.show import Style, show
 from spritz.cli.manager.words import Word, conditions, read
 from spritz.cli.silent import Silent
 from spritz.client.errors import RemoteError
-from spritz.model.limits.records import Account, Association, Book, BookEdited, ClusterRow, Coordinator, Qos, User
+from spritz.model.limits.records import (
+    Account,
+    Association,
+    Book,
+    BookEdited,
+    ClusterRow,
+    Coordinator,
+    GetBook,
+    Qos,
+    User,
+    WcKey,
+)
 from spritz.wire.envelope import Failure
 
 
@@ -146,3 +159,84 @@ def test_wckeys_of_users_are_shown_where_they_are_tracked(tmp_path: Path, monkey
         context = Context("sacctmgr", {}, "/", io.StringIO(), out := io.StringIO(), io.StringIO())
         assert show("user", read([])[0], _lab(), Style(parsable=2, header=False), context) == 0
         assert out.getvalue() == wanted
+
+
+def _renamed(words: str) -> tuple[Edit, str]:
+    """`modify user`'s edit of a lab with wckeys and coordinators, and what was said."""
+    book = replace(
+        _lab(),
+        coordinators=(Coordinator(account="lab", user="ann"),),
+        wckeys=(WcKey(cluster="c", name="w", user="ann"),),
+        users=(User(name="ann", admin="Operator", default_wckey="w"), User(name="bob")),
+    )
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    where, setting = read(words.split())
+    word, rest = rename.taken_out(setting)
+    assert word is not None
+    try:
+        return rename.rename_user(book, conditions(where, context), word, rest, context), err.getvalue()
+    except Silent:
+        return ("", [], []), err.getvalue()
+
+
+def test_a_renamed_user_keeps_associations_and_all_else() -> None:
+    (text, puts, drops), _ = _renamed("ann set newname=eve")
+    assert text == " Modified users...\n  ann\n"
+    association = next(one for one in _lab().associations if one.user == "ann")
+    assert replace(association, user="eve") in puts
+    assert User(name="eve", admin="Operator", default_wckey="w") in puts
+    assert Coordinator(account="lab", user="eve") in puts
+    assert WcKey(cluster="c", name="w", user="eve") in puts
+    assert sorted(type(one).__name__ for one in drops) == ["Coordinator", "User", "WcKey"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("ann set newname=bob", ""),
+        ("nobody set newname=eve", ""),
+        ("ann,bob set newname=eve", "you can only specify 1 user at a time"),
+        ("account=lab set newname=eve", "problem with your 'where' options"),
+        ("ann set newname=", "Bad new name"),
+        ("ann set newname=eve,eva", "Bad new name"),
+        ("ann set newname=eve adminlevel=None", "one at a time"),
+    ],
+)
+def test_one_user_is_renamed_to_one_name_that_nobody_has(words: str, said: str) -> None:
+    (_, puts, drops), err = _renamed(words)
+    assert (puts, drops) == ([], [])
+    assert said in err
+
+
+class _Strict(Dbd):
+    """A slurmdbd that gives nobody what is for operators."""
+
+    def call(self, request: object, *rest: object, **more: object) -> Any:
+        if isinstance(request, GetBook):
+            if request.level:
+                raise RemoteError(Failure(code="ESLURM_ACCESS_DENIED", errno=1, message="Access/permission denied"))
+            return self.book
+        raise AssertionError(request)
+
+
+def test_a_dump_is_for_administrators() -> None:
+    for users, said in (
+        (
+            (User(name=people.name_of(os.getuid())),),
+            " Your user does not have sufficient privileges to dump clusters.\n",
+        ),
+        ((), f" Your uid ({os.getuid()}) is not in the accounting system, can't dump cluster.\n"),
+    ):
+        context = Context("sacctmgr", {}, "/nowhere", io.StringIO(), io.StringIO(), err := io.StringIO())
+        dbd: Any = _Strict(replace(_lab(), users=users), "")
+        with pytest.raises(Silent):
+            files.dump(dbd, read(["c"])[0], context)
+        assert err.getvalue() == said
+
+
+def test_runaway_jobs_are_for_operators() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    dbd: Any = _Strict(_lab(), "")
+    with pytest.raises(Silent):
+        jobs.show_runaway(dbd, "c", [], Style(), context, at_once=True)
+    assert err.getvalue() == "sacctmgr: error: You must have an AdminLevel>=Operator to fix runaway jobs\n"

@@ -32,7 +32,7 @@ User - 'games':Partition='debug':DefaultAccount='phys':Fairshare=1
 Account - 'theo':Description="theo's":Organization='phys':Fairshare=1
 Parent - 'theo'
 User - 'daemon':DefaultAccount='theo':Fairshare=5:MaxWallDurationPerJob=60:QOS='high'
-User - 'man':DefaultAccount='theo':Coordinator='theo':Fairshare=2147483647
+User - 'man':DefaultAccount='theo':DefaultWCKey='a':Coordinator='theo':WCKeys='a,b':Fairshare=2147483647
 """
 EMPTY = Book(version=1, qos=(Qos(name="normal", id=1), Qos(name="high", id=2)), clusters=(ClusterRow(name="tux"),))
 

@@ -23,7 +23,7 @@ def test_a_modifier_that_is_not_built_is_refused_by_name(word: str) -> None:
         show("association", [Word("", "=", word, word)], Book(), Style(), context)
 
 
-@pytest.mark.parametrize("verb", ["add", "modify", "delete", "show"])
+@pytest.mark.parametrize("verb", ["add", "modify", "delete"])
 @pytest.mark.parametrize("entity", ["federation"])
 def test_records_that_are_not_kept_are_refused_by_name(verb: str, entity: str) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from spritz.accounting.links import Link
     from spritz.client.handling import Call, Handler
 
+#: From the lower one to the higher.
+LEVELS = ("Operator", "Administrator")
+
 #: A controller takes a policy within this time.
 TELL_SECONDS = 10.0
 
@@ -65,7 +68,11 @@ class BookRequests:
         }
 
     async def get_book(self, request: GetBook, call: Call) -> Book:
-        """All of it, to whoever asks, but for what PrivateData=accounts,users keeps from him."""
+        """All of it, to whoever asks, but for what PrivateData=accounts,users keeps from him. Raises SpritzError where
+        it is for operators alone.
+        """
+        if request.level:
+            await self._api.admin.need(call, *LEVELS[LEVELS.index(request.level) :])
         rights = await self._api.restricted(call, "accounts", "users")
         found: Book = await self._read(lambda: self._book(request))
         return found if rights is None else shown(found, rights, self._api.private)

@@ -260,6 +260,14 @@ PLAIN: dict[str, dict[str, Field]] = {
         "descriptions": Field("Descr", 20, _of("resource", "description")),
         "flags": Field("Flags", 8, lambda row: None),
     },
+    # There are none: adding one is refused.
+    "federation": {
+        "federation": Field("Federation", 10, lambda row: None),
+        "cluster": Field("Cluster", 10, lambda row: None),
+        "id": Field("ID", 2, lambda row: None),
+        "features": Field("Features", 20, lambda row: None),
+        "fedstate": Field("FedState", 12, lambda row: None),
+    },
     "problem": {
         "cluster": Field("Cluster", 10, _text("cluster")),
         "account": Field("Account", 10, _text("account")),
@@ -306,4 +314,5 @@ DEFAULTS: dict[str, tuple[dict[str, Field], str]] = {
     ),
     "transaction": (PLAIN["transaction"], "time,action,actor,where,info"),
     "problem": (PLAIN["problem"], "cluster,account,user,problem"),
+    "federation": (PLAIN["federation"], "federation,cluster,id,features,fedstate"),
 }

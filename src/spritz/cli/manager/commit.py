@@ -28,9 +28,22 @@ NO_PRIVILEGE = "Your user doesn't have privilege to perform this action"
 Edit = tuple[str, list[Record], list[Record]]
 
 
-def get_book(connection: Connection, *, transactions: bool = False, deleted: bool = False) -> Book:
-    """All of accounting's policy."""
-    return connection.call(GetBook(transactions=transactions, deleted=deleted), Book, timeout=60.0)
+def get_book(connection: Connection, *, transactions: bool = False, deleted: bool = False, level: str = "") -> Book:
+    """All of accounting's policy. `level`: the AdminLevel that it is for. Raises RemoteError (ESLURM_ACCESS_DENIED)."""
+    return connection.call(GetBook(transactions=transactions, deleted=deleted, level=level), Book, timeout=60.0)
+
+
+def may(connection: Connection, level: str) -> bool:
+    """Has the caller this AdminLevel?"""
+    from spritz.client.errors import RemoteError
+
+    try:
+        get_book(connection, level=level)
+    except RemoteError as error:
+        if error.code != "ESLURM_ACCESS_DENIED":
+            raise
+        return False
+    return True
 
 
 def commit(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book
+from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, may
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.context import Context
-    from spritz.cli.manager.commit import NO_PRIVILEGE, Edit
+    from spritz.cli.manager.commit import Edit
     from spritz.cli.manager.words import Word
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
@@ -46,6 +46,14 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
     lines = list(write(book, cluster))
     if not lines:
         context.err(f" Cluster {cluster} doesn't exist.\n")
+        raise Silent
+    if not may(connection, "Administrator"):
+        from spritz.cli.people import name_of
+
+        if all(one.name != name_of(os.getuid()) for one in book.users):
+            context.err(f" Your uid ({os.getuid()}) is not in the accounting system, can't dump cluster.\n")
+        else:
+            context.err(" Your user does not have sufficient privileges to dump clusters.\n")
         raise Silent
     if not path:
         path = f"./{cluster}.cfg"

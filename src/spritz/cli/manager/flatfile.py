@@ -83,6 +83,10 @@ def write(book: Book, cluster: str) -> Iterator[str]:
     coordinated: dict[str, list[str]] = {}
     for item in book.coordinators:
         coordinated.setdefault(item.user, []).append(item.account)
+    wckeys: dict[str, list[str]] = {}
+    for key in book.wckeys:
+        if key.cluster == cluster:
+            wckeys.setdefault(key.user, []).append(key.name)
 
     def user_line(one: Association) -> str:
         person = people.get(one.user) or User(name=one.user)
@@ -92,6 +96,7 @@ def write(book: Book, cluster: str) -> Iterator[str]:
             ("DefaultWCKey", person.default_wckey),
             ("AdminLevel", person.admin if person.admin != "None" else ""),
             ("Coordinator", ",".join(sorted(coordinated.get(one.user, ())))),
+            ("WCKeys", ",".join(wckeys.get(one.user, ()))),
         ]
         return _line("User", one.user, own, one)
 

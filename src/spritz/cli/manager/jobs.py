@@ -6,7 +6,7 @@ Source: sacctmgr(1); what 22.05 prints.
 from __future__ import annotations
 
 from spritz.cli.manager.columns import Field
-from spritz.cli.manager.commit import agreed
+from spritz.cli.manager.commit import agreed, may
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match
 from spritz.cli.silent import Silent
@@ -56,6 +56,9 @@ def show_runaway(
     connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context, *, at_once: bool
 ) -> int:
     """Jobs that the database thinks are alive and their controller knows nothing of; to be ended, if one likes."""
+    if not may(connection, "Operator"):
+        context.error("You must have an AdminLevel>=Operator to fix runaway jobs")
+        raise Silent
     asked = ""
     for word in words:
         known = match(word.key, ("cluster", "format"), 2) if word.key else None

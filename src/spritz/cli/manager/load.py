@@ -58,6 +58,7 @@ class Loading:
         self._next = 0
         self._accounts = {one.name: one for one in book.accounts}
         self._users = {one.name: one for one in book.users}
+        self._wckeys = {(one.cluster, one.name, one.user) for one in book.wckeys}
         self._tree: dict[tuple[str, str, str], Association] = {}
         self._defaults: dict[str, str] = {}
         self._puts: dict[object, Record] = {}
@@ -280,8 +281,9 @@ class Loading:
         wckey = own.get("defaultwckey", "")
         if wckey and wckey != made.default_wckey:
             made = replace(made, default_wckey=wckey)
-            if not any((w.cluster, w.name, w.user) == (self._cluster, wckey, name) for w in self._book.wckeys):
-                self._puts["wckey", wckey, name] = WcKey(cluster=self._cluster, name=wckey, user=name)
+        for key in filter(None, (wckey, *own.get("wckeys", "").split(","))):
+            if (self._cluster, key, name) not in self._wckeys:
+                self._puts["wckey", key, name] = WcKey(cluster=self._cluster, name=key, user=name)
         if made != known:
             self._users[name] = made
             self._puts["user", name] = made

@@ -221,10 +221,11 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
 
 class GetBook(Struct, frozen=True, kw_only=True):
-    """All of accounting's policy. Reply: `Book`."""
+    """All of accounting's policy. Reply: `Book`. `level`: who is less than Operator, or Administrator, is refused."""
 
     transactions: bool = False
     deleted: bool = False
+    level: str = ""
 
 
 class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):

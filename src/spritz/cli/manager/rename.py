@@ -1,0 +1,53 @@
+"""`sacctmgr modify user … set newname=…`: everything that is the user's goes over to another name.
+
+Source: sacctmgr(1) SPECIFICATIONS FOR USERS NewName; what 22.05 prints. Differs: users do not rename themselves, and a
+name is one name.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from spritz.cli.silent import Silent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.context import Context
+    from spritz.cli.manager.commit import Edit
+    from spritz.cli.manager.words import Conditions, Word
+    from spritz.model.limits.records import Book, Record
+
+_ONE_AT_A_TIME = "Can only change one at a time"
+
+
+def taken_out(words: list[Word]) -> tuple[Word | None, list[Word]]:
+    """The word that names the new name, if there is one, and the others."""
+    found = [word for word in words if word.key == "newname"]
+    return (found[-1] if found else None), [word for word in words if word.key != "newname"]
+
+
+def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], context: Context) -> Edit:
+    """Raises Silent after sacctmgr's lines."""
+    names = list(dict.fromkeys(asked.names + asked.users))
+    if len(names) > 1:
+        context.error(_ONE_AT_A_TIME)
+        context.err(f" Error with request: {_ONE_AT_A_TIME}\n")
+        context.err(" If you are changing a users name you can only specify 1 user at a time.\n")
+        raise Silent
+    if not names:
+        context.err(" There was a problem with your 'where' options.\n")
+        raise Silent
+    old, new = names[0], word.value
+    if word.op != "=" or not new or "," in new or rest:
+        context.err(f" {_ONE_AT_A_TIME}: {word.text}\n" if rest else f" Bad new name: {word.text}\n")
+        raise Silent
+    person = next((one for one in book.users if one.name == old), None)
+    if person is None or any(one.name == new for one in book.users):
+        return " Nothing modified\n", [], []
+    coordinated = [one for one in book.coordinators if one.user == old]
+    wckeys = [one for one in book.wckeys if one.user == old]
+    puts: list[Record] = [replace(person, name=new)]
+    puts += [replace(one, user=new) for one in book.associations if one.user == old]
+    puts += [replace(one, user=new) for one in coordinated]
+    puts += [replace(one, user=new) for one in wckeys]
+    return f" Modified users...\n  {old}\n", puts, [person, *coordinated, *wckeys]
