@@ -349,6 +349,7 @@ def _capacity(line: NodeLine, have: Settings) -> NodeCapacity:
         tmp_mib=_number(line["TmpDisk"]),
         memory_reserved_mib=reserved if reserved < memory else 0,
         cpus_reserved=size.cpus_reserved,
+        cores_per_gpu=_number(line["RestrictedCoresPerGPU"]),
     )
 
 

@@ -92,6 +92,8 @@ class NodeCapacity(Struct, frozen=True, kw_only=True):
     gres: tuple[GresCapacity, ...] = ()
     memory_reserved_mib: int = 0
     cpus_reserved: str = "0"
+    #: RestrictedCoresPerGPU (see `gpu_cores`)
+    cores_per_gpu: int = 0
 
 
 class GresAllocation(Struct, frozen=True, kw_only=True, gc=False):

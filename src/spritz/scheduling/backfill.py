@@ -211,6 +211,7 @@ def is_flexible(request: Request, parts: Sequence[tuple[int, Holder]], rows: Seq
         or request.share_rows
         or request.grain is Grain.SOCKET
         or request.max_cpus_per_socket < INFINITE
+        or (not request.uses_gpus and any(rows[index].hardware.gpu_cores for index, _holder in parts))
     ):
         return False
     return request.grain is not Grain.CPU or all(rows[index].hardware.threads == 1 for index, _holder in parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spritz.model.gpu_cores import gpu_cores
 from spritz.model.resources import GresCapacity, NodeCapacity, mask_ids, mask_of
 from spritz.notation.ranges import parse_ids
 
@@ -128,6 +129,8 @@ class Hardware:
         "cpus",
         "device_kinds",
         "first_threads",
+        "gpu_cores",
+        "gpu_cores_of",
         "memory_mib",
         "pools",
         "socket_masks",
@@ -158,6 +161,9 @@ class Hardware:
         for line in capacity.gres:
             lines.setdefault(line.name, []).append(line)
         self.pools = {name: GresPool(name, group, threads) for name, group in lines.items()}
+        #: CPUs that only jobs with GPUs get, of all GPUs and by device
+        self.gpu_cores_of = gpu_cores(capacity)
+        self.gpu_cores = sum(self.gpu_cores_of.values())
         #: ((name, type), devices of exactly this type) of all pools that are given out by device
         self.device_kinds = tuple(
             ((name, kind), pool.typed_mask(kind))

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from spritz.model.ids import INFINITE
 from spritz.model.limits import flags as qos_flag
+from spritz.scheduling.hardware import SHARED_GRES
 
 if TYPE_CHECKING:
     from spritz.model.reasons import Reason
@@ -22,6 +23,9 @@ Billed = tuple[str, str, str, tuple[str, ...]]
 
 #: How long a job without a time limit is taken to run, as in Slurm's backfill.
 YEAR_SECONDS = 365 * 86_400.0
+
+
+_GPUS = frozenset({"gpu", *SHARED_GRES})
 
 
 class Grain(str, Enum):
@@ -163,6 +167,12 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     def choosy(self) -> bool:
         """It looks at who else is on its nodes."""
         return self.user_exclusive or bool(self.mcs) or self.segment_alone
+
+    @property
+    def uses_gpus(self) -> bool:
+        """It has GPUs of its own, or shares of them."""
+        needs = (*self.gres_node, *self.gres_task)
+        return self.whole or self.gres_total is not None or any(need.name in _GPUS for need in needs)
 
     @property
     def line(self) -> tuple[str, str]:

@@ -69,6 +69,7 @@ class NodeTable:
         "gres",
         "idle",
         "index_of",
+        "keeps_gpu_cores",
         "memory",
         "memory_total",
         "numbers",
@@ -93,6 +94,8 @@ class NodeTable:
         self.index_of = {row.name: index for index, row in enumerate(self.rows)}
         self.core_cpus, self.cpus, self.memory = (np.zeros(count, np.int64) for _ in range(3))
         self.idle, self.up = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        #: some node keeps cores for jobs with GPUs
+        self.keeps_gpu_cores = any(row.hardware.gpu_cores for row in self.rows)
         self.threads = np.array([row.hardware.threads for row in self.rows], np.int64)
         self.weight = np.array([row.weight for row in self.rows], np.int64)
         self.cpus_total = np.array([row.hardware.cpus.bit_count() for row in self.rows], np.int64)
@@ -119,7 +122,7 @@ class NodeTable:
         other._own = set()
         other.stale, other.changed = set(), set()
         other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
-        other.index_of = self.index_of
+        other.index_of, other.keeps_gpu_cores = self.index_of, self.keeps_gpu_cores
         other.core_cpus, other.cpus, other.memory = self.core_cpus.copy(), self.cpus.copy(), self.memory.copy()
         other.idle, other.up, other.freed = self.idle.copy(), self.up, self.freed
         other.threads, other.weight, other.tmp = self.threads, self.weight, self.tmp
@@ -142,6 +145,7 @@ class NodeTable:
         other.rows = [*self.rows, *rows]
         other._own, other.numbers = self._own, self.numbers
         other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
+        other.keeps_gpu_cores = self.keeps_gpu_cores or new.keeps_gpu_cores
         first = len(self.rows)
         other.changed = set()
         other.stale = self.stale | set(range(first, len(other.rows)))

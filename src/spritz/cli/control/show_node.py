@@ -77,6 +77,11 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     ]
     if capacity.memory_reserved_mib:
         lines.append(f"MemSpecLimit={capacity.memory_reserved_mib}")
+    if capacity.cores_per_gpu:
+        from spritz.model.gpu_cores import cores_for_gpus
+        from spritz.notation.ranges import format_ids
+
+        lines.append(f"RestrictedCoresPerGPU={capacity.cores_per_gpu}({format_ids(cores_for_gpus(capacity))})")
     if view.partitions:
         lines.append(f"Partitions={','.join(view.partitions)} ")
     if node.place:

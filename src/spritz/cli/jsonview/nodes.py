@@ -24,6 +24,8 @@ def show_records(context: Context, asked: str, now: float, views: list[NodeView]
 def node_json(view: NodeView) -> Json:
     """One record, keys in the order of the alphabet."""
     from spritz.cli.people import name_of
+    from spritz.model.gpu_cores import cores_for_gpus
+    from spritz.notation.ranges import format_ids
     from spritz.notation.tres import format
 
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
@@ -51,7 +53,7 @@ def node_json(view: NodeView) -> Json:
         "extra": node.extra,
         "features": list(node.available),
         "free_mem": number(view.sample.free_memory_mib if view.sample is not None else None),
-        "gpu_spec": "",
+        "gpu_spec": format_ids(cores_for_gpus(capacity)),
         "gres": gres_text(view),
         "gres_drained": "N/A",
         "gres_used": gres_used_text(view, indexes=True),
@@ -68,7 +70,7 @@ def node_json(view: NodeView) -> Json:
         "port": config.port,
         "power": {},
         "real_memory": capacity.memory_mib,
-        "res_cores_per_gpu": 0,
+        "res_cores_per_gpu": capacity.cores_per_gpu,
         "reason": node.reason,
         "reason_changed_at": moment(node.reason_at),
         "reason_set_by_user": name_of(node.reason_uid) if node.reason else "",

@@ -36,7 +36,7 @@ FairShareDampeningFactor PriorityUsageResetPeriod
 _NODE = """
 NodeName Boards CoreSpecCount CoresPerSocket CpuBind CPUs
 CPUSpecList Features Gres MemSpecLimit NodeAddr NodeHostname Port
-RealMemory Reason Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Topology Weight
+RealMemory Reason RestrictedCoresPerGPU Sockets SocketsPerBoard SuspendTime ThreadsPerCore TmpDisk Topology Weight
 """
 
 _PARTITION = """

@@ -92,6 +92,8 @@ def usable_cpus(row: NodeRow, request: Request, wanted: int = PLENTY) -> int:
     """Mask of CPUs that the job may use on this node now, in whole grains. `wanted` as in `_share_row`."""
     hardware = row.hardware
     cpus = _share_row(row, request, wanted) if request.share_rows else row.free_cpus
+    if hardware.gpu_cores and not request.uses_gpus:
+        cpus &= ~hardware.gpu_cores
     if request.grain is Grain.CORE:
         cpus = hardware.core_cpus(hardware.whole_cores(cpus))
     elif request.grain is Grain.SOCKET:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from spritz.scheduling.table import Bools, Ints, NodeTable
 
 
-def counts_suffice(request: Request) -> bool:
+def counts_suffice(table: NodeTable, request: Request) -> bool:
     """Is `capacity_columns` exact for this request, but for nodes that are `NodeTable.choosy`? Not where sockets,
-    neighbours on the node or single devices matter.
+    neighbours on the node, single devices or cores matter.
     """
     names = [name for name, _kind in request.node_needs] + [need.name for need in request.gres_task]
     if request.gres_total is not None:
@@ -42,6 +42,7 @@ def counts_suffice(request: Request) -> bool:
         or request.sockets_min
         or request.cores_per_socket_min
         or request.threads_min > 1
+        or (table.keeps_gpu_cores and not request.uses_gpus)
         or len(set(names)) < len(names)
     )
 

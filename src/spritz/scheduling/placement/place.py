@@ -129,7 +129,7 @@ def _place_on(
         able &= table.idle[choice.nodes] | ~choice.boots
     choice = choice.only(able)
     tasks, gpus = capacity_columns(table, request, choice.nodes)
-    exact = counts_suffice(request)
+    exact = counts_suffice(table, request)
     if exact and (choosy := table.choosy):
         tasks, gpus = _let_in(table, request, choice.nodes, choosy, tasks, gpus)
     if fabric is not None:

@@ -73,7 +73,7 @@ def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
     least = least_counts(table, request, target.each if target.tasks is None else 1)
     if least is None or request.tmp_mib or request.at_end:
         return None
-    if not counts_suffice(request) or not plain(request):
+    if not counts_suffice(table, request) or not plain(request):
         return None
     columns = tuple(least)
     places = {column: place for place, column in enumerate(columns)}

@@ -74,7 +74,11 @@ def _assign_from(
         if near and request.enforce_binding:
             usable &= near
         near = 0 if request.disable_binding else near
-        cpus = _choose_cpus(row.hardware, request, usable, wanted, tasks, near, prefer)
+        kept = 0
+        if row.hardware.gpu_cores:
+            own = _kept_for(row.hardware, gres)
+            prefer, kept = prefer | own, row.hardware.gpu_cores & ~own
+        cpus = _choose_cpus(row.hardware, request, usable, wanted, tasks, (near, prefer, kept))
     if cpus.bit_count() < wanted:
         return None
     memory = _memory(row, request, cpus.bit_count(), devices)
@@ -265,18 +269,31 @@ def _near_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
     return mask
 
 
+def _kept_for(hardware: Hardware, gres: list[GresAllocation]) -> int:
+    """CPUs that are kept for these GPUs (RestrictedCoresPerGPU)."""
+    devices = 0
+    for one in gres:
+        if one.name == "gpu" or SHARED_GRES.get(one.name) == "gpu":
+            devices |= mask_of(one.indexes)
+    return sum(mask for device, mask in hardware.gpu_cores_of.items() if devices >> device & 1)
+
+
 def _choose_cpus(
-    hardware: Hardware, request: Request, usable: int, wanted: int, tasks: int, near: int, prefer: int
+    hardware: Hardware, request: Request, usable: int, wanted: int, tasks: int, order: tuple[int, int, int]
 ) -> int:
-    """`wanted` of the usable CPUs, in whole cores: near the devices first, then preferred ones, then the rest."""
+    """`wanted` of the usable CPUs, in whole cores. `order`: those near the devices first, then preferred ones, then the
+    rest; and those that are kept for other GPUs last of all.
+    """
+    near, prefer, kept = order
     if request.grain is Grain.SOCKET:
         return _whole_sockets(hardware, usable, wanted, near, prefer)
     if request.tasks_per_socket:
         usable = _limit_sockets(hardware, request, usable, tasks, wanted)
-    if not near and not prefer:
+    if not near and not prefer and not kept:
         return _spread(hardware, request, usable, wanted) if wanted > 0 else 0
     cpus = 0
-    for part in (usable & near & prefer, usable & near, usable & prefer, usable):
+    ways = (usable & ~kept, usable) if kept else (usable,)
+    for part in (part for way in ways for part in (way & near & prefer, way & near, way & prefer, way)):
         missing = wanted - cpus.bit_count()
         if missing <= 0:
             break

@@ -1,0 +1,43 @@
+"""Cores of a node that only jobs with GPUs get.
+
+Source: slurm.conf(5) RestrictedCoresPerGPU: so many cores for each GPU, of those near it (gres.conf Cores).
+"""
+
+from __future__ import annotations
+
+from spritz.model.resources import lowest_bits, mask_ids, mask_of
+from spritz.notation.ranges import parse_ids
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.resources import NodeCapacity
+
+
+def gpu_cores(capacity: NodeCapacity) -> dict[int, int]:
+    """By device, the mask of CPUs that are kept for whoever has a GPU. A device whose Cores are not known has the first
+    that are left.
+    """
+    found: dict[int, int] = {}
+    if not capacity.cores_per_gpu:
+        return found
+    threads = capacity.threads_per_core
+    if capacity.cpus <= capacity.sockets * capacity.cores_per_socket:
+        threads = 1
+    one = (1 << threads) - 1
+    system = mask_of(capacity.cpus_reserved)
+    #: cores by number
+    free = sum(1 << core for core in range(capacity.cpus // threads) if not system >> core * threads & one)
+    for line in capacity.gres:
+        if line.name != "gpu":
+            continue
+        near = parse_ids(line.cores) if line.cores else -1
+        for device in range(line.first_index, line.first_index + line.count):
+            cores = lowest_bits(free & near, capacity.cores_per_gpu)
+            free &= ~cores
+            found[device] = sum(one << core * threads for core in mask_ids(cores))
+    return found
+
+
+def cores_for_gpus(capacity: NodeCapacity) -> int:
+    """All of them, as a mask of CPUs."""
+    return sum(gpu_cores(capacity).values())
