@@ -178,6 +178,21 @@ def test_a_gang_larger_than_resume_rate_goes_alone(make_cloud: Make) -> None:
     assert calls(world) == [(True, "n1,n2,n3,n4")]
 
 
+@pytest.mark.parametrize("word", ["POWER_DOWN", "POWER_DOWN_FORCE"])
+def test_an_administrator_sends_down_once_more_what_counts_as_down(make_cloud: Make, word: str) -> None:
+    """A node that did not come up in time may run, and cost, all the same. A real Slurm calls the program, too."""
+    world = make_cloud()
+    world.submit(nodes_min=1)
+    world.plan(started(1, "n1"))
+    world.advance(60)
+    assert world.state.nodes["n1"].state is NodeState.DOWN
+    world.do(UpdateNode(names=("n1",), state=word))
+    assert calls(world) == [(True, "n1"), (False, "n1")]
+    assert flags(world, "n1") == NodeFlag.POWERING_DOWN
+    world.advance(30)
+    assert flags(world, "n1") == NodeFlag.POWERED_DOWN
+
+
 def test_suspend_rate(make_cloud: Make) -> None:
     world = make_cloud(sleep=False, suspend_rate=3)
     world.advance(100)

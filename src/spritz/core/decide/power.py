@@ -150,6 +150,7 @@ def wanted(turn: Turn, node: Node, text: str) -> tuple[NodeState, int]:
     state = NodeState.IDLE if text == "POWER_DOWN_FORCE" else node.state
     if flags & _UP and (text == "POWER_DOWN_FORCE" or not turn.state.uses[node.name].jobs):
         flags &= ~_UP
-    if flags & (_POWERING_DOWN | _POWERED_DOWN):
+    if flags & _POWERING_DOWN or (flags & _POWERED_DOWN and flags & _UP):
         return state, flags
-    return state, flags | _DOWN
+    # One that counts as down is sent down again, as in Slurm: it may be one that did not come up in time, but runs.
+    return state, flags & ~_POWERED_DOWN | _DOWN
