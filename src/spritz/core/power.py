@@ -6,6 +6,7 @@ PowerDownOnIdle; "the highest time will take effect" where several partitions sa
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from spritz.core.reservations import OCCURRENCES
@@ -121,7 +122,8 @@ def power_deadline(state: State, node: Node) -> float:
     idle_since = max(node.last_busy_at, node.reason_at if node.state is NodeState.DOWN else 0.0)
     if not idle_since:
         return NEVER
-    return _outside_reservations(state, node.name, max(idle_since + seconds, node.kept_until))
+    # In whole seconds, so that nodes that fell idle at nearly the same moment leave in one call of SuspendProgram.
+    return _outside_reservations(state, node.name, max(float(ceil(idle_since + seconds)), node.kept_until))
 
 
 def _outside_reservations(state: State, name: str, at: float) -> float:

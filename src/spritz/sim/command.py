@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.sim.files import check_drawable, check_writable
 from spritz.sim.report import show
 
 if TYPE_CHECKING:
@@ -105,9 +106,10 @@ def run(arguments: Namespace, context: Context) -> int:
             setattr(arguments, option, default)
         elif form not in allowed:
             return _wrong(context, f"--{option.replace('_', '-')} has no meaning for {_called(form)}")
+    if form == "pods" and arguments.node_list is None:
+        return _wrong(context, "--pods needs --node-list CSV")
+    _check_files(arguments)
     if form == "pods":
-        if arguments.node_list is None:
-            return _wrong(context, "--pods needs --node-list CSV")
         from spritz.sim.pods_run import run_pods
 
         reports = [run_pods(arguments, context)]
@@ -129,6 +131,14 @@ def run(arguments: Namespace, context: Context) -> int:
 
         draw(arguments.plot, [(one.title, one.course) for one in reports if one.course is not None])
     return 0
+
+
+def _check_files(arguments: Namespace) -> None:
+    """What is to be written can be."""
+    if arguments.starts:
+        check_writable(arguments.starts)
+    if arguments.plot:
+        check_drawable(arguments.plot)
 
 
 def _called(form: str) -> str:

@@ -74,7 +74,24 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     assert err.splitlines() == [f"spritz: error: {tmp_path}/absent.swf: No such file or directory"]
 
 
-def test_starts_that_cannot_be_written_are_an_error(trace: str, tmp_path: Path) -> None:
-    status, _, err = simulate(trace, "--starts", str(tmp_path / "no" / "where.csv"))
-    assert status == 1
-    assert "No such file or directory" in err
+@pytest.mark.parametrize(
+    ("option", "file", "why"),
+    [
+        ("--starts", "no/where.csv", "No such file or directory"),
+        ("--starts", "", "Is a directory"),
+        ("--plot", "course.png", "--plot needs matplotlib"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_is_simulated(
+    trace: str, tmp_path: Path, option: str, file: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spritz.sim.files.find_spec", lambda name: None)
+    status, out, err = simulate(trace, option, str(tmp_path / file))
+    assert (status, out) == (1, "")
+    assert why in err.splitlines()[0]
+
+
+def test_a_picture_has_a_form_that_is_known(trace: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    _, out, err = simulate(trace, "--plot", str(tmp_path / "course.txt"))
+    assert (out, "--plot writes png, pdf, svg" in err) == ("", True)

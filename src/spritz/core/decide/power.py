@@ -12,6 +12,7 @@ Source: slurm.conf(5) SuspendProgram, ResumeProgram, SuspendRate, ResumeRate; sc
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from spritz.core.decide.node_failure import fail_jobs_on_node
@@ -77,19 +78,19 @@ def look_at_power(turn: Turn) -> None:
 
 
 def _is_counted(turn: Turn, node: Node) -> bool:
-    """SuspendExcNodes=nodes:count: so many idle nodes of the set stay up, this one among them."""
+    """SuspendExcNodes=nodes:count: the first so many idle nodes of the set stay up, those that jobs take first."""
     nodes, uses = turn.state.nodes, turn.state.uses
     for names, count in turn.state.settings.power.kept:
         if count and node.name in names and node.state is NodeState.IDLE:
             members = [nodes[name] for name in names if name in nodes]
-            usable = [
-                one
+            usable = (
+                one.name
                 for one in members
                 if one.state is NodeState.IDLE
                 and not one.flags & (AWAY | _DOWN | _TROUBLE | _NOT_RESPONDING)
                 and not uses[one.name].jobs
-            ]
-            return len(usable) <= count
+            )
+            return node.name in islice(usable, count)
     return False
 
 

@@ -1,0 +1,30 @@
+"""Whether what a simulation is to write can be written, found out before it runs."""
+
+from __future__ import annotations
+
+import os
+from errno import EACCES, EISDIR, ENOENT
+from importlib.util import find_spec
+
+from spritz.sim.trace.workload import TraceError
+
+#: what `--plot` draws, by the end of the file's name
+FORMATS = ("png", "pdf", "svg")
+
+
+def check_writable(path: str) -> None:
+    """Raises TraceError if no file can be written there."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.path.isdir(folder):
+        raise TraceError(f"{path}: {os.strerror(EISDIR if os.path.isdir(path) else ENOENT)}")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise TraceError(f"{path}: {os.strerror(EACCES)}")
+
+
+def check_drawable(path: str) -> None:
+    """Raises TraceError if no picture can be."""
+    if find_spec("matplotlib") is None:
+        raise TraceError("--plot needs matplotlib", "pip install 'spritz[plot]'")
+    if path.rpartition(".")[2].lower() not in FORMATS:
+        raise TraceError(f"{path}: --plot writes {', '.join(FORMATS)}, as the file's name ends")
+    check_writable(path)
