@@ -1,8 +1,8 @@
 """Mail about jobs (`--mail-type`): runs MailProg when a job begins, ends, fails, is queued again or nears its limit.
 
-Owns when a mail is due and the processes that send it; what it says is `mail_text`'s. A mail follows the event's
-commit; one that is lost with the daemon is not sent again. At most `AT_ONCE` programs run; the rest wait, and beyond
-`WAITING_MAX` they are dropped and counted in the log.
+Owns when a mail is due (`mail_limits`: near a limit) and the processes that send it; what it says is `mail_text`'s. A
+mail follows the event's commit; one that is lost with the daemon is not sent again. At most `AT_ONCE` programs run; the
+rest wait, and beyond `WAITING_MAX` they are dropped and counted in the log.
 
 Source: sbatch(1) --mail-type; slurm.conf(5) MailProg, MailDomain.
 """
@@ -12,10 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz.controller.mail_text import TIME_LIMIT_PARTS, end_kind, environment, recipient, subject
+from msgspec import structs
+
+from spritz.controller.job_facts import job_facts
+from spritz.controller.mail_limits import LimitWatch
+from spritz.controller.mail_text import end_kind, environment, recipient, subject
+from spritz.core import het
 from spritz.model.events import job as job_events
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
@@ -36,8 +40,15 @@ WAITING_MAX = 1000
 #: Seconds after which a mail program is killed.
 SECONDS_MAX = 60.0
 
-#: How often a suspended job is looked at, whose limit comes no nearer.
-SUSPENDED_SECONDS = 60.0
+
+class _Group:
+    """What the events of one commit say together."""
+
+    def __init__(self) -> None:
+        self.started: set[int] = set()
+        self.requeued: set[int] = set()
+        #: jobs whose life ended -> from when to when it ran
+        self.lives: dict[int, tuple[float, float]] = {}
 
 
 class Mailer:
@@ -45,13 +56,16 @@ class Mailer:
 
     def __init__(self, context: Context, moments: Moments) -> None:
         self._context = context
-        self._moments = moments
         self._waiting = 0
         self._room = asyncio.Semaphore(AT_ONCE)
+        self._limits = LimitWatch(context, moments, lambda kind, job: self._send(kind, job, [job]))
         #: arrays whose beginning has been told
         self._begun: set[int] = set()
-        self._handlers: dict[type[Event], Callable[[Event, Job], None]] = {
+        #: jobs that run -> since when: what is queued again has forgotten it
+        self._running: dict[int, float] = {}
+        self._handlers: dict[type[Event], Callable[[Event, Job, _Group], None]] = {
             job_events.JobStarted: self._started,
+            job_events.JobUpdated: self._updated,
             job_events.JobEnded: self._ended,
             job_events.JobRequeued: self._requeued,
             job_events.JobQueued: self._hopeless,
@@ -59,35 +73,53 @@ class Mailer:
         }
         context.writer.listeners.append(self._listen)
         for number in context.machine.state.running:
-            self._watch_limit(context.machine.state.jobs[number])
+            job = context.machine.state.jobs[number]
+            self._running[number] = job.started_at
+            self._limits.watch(job)
 
     def _listen(self, events: Sequence[Event]) -> None:
         jobs = self._context.machine.state.jobs
-        requeued = {event.job_id for event in events if type(event) is job_events.JobRequeued}
+        group = self._group(events)
         for event in events:
             handler = self._handlers.get(type(event))
             if handler is None:
                 continue
-            number = event.job.id if isinstance(event, job_events.JobQueued) else event.job_id  # type: ignore[attr-defined]
-            job = jobs.get(number)
-            # What ends only to be queued again is told as that.
-            if job is not None and job.spec.mail_types and not (handler == self._ended and number in requeued):
-                handler(event, job)
+            whole = isinstance(event, (job_events.JobQueued, job_events.JobUpdated))
+            job = jobs.get(event.job.id if whole else event.job_id)  # type: ignore[attr-defined]
+            # The leader speaks for a heterogeneous job.
+            if job is not None and job.spec.mail_types and not job.het_offset:
+                handler(event, job, group)
+
+    def _group(self, events: Sequence[Event]) -> _Group:
+        group = _Group()
+        for event in events:
+            if type(event) is job_events.JobStarted:
+                group.started.add(event.job_id)
+                self._running[event.job_id] = event.at
+            elif type(event) is job_events.JobEnded:
+                group.lives[event.job_id] = self._running.pop(event.job_id, 0.0), event.at
+            elif type(event) is job_events.JobRequeued:
+                group.requeued.add(event.job_id)
+        return group
 
     # -- what is due
 
-    def _started(self, event: Event, job: Job) -> None:
-        self._watch_limit(job)
+    def _started(self, event: Event, job: Job, group: _Group) -> None:
+        self._limits.watch(job)
         if "BEGIN" not in job.spec.mail_types:
             return
-        if _is_summed_up(job):
-            if self._has_begun(job):
-                return
-            self._send("BEGIN", job, [job], summary=True)
-        else:
+        if not _is_summed_up(job):
             self._send("BEGIN", job, [job])
+        elif not self._has_begun(job, group):
+            self._send("BEGIN", job, [job], summary=True)
 
-    def _ended(self, event: Event, job: Job) -> None:
+    def _updated(self, event: Event, job: Job, group: _Group) -> None:
+        self._limits.watch(job)
+
+    def _ended(self, event: Event, job: Job, group: _Group) -> None:
+        if job.id in group.requeued:
+            # What ends only to be queued again is told as that.
+            return
         if job.state is JobState.TIMEOUT and "TIME_LIMIT" in job.spec.mail_types:
             self._send("TIME_LIMIT", job, [job])
         members, summary = [job], _is_summed_up(job)
@@ -105,46 +137,23 @@ class Mailer:
         if kind:
             self._send(kind, job, members, summary=summary)
 
-    def _requeued(self, event: Event, job: Job) -> None:
+    def _requeued(self, event: Event, job: Job, group: _Group) -> None:
         if "REQUEUE" in job.spec.mail_types:
-            self._send("REQUEUE", job, [job])
+            started, ended = group.lives.get(job.id, (0.0, 0.0))
+            self._send("REQUEUE", job, [structs.replace(job, started_at=started, ended_at=ended)])
 
-    def _hopeless(self, event: Event, job: Job) -> None:
+    def _hopeless(self, event: Event, job: Job, group: _Group) -> None:
         if job.reason is Reason.DEPENDENCY_NEVER_SATISFIED and "INVALID_DEPEND" in job.spec.mail_types:
             self._send("INVALID_DEPEND", job, [job])
 
-    def _has_begun(self, job: Job) -> bool:
+    def _has_begun(self, job: Job, group: _Group) -> bool:
         """Whether another task of the array began earlier. Looked up once an array; then it is known."""
         if job.array_job_id in self._begun:
             return True
         self._begun.add(job.array_job_id)
         state = self._context.machine.state
-        others = state.arrays.get(job.array_job_id, {}).values()
-        return any(number != job.id and state.jobs[number].started_at for number in others if number in state.jobs)
-
-    def _watch_limit(self, job: Job) -> None:
-        """Mails at 50, 80 and 90 percent of the time limit."""
-        if not job.ends_at or not job.spec.mail_types:
-            return
-        for kind, part in TIME_LIMIT_PARTS.items():
-            if part < 1 and kind in job.spec.mail_types and _moment(job, part) > self._context.clock.now():
-                self._tell_limit(kind, job.id, job.restart_count)
-
-    def _tell_limit(self, kind: str, number: int, restart_count: int) -> None:
-        """Now if that part is over, else when it is: suspension and `scontrol update` move the end."""
-        job = self._context.machine.state.jobs.get(number)
-        if job is None or job.restart_count != restart_count or not job.ends_at:
-            return
-        now = self._context.clock.now()
-        moment = _moment(job, TIME_LIMIT_PARTS[kind])
-        if job.state is JobState.SUSPENDED:
-            moment = max(moment, now + SUSPENDED_SECONDS)
-        elif job.state is not JobState.RUNNING:
-            return
-        if moment > now:
-            self._moments.at(moment, partial(self._tell_limit, kind, number, restart_count))
-        else:
-            self._send(kind, job, [job])
+        others = set(state.arrays.get(job.array_job_id, {}).values()) - group.started
+        return any(state.jobs[number].started_at for number in others if number in state.jobs)
 
     # -- sending
 
@@ -157,7 +166,10 @@ class Mailer:
             return
         now = context.clock.now()
         command = [mail_program(settings.text("MailProg")), "-s", subject(kind, job, members, now, summary=summary), to]
-        variables = environment(kind, job, members, now, context.configuration.settings.cluster_name)
+        others = het.others(context.machine.state, job)
+        configuration = context.configuration
+        facts = job_facts(job, others, configuration.settings.cluster_name, configuration.path)
+        variables = environment(kind, job, members, now, facts)
         context.writer.when_durable(lambda: self._queue(job.id, command, variables))
 
     def _queue(self, job_id: int, command: list[str], variables: dict[str, str]) -> None:
@@ -191,11 +203,6 @@ class Mailer:
             log.error("mail.failed", job_id=job_id, program=command[0], error=error.strerror)
         finally:
             self._waiting -= 1
-
-
-def _moment(job: Job, part: float) -> float:
-    """When that part of the time from start to limit is over."""
-    return job.started_at + (job.ends_at - job.started_at) * part
 
 
 def _is_summed_up(job: Job) -> bool:

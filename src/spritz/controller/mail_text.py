@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spritz.model.job_variables import SEARCH_PATH
+from spritz.model.job_variables import ending_variables
 from spritz.model.states import JobState
 from spritz.notation.duration import format_duration
 
@@ -30,12 +30,18 @@ _WORDS = {
 #: Kind -> part of the time limit after which it is due.
 TIME_LIMIT_PARTS = {"TIME_LIMIT_50": 0.5, "TIME_LIMIT_80": 0.8, "TIME_LIMIT_90": 0.9, "TIME_LIMIT": 1.0}
 
+#: Variables that are not there without a value.
+_UNSET = ("SLURM_JOB_STDIN", "SLURM_JOB_STDOUT", "SLURM_JOB_STDERR")
+
 #: Ends that count as success or as somebody's wish, and are told as END.
 _GOOD_ENDS = frozenset({JobState.COMPLETED, JobState.CANCELLED})
 
 
 def end_kind(job: Job, members: Sequence[Job]) -> str:
-    """The mail that an end calls for: FAIL, END or "" for none. A failure is told as END where FAIL was not asked."""
+    """The mail that an end calls for: FAIL, END or "" for none. A failure is told as END where FAIL was not asked.
+
+    Differs: 22.05 tells nothing of a failure where only END was asked.
+    """
     wanted = job.spec.mail_types
     if "FAIL" in wanted and any(member.state not in _GOOD_ENDS for member in members):
         return "FAIL"
@@ -60,7 +66,7 @@ def subject(kind: str, job: Job, members: Sequence[Job], now: float, *, summary:
         who = f"Slurm Job_id={job.id}"
     name = "".join(letter if letter.isprintable() else "?" for letter in job.spec.name)
     ending = _ending(members, summary=summary) if kind in ("END", "FAIL") else ""
-    time = "" if summary and ending else _time(kind, members, now)
+    time = "" if summary else _time(kind, members, now)
     return f"{who} Name={name} {_WORDS[kind]}{time}{ending}"
 
 
@@ -89,47 +95,27 @@ def _ending(members: Sequence[Job], *, summary: bool) -> str:
     state = members[0].state.value
     if not summary:
         return f", {state}" if signals[0] else f", {state}, ExitCode {codes[0]}"
+    again = ", with requeued tasks" if any(member.restart_count for member in members) else ""
     if any(signals):
-        return f", Mixed, MaxSignal [{max(signals)}]"
+        return f", Mixed, MaxSignal [{max(signals)}]{again}"
     mixed = min(codes) == 0 and max(codes) > 0
-    return f", {'Mixed' if mixed else state}, ExitCode [{min(codes)}-{max(codes)}]"
+    return f", {'Mixed' if mixed else state}, ExitCode [{min(codes)}-{max(codes)}]{again}"
 
 
-def environment(kind: str, job: Job, members: Sequence[Job], now: float, cluster: str) -> dict[str, str]:
-    """Variables of the mail program; nothing of the job's own environment."""
-    found = {
-        "PATH": SEARCH_PATH,
-        "SLURM_CLUSTER_NAME": cluster,
-        "SLURM_JOB_ID": str(job.id),
-        "SLURM_JOBID": str(job.id),
-        "SLURM_JOB_NAME": job.spec.name,
-        "SLURM_JOB_USER": job.spec.user,
-        "SLURM_JOB_UID": str(job.spec.uid),
-        "SLURM_JOB_GID": str(job.spec.gid),
-        "SLURM_JOB_GROUP": job.spec.group,
-        "SLURM_JOB_ACCOUNT": job.spec.account,
-        "SLURM_JOB_PARTITION": job.partition,
-        "SLURM_JOB_NODELIST": "",
-        "SLURM_JOB_STATE": job.state.value,
-        "SLURM_JOB_MAIL_TYPE": _WORDS[kind],
-        "SLURM_JOB_WORK_DIR": job.spec.work_dir,
-    }
-    if job.array_job_id:
-        found["SLURM_ARRAY_JOB_ID"] = str(job.array_job_id)
-        if job.array_task_id is not None:
-            found["SLURM_ARRAY_TASK_ID"] = str(job.array_task_id)
+def environment(kind: str, job: Job, members: Sequence[Job], now: float, facts: dict[str, str]) -> dict[str, str]:
+    """Variables of the mail program, nothing of the job's own environment; `facts` are those of any site program."""
+    found = {name: value for name, value in facts.items() if value or name not in _UNSET}
+    found |= {"SLURM_JOB_STATE": job.state.value, "SLURM_JOB_MAIL_TYPE": _WORDS[kind]}
     seconds = _seconds(kind, members, now)
     if seconds is not None:
-        # The manual's own spelling.
-        key = "SLURM_JOB_QEUEUED_TIME" if kind == "BEGIN" else "SLURM_JOB_RUN_TIME"
-        found[key] = format_duration(int(seconds))
+        text = format_duration(int(seconds))
+        # The manual's own spelling, and Slurm's own.
+        keys = ("SLURM_JOB_QEUEUED_TIME", "SLURM_JOB_QUEUED_TIME") if kind == "BEGIN" else ("SLURM_JOB_RUN_TIME",)
+        found |= dict.fromkeys(keys, text)
     if kind in ("END", "FAIL"):
         codes = [member.exit_status >> 8 for member in members]
+        found |= ending_variables(job)
         found["SLURM_JOB_EXIT_CODE_MAX"] = str(max(codes))
         found["SLURM_JOB_EXIT_CODE_MIN"] = str(min(codes))
         found["SLURM_JOB_TERM_SIGNAL_MAX"] = str(max(member.exit_status & 0x7F for member in members))
-    if job.allocation is not None:
-        from spritz.notation.hostlist import compress
-
-        found["SLURM_JOB_NODELIST"] = compress(job.allocation.names)
     return {key: value.replace("\0", "") for key, value in found.items()}

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from spritz.controller.job_facts import job_facts
+from spritz.core import het
 from spritz.model.events import job as job_events
-from spritz.model.job_variables import ending_variables, site_variables
+from spritz.model.job_variables import ending_variables
 from spritz.model.reports import PrologEnded
 from spritz.model.states import JobFlag, JobState
-from spritz.notation import hostlist
 from spritz.runtime.programs import run_programs
 
 if TYPE_CHECKING:
@@ -119,7 +120,11 @@ class SitePrograms:
     async def _run(self, program: str, job: Job, script_context: str) -> str:
         settings = self._context.configuration.loaded.settings
         configuration = self._context.configuration
-        variables = variables_of(job, script_context, configuration.settings.cluster_name, configuration.path)
+        others = het.others(self._context.machine.state, job)
+        variables = job_facts(job, others, configuration.settings.cluster_name, configuration.path)
+        variables["SLURM_SCRIPT_CONTEXT"] = script_context
+        if job.state is not JobState.RUNNING:
+            variables |= ending_variables(job)
         return await run_programs((program,), variables, float(settings.integer("PrologEpilogTimeout")))
 
 
@@ -127,18 +132,3 @@ def _configures(job: Job) -> bool:
     """PrologSlurmctld is to run; the nodes' Prologs come after it."""
     waits = job.flags & (JobFlag.CONFIGURING | JobFlag.POWER_UP_NODE)
     return waits == JobFlag.CONFIGURING and job.prolog_nodes is None
-
-
-def variables_of(job: Job, script_context: str, cluster_name: str, slurm_conf: str) -> dict[str, str]:
-    """What the programs are told of the job. Source: slurm.conf(5) PROLOG AND EPILOG SCRIPTS."""
-    names = job.allocation.names if job.allocation is not None else ()
-    variables = site_variables(job, script_context, cluster_name, slurm_conf)
-    variables |= {"SLURM_JOB_NODELIST": hostlist.compress(names), "SLURM_NNODES": str(len(names))}
-    if job.spec.licenses:
-        variables["SLURM_JOB_LICENSES"] = job.spec.licenses
-    if job.het_job_id:
-        variables["SLURM_HET_JOB_ID"] = str(job.het_job_id)
-        variables["SLURM_HET_JOB_OFFSET"] = str(job.het_offset)
-    if job.state is not JobState.RUNNING:
-        variables |= ending_variables(job)
-    return variables

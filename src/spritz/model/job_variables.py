@@ -52,12 +52,11 @@ def _gpus_text(requests: tuple[GresRequest, ...]) -> str:
     return ",".join(f"{one.type}:{one.count}" if one.type else str(one.count) for one in requests)
 
 
-def site_variables(job: Job, script_context: str, cluster_name: str, slurm_conf: str) -> dict[str, str]:
-    """For a site's programs, on whatever machine. `script_context`: which one it is, such as `prolog_slurmd`."""
+def site_variables(job: Job, cluster_name: str, slurm_conf: str) -> dict[str, str]:
+    """For a site's programs, on whatever machine."""
     spec, allocation = job.spec, job.allocation
     variables = {
         "PATH": SEARCH_PATH,
-        "SLURM_SCRIPT_CONTEXT": script_context,
         "SLURM_CLUSTER_NAME": cluster_name,
         "SLURM_CONF": slurm_conf,
         "SLURM_JOB_ID": str(job.id),
@@ -87,6 +86,22 @@ def site_variables(job: Job, script_context: str, cluster_name: str, slurm_conf:
     if job.array_task_id is not None:
         variables["SLURM_ARRAY_JOB_ID"] = str(job.array_job_id)
         variables["SLURM_ARRAY_TASK_ID"] = str(job.array_task_id)
+    return variables
+
+
+def array_variables(job: Job) -> dict[str, str]:
+    """Of an array task: which one it is, and of how many."""
+    if job.array_task_id is None or not job.array_job_id:
+        return {}
+    variables = {"SLURM_ARRAY_JOB_ID": str(job.array_job_id), "SLURM_ARRAY_TASK_ID": str(job.array_task_id)}
+    whole = job.array_of or job.array
+    if whole is not None:
+        variables |= {
+            "SLURM_ARRAY_TASK_COUNT": str(whole.task_count),
+            "SLURM_ARRAY_TASK_MIN": str(whole.task_min),
+            "SLURM_ARRAY_TASK_MAX": str(whole.task_max),
+            "SLURM_ARRAY_TASK_STEP": str(whole.task_step),
+        }
     return variables
 
 

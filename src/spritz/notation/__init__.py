@@ -17,6 +17,7 @@ Map
 `shell`         `#SBATCH` lines                 `getopt`        command lines as GNU getopt_long reads them
 `multiprog`     files of `srun --multi-prog`    `names`         the nearest word
 `errors`        `NotationError`                 `value`         base of the records
+`mail_types`    what `--mail-type` names
 `octets`        text that is not UTF-8
 
 Import the module you need, never this package: commands must start fast.

@@ -303,7 +303,7 @@ def test_every_key_that_works_reaches_a_field_that_the_core_takes() -> None:
         "OverSubscribe": "OK", "Priority": "1", "ReqCores": "1", "ReqNodeList": "n1", "ReqNodes": "1", "ReqProcs": "1",
         "ReqSockets": "1", "ReqThreads": "1", "Requeue": "1", "Shared": "YES", "StartTime": "now", "TasksPerNode": "1",
         "TimeMin": "1", "DelayBoot": "1", "Switches": "1", "wait-for-switch": "1", "CpusPerTres": "gres/gpu:1",
-        "MemPerTres": "gres/gpu:1", "TresBind": "gres/gpu:closest",
+        "MemPerTres": "gres/gpu:1", "TresBind": "gres/gpu:closest", "MailType": "END",
     }  # fmt: skip
     for name, key in KEYS.items():
         if key.changes is not None:

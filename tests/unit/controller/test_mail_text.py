@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from spritz.controller.job_facts import job_facts
 from spritz.controller.mail_text import end_kind, environment, recipient, subject
 from spritz.model.job import Job, JobSpec
 from spritz.model.states import JobState
@@ -43,6 +44,11 @@ def test_an_array_is_told_of_as_a_whole_or_task_by_task() -> None:
     ]
     whole = subject("END", tasks[0], tasks, 0.0, summary=True)
     assert whole == "Slurm Array Summary Job_id=7_* (7) Name=train Ended, Mixed, ExitCode [0-2]"
+    tasks[1] = structs.replace(tasks[1], restart_count=1)
+    again = subject("END", tasks[0], tasks, 0.0, summary=True)
+    assert again == f"{whole}, with requeued tasks"
+    begun = subject("BEGIN", tasks[0], tasks, 0.0, summary=True)
+    assert begun == "Slurm Array Summary Job_id=7_* (7) Name=train Began"
     one = subject("END", tasks[1], tasks[1:], 0.0, summary=False)
     assert one == "Slurm Array Task Job_id=7_1 (8) Name=train Ended, Run time 01:02:05, COMPLETED, ExitCode 2"
 
@@ -72,7 +78,11 @@ def test_mail_goes_to_mail_user_or_the_submitter(mail_user: str, domain: str, to
 
 
 def test_the_program_learns_the_codes_and_times_from_its_environment() -> None:
-    found = environment("FAIL", FAILED, [FAILED], 0.0, "c")
+    found = environment("FAIL", FAILED, [FAILED], 0.0, job_facts(FAILED, (), "c", "/slurm.conf"))
+    assert found["SLURM_CLUSTER_NAME"] == "c"
+    assert found["SLURM_JOB_EXIT_CODE2"] == "3:0"
+    assert found["SLURM_JOB_RESTART_COUNT"] == "0"
+    assert not {"SLURM_JOB_STDOUT", "SLURM_SCRIPT_CONTEXT"} & set(found)
     assert found["SLURM_JOB_EXIT_CODE_MAX"] == "3"
     assert found["SLURM_JOB_RUN_TIME"] == "01:02:05"
     assert found["SLURM_JOB_MAIL_TYPE"] == "Failed"

@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from spritz.controller.clockset import watching
-from spritz.controller.mail import SUSPENDED_SECONDS, Mailer
+from spritz.controller.mail_limits import SUSPENDED_SECONDS, LimitWatch
 from spritz.controller.timers import DeadlineTimer, Moments
 from spritz.model.job import Job, JobSpec
 from spritz.model.states import JobState
@@ -105,7 +105,7 @@ def test_the_kernels_word_that_the_clock_was_set_is_passed_on(monkeypatch: pytes
 
 
 class Mails:
-    """A mailer whose mails are kept, and one running job with a limit of ten hours."""
+    """What is told of a limit, and one running job with a limit of ten hours."""
 
     def __init__(self, clock: SetClock) -> None:
         spec = JobSpec(name="a", user="ada", mail_types=("TIME_LIMIT_50", "TIME_LIMIT_90"))
@@ -116,21 +116,15 @@ class Mails:
         self.jobs = {7: self.job}
         self.sent = list[str]()
         self.moments = Moments(clock)
-        state = SimpleNamespace(jobs=self.jobs, running=[7])
-        context: Any = SimpleNamespace(
-            clock=clock, machine=SimpleNamespace(state=state), writer=SimpleNamespace(listeners=[])
-        )
-        mails = self
-
-        class Kept(Mailer):
-            def _send(self, kind: str, job: Job, members: list[Job], *, summary: bool = False) -> None:
-                mails.sent.append(kind)
-
-        Kept(context, self.moments)
+        state = SimpleNamespace(jobs=self.jobs)
+        context: Any = SimpleNamespace(clock=clock, machine=SimpleNamespace(state=state))
+        self.watch = LimitWatch(context, self.moments, lambda kind, job: self.sent.append(kind))
+        self.watch.watch(self.job)
 
     def change(self, **fields: Any) -> None:
         """The job is another from now on."""
         self.jobs[7] = structs.replace(self.jobs[7], **fields)
+        self.watch.watch(self.jobs[7])
 
 
 def test_mails_of_a_limit_come_when_the_clock_is_set_past_their_part_of_it() -> None:
@@ -159,5 +153,21 @@ def test_mails_of_a_limit_wait_for_a_suspended_job_and_for_a_later_end() -> None
         clock.time += 6 * HOUR
         mails.moments.look_again()
         assert mails.sent == ["TIME_LIMIT_50"]
+
+    run(story)
+
+
+def test_mails_of_a_limit_follow_what_is_changed_while_the_job_runs() -> None:
+    async def story(clock: SetClock) -> None:
+        mails = Mails(clock)
+        begun = mails.job.started_at
+        clock.time = begun + 3 * HOUR
+        mails.change(ends_at=begun + 4 * HOUR)
+        mails.moments.look_again()
+        assert mails.sent == ["TIME_LIMIT_50"], "half of the new limit is over"
+        mails.change(spec=structs.replace(mails.job.spec, mail_types=("TIME_LIMIT_50", "TIME_LIMIT_80")))
+        clock.time = begun + 3.9 * HOUR
+        mails.moments.look_again()
+        assert mails.sent == ["TIME_LIMIT_50", "TIME_LIMIT_80"], "each once, and 90 percent is wanted no more"
 
     run(story)

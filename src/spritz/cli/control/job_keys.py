@@ -157,6 +157,15 @@ def _names(field: str) -> Key:
     return Key(lambda text: {field: [name for name in text.split(",") if name]})
 
 
+def _mail_types(text: str) -> Changes:
+    from spritz.notation.mail_types import parse
+
+    words = parse(text)
+    if words is None:
+        raise SpritzError(f"Invalid MailType: {text}")
+    return {"mail_types": list(words)}
+
+
 def _records(requests: Iterable[GresRequest]) -> list[dict[str, object]]:
     return [{"name": one.name, "type": one.type, "count": one.count} for one in requests]
 
@@ -327,7 +336,7 @@ KEYS: dict[str, Key] = {
     "GresList": Key(_gres),
     "JobName": _text("name"),
     "Licenses": _text("licenses"),
-    "MailType": _names("mail_types"),
+    "MailType": Key(_mail_types),
     "MailUser": _text("mail_user"),
     "McsLabel": Key(refused="a job keeps the label that it was submitted with"),
     "MemPerTres": _per_gpu("memory_mib_per_gpu", "MemPerTres", ("memory_mib_per_node", "memory_mib_per_cpu")),

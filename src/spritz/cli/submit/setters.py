@@ -293,19 +293,13 @@ def _no_kill(fields: Fields, value: str, source: Source) -> None:
     fields["no_kill"] = value.lower() not in ("off", "no")
 
 
-_MAIL_ALL = ("BEGIN", "END", "FAIL", "INVALID_DEPEND", "REQUEUE", "STAGE_OUT")
-_MAIL = (*_MAIL_ALL, "TIME_LIMIT", "TIME_LIMIT_50", "TIME_LIMIT_80", "TIME_LIMIT_90", "ARRAY_TASKS")
-
-
 def _mail_type(fields: Fields, value: str, source: Source) -> None:
-    words = [word.upper() for word in value.split(",") if word]
-    if not words or any(word not in _MAIL and word not in ("ALL", "NONE") for word in words):
+    from spritz.notation.mail_types import parse
+
+    words = parse(value)
+    if words is None:
         raise invalid("mail-type")
-    if "NONE" in words:
-        words = []
-    elif "ALL" in words:
-        words = [*_MAIL_ALL, *(word for word in words if word == "ARRAY_TASKS")]
-    fields["mail_types"] = tuple(words)
+    fields["mail_types"] = words
 
 
 def _tres_per_task(fields: Fields, value: str, source: Source) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from spritz.model import het
 from spritz.model.ids import INFINITE
 from spritz.model.job import Component, Job
-from spritz.model.job_variables import request_variables
+from spritz.model.job_variables import array_variables, request_variables
 from spritz.model.resources import NodeAllocation
 from spritz.model.step import Step, StepNode
 from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpus
@@ -85,7 +85,7 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
     if job.restart_count:
         variables["SLURM_RESTART_COUNT"] = str(job.restart_count)
     variables |= _size_variables(job)
-    variables |= _array_variables(job)
+    variables |= array_variables(job)
     variables |= job_gpu_variables(allocation.nodes[node_index])
     return variables
 
@@ -111,21 +111,6 @@ def _dependency_text(job: Job) -> str:
     found = job.spec.dependencies
     given = (Dependency(one.kind, one.job_id, one.task_id, one.minutes) for one in found)
     return format_dependencies(given, job.spec.dependency_mode)
-
-
-def _array_variables(job: Job) -> Variables:
-    if job.array_task_id is None or not job.array_job_id:
-        return {}
-    variables = {"SLURM_ARRAY_JOB_ID": str(job.array_job_id), "SLURM_ARRAY_TASK_ID": str(job.array_task_id)}
-    whole = job.array_of or job.array
-    if whole is not None:
-        variables |= {
-            "SLURM_ARRAY_TASK_COUNT": str(whole.task_count),
-            "SLURM_ARRAY_TASK_MIN": str(whole.task_min),
-            "SLURM_ARRAY_TASK_MAX": str(whole.task_max),
-            "SLURM_ARRAY_TASK_STEP": str(whole.task_step),
-        }
-    return variables
 
 
 def batch_variables(

@@ -14,8 +14,8 @@ from spritz.notation import hostlist
 
 def hook_variables(job: Job, context: str, facts: NodeFacts) -> dict[str, str]:
     """For `prolog_slurmd` and `epilog_slurmd`."""
-    variables = site_variables(job, context, facts.cluster_name, facts.slurm_conf)
-    variables |= {"SLURMD_NODENAME": facts.name, "SLURM_UID": str(job.spec.uid)}
+    variables = site_variables(job, facts.cluster_name, facts.slurm_conf)
+    variables |= {"SLURM_SCRIPT_CONTEXT": context, "SLURMD_NODENAME": facts.name, "SLURM_UID": str(job.spec.uid)}
     if job.allocation is not None:
         variables["SLURM_JOB_NODELIST"] = hostlist.compress(job.allocation.names)
         here = [node for node in job.allocation.nodes if node.node == facts.name]

@@ -1,0 +1,31 @@
+"""What programs that slurmctld runs are told of a job: PrologSlurmctld, EpilogSlurmctld and MailProg. Pure.
+
+Source: slurm.conf(5) PROLOG AND EPILOG SCRIPTS, MailProg; the variables are those of 22.05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spritz.model.job import Job
+from spritz.model.job_variables import array_variables, site_variables
+from spritz.notation import hostlist, taskcounts
+
+
+def job_facts(job: Job, others: Sequence[Job], cluster_name: str, slurm_conf: str) -> dict[str, str]:
+    """`others`: the other components of the heterogeneous job that it is part of."""
+    nodes = job.allocation.nodes if job.allocation is not None else ()
+    found = site_variables(job, cluster_name, slurm_conf) | array_variables(job)
+    found |= {"SLURM_JOB_NODELIST": hostlist.compress([node.node for node in nodes]), "SLURM_NNODES": str(len(nodes))}
+    if nodes:
+        found["SLURM_JOB_NUM_NODES"] = str(len(nodes))
+        found["SLURM_JOB_CPUS_PER_NODE"] = taskcounts.format(node.cpu_count for node in nodes)
+    if job.spec.licenses:
+        found["SLURM_JOB_LICENSES"] = job.spec.licenses
+    if job.het_job_id:
+        found["SLURM_HET_JOB_ID"] = str(job.het_job_id)
+        found["SLURM_HET_JOB_OFFSET"] = str(job.het_offset)
+        if not job.het_offset:
+            names = [name for one in (job, *others) if one.allocation is not None for name in one.allocation.names]
+            found["SLURM_HET_JOB_NODELIST"] = hostlist.compress(names)
+    return found
