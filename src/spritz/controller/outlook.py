@@ -94,11 +94,8 @@ class Outlook:
         """The priority in force: of a waiting job the highest of its partitions. With CALCULATE_RUNNING jobs that run
         have a new one, too.
         """
-        again = self._projection.settings.priority_policy.calculate_running
-        if again and job.allocation is not None and job.state in (JobState.RUNNING, JobState.SUSPENDED):
-            # What it started with is no site factor.
-            as_queued = replace(job, priority=min(job.priority, 1)) if job.spec.priority is None else job
-            return self._projection.pricing.priority(as_queued, job.allocation.partition, now)
+        if job.allocation is not None and job.state in (JobState.RUNNING, JobState.SUSPENDED):
+            return self._projection.pricing.running(job, job.allocation.partition, now)
         if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
             return job.priority
         pricing = self._projection.pricing

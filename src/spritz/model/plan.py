@@ -30,10 +30,11 @@ class PlannedStart(Struct, frozen=True, kw_only=True):
 
 
 class PlannedVictim(Struct, frozen=True, gc=False):
-    """This running job makes room, and how."""
+    """This running job makes room, and how. `priority`: in force (0: what it started with)."""
 
     job_id: int
     mode: PreemptMode
+    priority: int = 0
 
 
 class PlannedPreemption(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.model.job_tres import allocated_pairs, requested_pairs
-from spritz.model.plan import PlannedPreemption, PlannedVictim
+from spritz.model.plan import PlannedPreemption
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.preemption import all_fits, are_suspended, to_tell
@@ -84,7 +84,7 @@ def _commit(cycle: Cycle, gang: Gang, placed: Sequence[Placed], attempt: _Attemp
             PlannedPreemption(
                 job_id=record.id,
                 allocation=allocation,
-                victims=tuple(PlannedVictim(victim.record.id, victim.mode) for victim in victims),
+                victims=cycle.preemptor.planned(victims),
                 priority=cycle.preemptor.priority(record, request),
             )
         )

@@ -228,6 +228,10 @@ class Preemptor:
             return record.priority
         return self.snapshot.pricing.priority(record, request.partition, self.snapshot.now)
 
+    def planned(self, victims: Iterable[Victim]) -> tuple[PlannedVictim, ...]:
+        """As the core is told of them."""
+        return tuple(self._preys.planned(victim) for victim in victims)
+
     def could_preempt(self, record: JobRecord, request: Request) -> bool:
         """Is there anything that it could ask to have back?"""
         if not self.enabled:
@@ -342,10 +346,10 @@ class Preemptor:
         for where, records in self._running.items():
             seconds = self._preys.exempt(where)
             for other in records:
-                if other.id in known or spared(self.policy, other.priority):
+                if other.id in known or spared(self.policy, self._preys.priority(other)):
                     continue
                 one = lender(roomy, own, self._own(other, where), self._standing.within(other.id))
-                whom = self._preys.party(where, other.priority)
+                whom = self._preys.party(where, self._preys.priority(other))
                 mode = reclaim_mode(self.policy, who, whom) if one else PreemptMode.OFF
                 if one is None or mode is PreemptMode.OFF:
                     continue
@@ -414,7 +418,7 @@ class Preemptor:
                 job_id=record.id,
                 task_id=task_id,
                 allocation=allocation,
-                victims=tuple(PlannedVictim(victim.record.id, victim.mode) for victim in told),
+                victims=self.planned(told),
                 priority=self.priority(record, request),
             )
         return Verdict(allocation, at_once, planned)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.plan import PlannedVictim
 from spritz.model.preempting import Party, exempt_seconds, exempt_until, may_preempt, preempt_mode, spared
 from spritz.model.preemption import PreemptMode
 from spritz.scheduling.victims import Victim
@@ -36,6 +37,7 @@ class Preys:
         self._of: dict[Kind, tuple[list[Kind], bool]] = {}
         self._parties: dict[tuple[Kind, int], Party] = {}
         self._made: dict[int, Victim] = {}
+        self._priorities: dict[int, int] = {}
 
     def kind_of(self, record: JobRecord, request: Request) -> Kind:
         """Of a job that waits."""
@@ -52,6 +54,15 @@ class Preys:
                 priority=priority,
             )
         return known
+
+    def priority(self, record: JobRecord) -> int:
+        """Of a job that runs: in force."""
+        found = self._priorities.get(record.id)
+        if found is None:
+            assert record.allocation is not None
+            found = self.snapshot.pricing.running(record, record.allocation.partition, self.snapshot.now)
+            self._priorities[record.id] = found
+        return found
 
     def of(self, kind: Kind) -> tuple[list[Kind], bool]:
         """Kinds whose jobs those of this one may preempt; and whether it may so all of them, whatever priorities."""
@@ -81,9 +92,9 @@ class Preys:
         for kind, records in some.items():
             mode, seconds = preempt_mode(self.policy, self.party(kind)), self.exempt(kind)
             for other in records:
-                if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, other.priority):
+                if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, self.priority(other)):
                     continue
-                if not may_preempt(self.policy, who, self.party(kind, other.priority)):
+                if not may_preempt(self.policy, who, self.party(kind, self.priority(other))):
                     continue
                 until = exempt_until(mode, seconds, started_at=other.started_at, suspended=other.suspended_seconds)
                 if until > self.snapshot.now:
@@ -99,6 +110,10 @@ class Preys:
             known = self._made[record.id] = Victim(record, mode, self.indexes(record), self._cost(record, mode))
         return known
 
+    def planned(self, victim: Victim) -> PlannedVictim:
+        """As the core is told of it."""
+        return PlannedVictim(victim.record.id, victim.mode, self.priority(victim.record))
+
     def indexes(self, record: JobRecord) -> tuple[int, ...]:
         """Of the nodes of which it holds something."""
         index_of = self.snapshot.table.index_of
@@ -111,7 +126,7 @@ class Preys:
         assert record.allocation is not None
         tier = self.tier(record.allocation.partition, record.spec.qos)
         # One that stands still already costs nothing.
-        order = (float(not (record.stopped and mode is PreemptMode.SUSPEND)), float(tier), float(record.priority))
+        order = (float(not (record.stopped and mode is PreemptMode.SUSPEND)), float(tier), float(self.priority(record)))
         if self.policy.youngest_first:
             return (order[0], -record.started_at, *order, float(record.id))
         lost = 0.0

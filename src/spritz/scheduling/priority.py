@@ -153,6 +153,13 @@ class Pricing:
             return job.priority
         return _clip(self._value(job, partition, now))
 
+    def running(self, job: Waiting, partition: str, now: float) -> int:
+        """Of a job that runs: with CALCULATE_RUNNING what it would have if it waited, else what it started with."""
+        if not self._policy.calculate_running or self._by_hand(job):
+            return job.priority
+        # What it started with is no site factor.
+        return _clip(self._value(job, partition, now) - _site(job))
+
     def factors(self, job: Waiting, partition: str, now: float) -> PriorityFactors:
         """All parts of it."""
         spec = job.spec

@@ -275,7 +275,7 @@ class Projection:
         """
         first = len(self.table.rows)
         self.nodes.update((node.config.name, node) for node in nodes)
-        called = [self.powered.put(node) for node in nodes]
+        turned = self.powered.put(*nodes)
         rows = [self._row(first + position, node) for position, node in enumerate(nodes)]
         kinds = {(name, kind) for row in rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
         if self.outdated or not kinds <= self.table.gres.keys():
@@ -283,7 +283,7 @@ class Projection:
             return
         self.table = self.table.extended(rows)
         self.profile.extend(self.table)
-        if any(called):
+        if turned:
             self._open_sleepers()
         self._members_changed()
 
@@ -364,7 +364,6 @@ class Projection:
             self._open_sleepers()
 
     def _open_sleepers(self) -> None:
-        """Whether those that are powered down can be had has changed."""
         for index in (self.table.weight >= ASLEEP_WEIGHT).nonzero()[0].tolist():
             self._open(index, self.nodes[self.table.rows[index].name])
 
@@ -402,6 +401,8 @@ class Projection:
         """Accounting's part of priorities has changed."""
         self.priority_inputs = inputs
         self._price()
+        if self.settings.priority_policy.calculate_running:
+            self.memo.no_room.clear()
         self.reorder.update((record.id, record) for record in self.records.values() if record.entries)
 
     def _price(self) -> None:

@@ -35,8 +35,7 @@ class Powered:
         self._resumes = policy.resumes
         self._most = policy.powered_max
         self._names: set[str] = set()
-        for node in nodes:
-            self.put(node)
+        self.put(*nodes)
 
     @property
     def left(self) -> int | None:
@@ -52,15 +51,16 @@ class Powered:
         """It is not among them."""
         return name not in self._names
 
-    def put(self, node: Node) -> bool:
-        """Its flags are these now. True: `resumes` has changed."""
+    def put(self, *nodes: Node) -> bool:
+        """Their flags are these now. True: `resumes` has changed."""
         if self._most is None:
             return False
         before = self.resumes
-        if is_powered(node.state, node.flags):
-            self._names.add(node.config.name)
-        else:
-            self._names.discard(node.config.name)
+        for node in nodes:
+            if is_powered(node.state, node.flags):
+                self._names.add(node.config.name)
+            else:
+                self._names.discard(node.config.name)
         return self.resumes is not before
 
 

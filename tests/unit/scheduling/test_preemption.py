@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.commands.job import JobTarget, UpdateJob
 from spritz.model.job import JobSpec, Sharing
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
+from spritz.model.priority import PriorityInputs, PriorityPolicy
 from spritz.model.resources import GresCapacity
 from spritz.model.states import JobState
 from spritz.scheduling.placement.place import place
@@ -22,7 +24,14 @@ from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
 
 def site(
-    mode: str = "REQUEUE", *, nodes: int = 2, cpus: int = 4, gpus: int = 0, low: Any = None, **policy: Any
+    mode: str = "REQUEUE",
+    *,
+    nodes: int = 2,
+    cpus: int = 4,
+    gpus: int = 0,
+    low: Any = None,
+    settings: ClusterSettings = SETTINGS,
+    **policy: Any,
 ) -> Site:
     """Partitions low and high on the same nodes; jobs of high may preempt those of low."""
     gres = (GresCapacity(name="gpu", count=gpus),) if gpus else ()
@@ -35,7 +44,7 @@ def site(
             partition("low", configs, default=True, priority_tier=1, **options | (low or {})),
             partition("high", configs, priority_tier=10, **options),
         ],
-        structs.replace(SETTINGS, preemption=rules, requeue_delay_seconds=5.0),
+        structs.replace(settings, preemption=rules, requeue_delay_seconds=5.0),
     )
 
 
@@ -90,6 +99,22 @@ def test_a_job_of_a_lower_tier_is_requeued_and_the_higher_one_starts_when_it_has
     leave(here)
     run(here)
     assert states(here, first, second) == ["PENDING", "RUNNING"]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_with_calculate_running_the_priority_of_a_victim_is_what_it_would_have_now(again: bool) -> None:
+    """Source: slurm.conf(5) PriorityFlags=CALCULATE_RUNNING."""
+    policy = PriorityPolicy(weight_fairshare=1000, calculate_running=again)
+    settings = structs.replace(SETTINGS, priority_multifactor=True, priority_policy=policy)
+    here = site("REQUEUE,PRIORITY", settings=settings)
+    here.projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9, ("a", "v"): 0.5}))
+    first = here.submit(low(tasks=8, account="a", user="u"))
+    run(here)
+    second = here.submit(high(tasks=8, account="a", user="v"))
+    run(here)
+    assert states(here, first, second) == ["RUNNING", "PENDING"]
+    here.projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.1, ("a", "v"): 0.5}))
+    assert victims(run(here)) == ([[first]] if again else [])
 
 
 def test_a_job_of_the_same_tier_is_left_alone() -> None:

@@ -138,7 +138,7 @@ def _judged(
     if job.preempt_action or job.flags & CONFIGURING:
         return "not to be preempted now", ""
     who = _party(state, preemptor, planned.allocation.partition, planned.priority)
-    whom = _party(state, job, job.partition)
+    whom = _party(state, job, job.partition, victim.priority)
     if who is None or whom is None:
         return "partition not available", ""
     policy = state.settings.preemption
@@ -152,7 +152,7 @@ def _judged(
             return "not preemptable", ""
         mode, seconds, account = victim.mode, max(seconds, guarantee.reclaim_seconds), guarantee.account
     until = exempt_until(mode, seconds, started_at=job.started_at, suspended=job.suspended_seconds)
-    return "exempt from preemption" if until > now or spared(policy, job.priority) else "", account
+    return "exempt from preemption" if until > now or spared(policy, whom.priority) else "", account
 
 
 def _is_guest(state: State, job: Job, reservation: str) -> bool:
@@ -165,7 +165,7 @@ def _is_guest(state: State, job: Job, reservation: str) -> bool:
 def _party(state: State, job: Job, partition: str, priority: int = 0) -> Party | None:
     """The job as it is, or would be, in a partition; None: there is no such partition.
 
-    `priority`: in force, which the core does not know of a job that waits (`core.priority`); 0: the job's.
+    `priority`: in force, which the core does not know (`core.priority`); 0: the job's.
     """
     home, qos = state.partitions.get(partition), state.rules.qos.get(job.spec.qos)
     if home is None:
