@@ -222,11 +222,25 @@ def _consumables(settings: Settings) -> tuple[str, bool]:
     words = settings.words("SelectTypeParameters")
     if settings.text("SelectType") == "select/linear":
         return "core", settings.given("SelectTypeParameters") and "CR_Memory" in words
+    found = _shared_by(words)
+    return found if found[0] else ("core", True)
+
+
+def _shared_by(words: tuple[str, ...]) -> tuple[str, bool]:
+    """As CR_* say; "" where none does."""
     for word in words:
         base = word.lower().removeprefix("cr_").removesuffix("_memory")
         if base in ("cpu", "core", "socket"):
-            return base, word.endswith("_Memory") or "CR_Memory" in words
-    return "core", True
+            return base, word.lower().endswith("_memory") or "CR_Memory" in words
+    return "", True
+
+
+def _partition_consumables(line: PartitionLine, settings: Settings) -> tuple[str, bool]:
+    """SelectTypeParameters of a partition, which hold only where the cluster shares by cores or sockets."""
+    by, _memory = _consumables(settings)
+    if by == "cpu" or settings.text("SelectType") == "select/linear":
+        return "", True
+    return _shared_by(_words(line["SelectTypeParameters"]))
 
 
 def _pairs(words: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -365,6 +379,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
     default_time, longest = line["DefaultTime"], _number(line["MaxTime"])
     given = "PreemptMode" in line.values
     off = "OFF" if given else ""
+    consumable, memory = _partition_consumables(line, settings)
     return Partition(
         name=line.name,
         nodes=line.members,
@@ -395,6 +410,8 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         oversubscribe="EXCLUSIVE" if line["Exclusive"] == "NODE" else str(line["OverSubscribe"]),
         exclusive_user=line["ExclusiveUser"] is True or line["Exclusive"] == "USER",
         exclusive_topo=line["ExclusiveTopo"] is True or line["Exclusive"] == "TOPO",
+        consumable=consumable,
+        memory_consumable=memory,
         priority_tier=_number(line["PriorityTier"]),
         priority_job_factor=_number(line["PriorityJobFactor"]),
         preempt_mode=",".join(_words(line["PreemptMode"]) if given else settings.words("PreemptMode")) or off,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from spritz.config.diagnostics import Diagnostics
     from spritz.config.grammar import Place
     from spritz.config.kinds import Value
+    from spritz.config.settings import Settings
     from spritz.config.typed import NodeLine, Parsed, PartitionLine
 
 CLUSTER_NAME_MAX = 40
@@ -136,6 +137,20 @@ def _consumables(parsed: Parsed, diagnostics: Diagnostics) -> None:
     if "CR_ONE_TASK_PER_CORE" in words and bases & {"CR_CPU", "CR_CPU_Memory"}:
         message = "SelectTypeParameters: CR_ONE_TASK_PER_CORE cannot be used with CR_CPU"
         diagnostics.error(place, message, key="SelectTypeParameters")
+
+
+def _partition_consumables(line: PartitionLine, settings: Settings, diagnostics: Diagnostics) -> None:
+    words = line["SelectTypeParameters"]
+    if not isinstance(words, tuple) or not words:
+        return
+    label = f"Partition {shown(line.name)}: SelectTypeParameters"
+    if len(words) > 1:
+        diagnostics.error(line.place, f"{label}: {' and '.join(words)} exclude each other", key="SelectTypeParameters")
+    if settings.text("SelectType") == "select/linear" or {"CR_CPU", "CR_CPU_Memory"} & set(
+        settings.words("SelectTypeParameters")
+    ):
+        message = f"{label} has no effect: the cluster shares nodes neither by cores nor by sockets"
+        diagnostics.warning(line.place, message, key="SelectTypeParameters")
 
 
 def _ports(parsed: Parsed, diagnostics: Diagnostics) -> None:
@@ -415,6 +430,7 @@ def _check_partition(line: PartitionLine, parsed: Parsed, diagnostics: Diagnosti
         hostlist.expand(str(line["AllocNodes"] or ""))
     except ValueError as error:
         diagnostics.error(line.place, f"{label}: AllocNodes: {error}", key="AllocNodes")
+    _partition_consumables(line, parsed.settings, diagnostics)
     low, high = line["MinNodes"], line["MaxNodes"]
     if isinstance(low, int) and isinstance(high, int) and high != INFINITE and low > high:
         diagnostics.error(line.place, f"{label}: MinNodes={low} is above MaxNodes={high}", key="MinNodes")

@@ -57,6 +57,9 @@ class Partition(Struct, frozen=True, kw_only=True):
     cpu_bind: str = ""
     #: a job has the leaf switches or blocks that it uses for itself
     exclusive_topo: bool = False
+    #: SelectTypeParameters: core or socket ("": the cluster's), and whether memory counts
+    consumable: str = ""
+    memory_consumable: bool = True
     priority_tier: int = 1
     priority_job_factor: int = 1
     preempt_mode: str = ""

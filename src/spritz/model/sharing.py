@@ -1,6 +1,6 @@
-"""Who may use a CPU together: a partition's OverSubscribe and what a job asks for.
+"""Who may use a CPU together: OverSubscribe and what a job asks for; and in which pieces nodes are shared.
 
-Source: slurm.conf(5) OverSubscribe; sbatch(1) --oversubscribe, --exclusive.
+Source: slurm.conf(5) OverSubscribe, SelectTypeParameters; sbatch(1) --oversubscribe, --exclusive.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.model.job import Sharing
 
 if TYPE_CHECKING:
+    from spritz.model.cluster import ClusterSettings
     from spritz.model.partition import Partition
 
 #: Jobs on one CPU where OverSubscribe=YES or FORCE gives no number.
@@ -35,3 +36,13 @@ def jobs_per_cpu(partition: Partition, sharing: Sharing) -> int:
     if kind == "FORCE":
         return max(1, count)
     return max(1, count) if kind == "YES" and sharing is Sharing.OVERSUBSCRIBE else 1
+
+
+def consumables(partition: Partition, settings: ClusterSettings) -> tuple[str, bool]:
+    """The smallest piece of a node that its jobs get (core, cpu or socket), and whether memory counts.
+
+    Source: slurm.conf(5) SelectTypeParameters, of partitions too.
+    """
+    if partition.consumable:
+        return partition.consumable, partition.memory_consumable
+    return settings.consumable, settings.memory_consumable

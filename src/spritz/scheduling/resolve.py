@@ -18,7 +18,7 @@ from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
-from spritz.model.sharing import has_segment, jobs_per_cpu, oversubscription
+from spritz.model.sharing import consumables, has_segment, jobs_per_cpu, oversubscription
 from spritz.scheduling.gpu_options import counted_once
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.licenses import LicenseError, license_choices
@@ -59,6 +59,7 @@ def resolve(
         if qos_flag.PARTITION_TIME_LIMIT not in qos_flags:
             limit = min(limit, partition.max_time_minutes)
         limit = max(limit, spec.time_min_minutes)
+    grain, memory_counts = consumables(partition, settings)
     soft = (spec.time_min_minutes or 0) if policy_of(settings).soft_limits else 0
     return Request(
         partition=partition.name,
@@ -88,7 +89,7 @@ def resolve(
         memory_per_node=memory[0],
         memory_per_cpu=memory[1],
         memory_per_gpu=memory[2],
-        memory_counts=settings.memory_consumable,
+        memory_counts=memory_counts,
         tmp_mib=spec.tmp_mib,
         gres_node=gres_node,
         gres_task=gres_task,
@@ -118,7 +119,7 @@ def resolve(
         mcs=kept_by(settings.mcs, spec),
         segment_alone=has_segment(partition, spec.sharing),
         uid=spec.uid if user_exclusive else -1,
-        grain=Grain(settings.consumable) if settings.consumable in _GRAINS else Grain.CORE,
+        grain=Grain(grain) if grain in _GRAINS else Grain.CORE,
         block_cores=_block_cores(spec.distribution, settings),
         least_loaded=settings.least_loaded or partition.lln,
         at_end=_is_serial(spec, nodes_max, tasks) and policy_of(settings).serial_at_end,

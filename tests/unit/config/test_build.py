@@ -201,6 +201,24 @@ def test_what_jobs_share_follows_from_select_type(
     assert (found.consumable, found.memory_consumable, found.select_linear) == (consumable, memory, linear)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "own", "expected"),
+    [
+        ("CR_Core_Memory", "CR_Socket", ("socket", False)),
+        ("CR_Socket", "cr_core_memory", ("core", True)),
+        ("CR_Core", "", ("", True)),
+        ("CR_CPU", "CR_Socket", ("", True)),
+    ],
+)
+def test_a_partition_may_share_its_nodes_otherwise(
+    tmp_path: Path, cluster: str, own: str, expected: tuple[str, bool]
+) -> None:
+    line = f"PartitionName=own Nodes=ALL SelectTypeParameters={own}" if own else "PartitionName=own Nodes=ALL"
+    found = loaded(tmp_path, f"SelectTypeParameters={cluster}\n{line}\n")
+    (partition,) = [one for one in found.partitions if one.name == "own"]
+    assert (partition.consumable, partition.memory_consumable) == expected
+
+
 def test_a_laptop() -> None:
     config = load(str(FILES / "laptop" / "slurm.conf"))
     (node,) = config.nodes

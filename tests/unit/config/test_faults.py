@@ -162,6 +162,10 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ("PrologFlags=Alloc,RunInJob", "PrologFlags=RunInJob is not implemented yet"),
         ("MpiDefault=pmix_v2", "MpiDefault=pmix_v2 is not implemented yet; Spritz acts as with none"),
         ("PartitionName=q Nodes=n1 AllowGroups=a DenyGroups=b", "AllowGroups is given, so DenyGroups has no effect"),
+        (
+            "SelectTypeParameters=CR_CPU\nPartitionName=q Nodes=n1 SelectTypeParameters=CR_Socket",
+            "Partition q: SelectTypeParameters has no effect: the cluster shares nodes neither by cores",
+        ),
         ("SchedulerParameters=bf_windw=3", 'unknown option "bf_windw" has no effect (did you mean bf_window?)'),
         ("KillWait=3\nKillWait=4", "KillWait is given more than once; the last value is used"),
         ("ControlMachine=h", "ControlMachine is an old form of SlurmctldHost"),

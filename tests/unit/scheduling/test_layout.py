@@ -108,6 +108,24 @@ def test_whole_sockets_are_given_where_sockets_are_consumable() -> None:
     assert cpu_ids(only(site, tasks=1)) == [0, 1, 2, 3]
 
 
+def test_partitions_may_share_the_same_nodes_in_other_pieces() -> None:
+    """slurm.conf(5): SelectTypeParameters of a partition replaces the cluster's."""
+    nodes = [node("n0", 8, sockets=2, memory=1000)]
+    parts = [
+        partition("cores", nodes, default=True),
+        partition("sockets", nodes, consumable="socket", memory_consumable=False),
+    ]
+    site = Site(nodes, parts)
+    by_core = site.submit(spec(1, memory_mib_per_node=900))
+    by_socket = site.submit(spec(1, memory_mib_per_node=900, partitions=("sockets",)))
+    another = site.submit(spec(1, memory_mib_per_node=900))
+    found = site.cycle()
+    assert found.keys() == {by_core, by_socket}
+    assert [(part.cpus, part.memory_mib) for part in found[by_core].nodes] == [("1", 900)]
+    assert [(part.cpus, part.memory_mib) for part in found[by_socket].nodes] == [("f0", 0)]
+    assert site.reason(another) == "Resources"
+
+
 def test_cores_are_spread_over_sockets_unless_block_is_asked_for() -> None:
     """slurm.conf(5) CR_CORE_DEFAULT_DIST_BLOCK: without it cores are allocated cyclically across the sockets."""
     assert cpu_ids(only(Site([node("n0", 8, sockets=2)]), tasks=2)) == [0, 4]

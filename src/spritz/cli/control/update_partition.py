@@ -65,7 +65,7 @@ FIELDS = {
 
 #: other keys that Slurm takes
 REFUSED = {
-    "SelectTypeParameters": "resources are counted alike in all partitions",
+    "SelectTypeParameters": "it is read from slurm.conf",
 }
 _OTHER_NAMES = {"Shared": "OverSubscribe", "MaxTimeLimit": "MaxTime", "Priority": "PriorityTier"}
 

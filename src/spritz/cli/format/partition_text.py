@@ -92,7 +92,7 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
         f"ReqResv={yes_no(p.require_reservation)} OverSubscribe={p.oversubscribe}",
         f"OverTimeLimit={over} PreemptMode={p.preempt_mode or 'OFF'}",
         f"State={p.state.value} TotalCPUs={sums.get('cpu', 0)} TotalNodes={sums.get('node', 0)} "
-        "SelectTypeParameters=NONE",
+        f"SelectTypeParameters={_select(p)}",
         f"JobDefaults={job_defaults(p)}",
         memory_limits(p),
         f"TRES={format(sums.items()) or '(null)'}",
@@ -100,6 +100,12 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
     if p.billing_weights_text:
         lines.append(f"TRESBillingWeights={p.billing_weights_text}")
     return join(lines, oneliner)
+
+
+def _select(partition: Partition) -> str:
+    if not partition.consumable:
+        return "NONE"
+    return f"CR_{partition.consumable.upper()}" + ("_MEMORY" if partition.memory_consumable else "")
 
 
 def _rule(what: str, allowed: tuple[str, ...], denied: tuple[str, ...]) -> str:

@@ -44,7 +44,7 @@ PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind
 Default DefaultTime DefCpuPerGPU DefMemPerCPU DefMemPerGPU
 DefMemPerNode DenyAccounts DenyGroups DenyQos DisableRootJobs Exclusive ExclusiveTopo ExclusiveUser GraceTime Hidden LLN
 MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes OverSubscribe OverTimeLimit
-PriorityJobFactor PriorityTier ReqResv RootOnly State QOS Topology TRESBillingWeights
+PriorityJobFactor PriorityTier ReqResv RootOnly SelectTypeParameters State QOS Topology TRESBillingWeights
 PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout
 """
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.spec import chosen_partitions
 from spritz.model.default_memory import default_memory
+from spritz.model.sharing import consumables
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -25,7 +26,7 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
     From then on it is the job's own: a later change of the default does not touch it.
     """
     given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
-    if any(value is not None for value in given) or not state.settings.memory_consumable:
+    if any(value is not None for value in given):
         return spec
     found = {_default(state, spec, partition) for partition in chosen_partitions(state, spec.partitions)}
     if len(found) != 1:
@@ -37,7 +38,9 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
 
 
 def _default(state: State, spec: JobSpec, partition: Partition) -> Memory:
-    """MiB per node, CPU and GPU: the partition's before the cluster's."""
+    """MiB per node, CPU and GPU: the partition's before the cluster's; none where memory does not count."""
+    if not consumables(partition, state.settings)[1]:
+        return None, None, None
     requests = (
         *spec.gres_per_node,
         *spec.gpus,
