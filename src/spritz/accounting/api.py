@@ -60,6 +60,11 @@ class Api:
         self.private = private
         #: unless DisableCoordDBD
         self.coordinators_change = True
+        #: keys of slurmdbd.conf that are on, and DefaultQOS, as `Book` has them
+        self.book_options: tuple[str, ...] = ()
+        self.default_qos = "normal"
+        #: MessageTimeout, seconds: within which a controller takes a policy
+        self.message_timeout = 10.0
         #: MaxQueryTimeRange, seconds
         self.longest_window: int | None = None
         self.upkeep = Upkeep(periods={})

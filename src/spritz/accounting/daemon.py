@@ -120,6 +120,9 @@ def _configure(api: Api, settings: DbdSettings) -> None:
     longest = settings["MaxQueryTimeRange"]
     api.longest_window = longest if isinstance(longest, int) and longest < INFINITE else None
     api.coordinators_change = not settings["DisableCoordDBD"]
+    api.book_options = tuple(key for key in ("AllResourcesAbsolute", "AllowNoDefAcct") if settings[key])
+    api.default_qos = settings.text("DefaultQOS").lower() or "normal"
+    api.message_timeout = float(settings.integer("MessageTimeout"))
     api.upkeep = wanted(settings)
     api.admin.settings = settings
 

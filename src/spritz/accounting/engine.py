@@ -57,8 +57,11 @@ def parse_url(text: str) -> URL:
     return url
 
 
-def open_engine(url: URL) -> Engine:
-    """An engine; nothing is connected yet. Raises DatabaseError if the driver is missing."""
+def open_engine(url: URL, backup_host: str = "") -> Engine:
+    """An engine; nothing is connected yet. `backup_host`: connected to where the URL's host is not to be reached.
+
+    Raises DatabaseError if the driver is missing.
+    """
     options: dict[str, Any] = {}
     if url.get_backend_name() == "sqlite":
         # Connections go from thread to thread, one at a time.
@@ -73,8 +76,26 @@ def open_engine(url: URL) -> Engine:
         raise DatabaseError(f"no driver for {url.drivername}: {error}", temporary=False) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
+    elif backup_host:
+        event.listen(engine, "do_connect", _or_to(backup_host))
     event.listen(engine, "handle_error", _renew)
     return engine
+
+
+def _or_to(host: str) -> Any:
+    """Connecting to the host of the URL or, where it is away, to this one.
+
+    Source: slurmdbd.conf(5) StorageBackupHost.
+    """
+
+    def connect(dialect: Any, _record: object, arguments: Any, options: dict[str, Any]) -> Any:
+        try:
+            return dialect.connect(*arguments, **options)
+        except dialect.loaded_dbapi.OperationalError:
+            other = {key: value for key, value in options.items() if key != "unix_socket"}
+            return dialect.connect(*arguments, **{**other, "host": host})
+
+    return connect
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -88,7 +88,7 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
         from spritz.accounting.store import Store
         from spritz.runtime.tasks import run
 
-        engine = open_engine(url)
+        engine = open_engine(url, settings.text("StorageBackupHost"))
         become(user)
         _open_log(options, settings, log_path)
         if options.change_directory:

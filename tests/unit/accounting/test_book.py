@@ -11,10 +11,21 @@ from sqlalchemy import Engine
 
 from spritz.accounting.associations.book import edit_book, ensure, policy_of, read_book
 from spritz.accounting.associations.rights import read_rights, shown
+from spritz.accounting.associations.rules import BookError
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
 from spritz.model.errors import SpritzError
-from spritz.model.limits.records import Account, Association, Coordinator, EditBook, Qos, Record, User
+from spritz.model.limits.records import (
+    Account,
+    Association,
+    Coordinator,
+    EditBook,
+    Qos,
+    Record,
+    Resource,
+    ResourceShare,
+    User,
+)
 
 CHEM = Account(name="chem", description="d", organization="o")
 CHEM_ON_C = Association(id=-1, cluster="c", account="chem", parent="root")
@@ -210,3 +221,29 @@ def test_private_parts_of_the_book_are_shown_to_operators_and_coordinators(engin
         {"alice"},
         {"chem/", "chem/alice", "lab/", "lab/bob"},
     )
+
+
+def test_a_new_cluster_has_the_default_qos_of_the_site(engine: Engine) -> None:
+    """slurmdbd.conf(5) DefaultQOS: made where there is none of the name."""
+    assert ensure(engine, "d", 3.0, default_qos="normal,night")
+    book = read_book(engine)
+    assert [one.qos for one in book.associations if one.cluster == "d" and not one.user] == ["normal,night"]
+    assert {one.name for one in book.qos} >= {"normal", "night"}
+
+
+def test_resources_are_counted_in_pieces_where_the_site_says_so(engine: Engine) -> None:
+    """slurmdbd.conf(5) AllResourcesAbsolute."""
+    pieces = ("AllResourcesAbsolute",)
+    share = ResourceShare(name="x", server="s", cluster="c", percent=120)
+    puts = (Resource(name="x", server="s", count=300), share)
+    for options in ((), pieces):
+        edit = EditBook(version=read_book(engine).version, puts=puts)
+        if options:
+            edit_book(engine, edit, "root", 3.0, admin=True, options=options)
+        else:
+            with pytest.raises(BookError, match="of which 120% can be given"):
+                edit_book(engine, edit, "root", 3.0, admin=True)
+    assert policy_of(replace(read_book(engine), options=pieces), "c").licenses == (("x@s", 120),)
+    more = EditBook(version=read_book(engine).version, puts=(replace(share, percent=301),))
+    with pytest.raises(BookError, match="of which 301 can be given"):
+        edit_book(engine, more, "root", 3.0, admin=True, options=pieces)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from spritz.accounting.configuration import check_permissions, database_url
+from spritz.accounting.daemon import _configure
 from spritz.accounting.engine import DatabaseError, describe, parse_url
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
@@ -89,3 +92,15 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(SpritzError, match="should be 600 is 640"):
         check_permissions(str(path), os.getuid())
+
+
+def test_keys_that_hold_for_accounts_are_taken_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "slurmdbd.conf"
+    path.write_text("AllowNoDefAcct=yes\nAllResourcesAbsolute=yes\nDefaultQOS=Low,high\nMessageTimeout=33\n")
+    api: Any = SimpleNamespace(admin=SimpleNamespace())
+    _configure(api, load_slurmdbd(str(path)))
+    assert set(api.book_options) == {"AllowNoDefAcct", "AllResourcesAbsolute"}
+    assert (api.default_qos, api.message_timeout) == ("low,high", 33.0)
+    path.write_text("")
+    _configure(api, load_slurmdbd(str(path)))
+    assert (api.book_options, api.default_qos) == ((), "normal")

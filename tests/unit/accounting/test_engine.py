@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -42,3 +43,18 @@ def test_numbers_of_mysql_are_not_repeated(statement: str | None, message: str) 
     with pytest.raises(DatabaseError) as caught, told():
         raise OperationalError(statement, {}, Exception(1114, "The table 'jobs' is full"))
     assert caught.value.message == message
+
+
+def test_where_the_database_is_away_its_backup_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine(parse_url("postgresql://me@first:5433/acct"), "second")
+    driver: Any = engine.dialect.loaded_dbapi
+    asked: list[tuple[str, int]] = []
+
+    def connect(*_: object, **options: Any) -> object:
+        asked.append((options["host"], options["port"]))
+        raise driver.OperationalError("away")
+
+    monkeypatch.setattr(engine.dialect, "connect", connect)
+    with pytest.raises(DatabaseError), told():
+        engine.connect()
+    assert asked == [("first", 5433), ("second", 5433)]

@@ -240,3 +240,27 @@ def test_runaway_jobs_are_for_operators() -> None:
     with pytest.raises(Silent):
         jobs.show_runaway(dbd, "c", [], Style(), context, at_once=True)
     assert err.getvalue() == "sacctmgr: error: You must have an AdminLevel>=Operator to fix runaway jobs\n"
+
+
+def test_a_user_without_a_default_account_is_for_sites_that_allow_it() -> None:
+    """slurmdbd.conf(5) AllowNoDefAcct."""
+    mine = Association(id=3, cluster="c", account="root", user="eve", is_default=True)
+    book = replace(_lab(), users=(User(name="eve"),), associations=(*_lab().associations, mine))
+    where, setting = read(["eve", "set", "defaultaccount="])
+    for options, said in (((), "You can not remove the default account of a user"), (("AllowNoDefAcct",), "")):
+        context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+        asked = conditions(where, context)
+        if said:
+            with pytest.raises(Silent):
+                change.modify_users(replace(book, options=options), asked, setting, context)
+        else:
+            _, puts, _ = change.modify_users(replace(book, options=options), asked, setting, context)
+            assert puts == [replace(mine, is_default=False)]
+        assert said in err.getvalue()
+
+
+def test_a_user_who_is_not_there_in_an_account_is_not_deleted() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
+    book = replace(_lab(), users=(User(name="eve"),))
+    asked = conditions(read(["eve", "account=root"])[0], context)
+    assert change.delete_users(book, asked, context) == (" Nothing deleted\n", [], [])

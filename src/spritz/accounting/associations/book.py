@@ -106,7 +106,10 @@ def policy_of(book: Book, cluster: str) -> Policy:
 
 
 def _licenses(book: Book, cluster: str) -> tuple[tuple[str, int], ...]:
-    counts = {(one.name, one.server): one.count for one in book.resources}
+    if "AllResourcesAbsolute" in book.options:
+        counts = {(one.name, one.server): 100 for one in book.resources}
+    else:
+        counts = {(one.name, one.server): one.count for one in book.resources}
     return tuple(
         (f"{one.name}@{one.server}", counts.get((one.name, one.server), 0) * one.percent // 100)
         for one in book.resource_shares
@@ -123,11 +126,20 @@ class Edit(Struct, frozen=True, kw_only=True):
 
 
 def edit_book(
-    engine: Engine, request: EditBook, actor: str, now: float, *, admin: bool, coordinators: bool = True
+    engine: Engine,
+    request: EditBook,
+    actor: str,
+    now: float,
+    *,
+    admin: bool,
+    coordinators: bool = True,
+    options: tuple[str, ...] = (),
 ) -> Edit:
-    """Put and drop. Raises SpritzError, and then nothing has changed. `coordinators`: they have rights of their own."""
+    """Put and drop. Raises SpritzError, and then nothing has changed. `coordinators`: they have rights of their own;
+    `options`: as `Book` has them.
+    """
     with told(), engine.begin() as connection:
-        book = _read(connection)
+        book = replace(_read(connection), options=options)
         if book.version != request.version:
             return Edit(done=BookEdited(version=book.version, stale=True), before=book)
         permissions.check_right(book, actor, request.puts, request.drops, admin=admin, coordinators=coordinators)
@@ -139,9 +151,9 @@ def edit_book(
         return Edit(done=BookEdited(version=after.version), before=book, after=after)
 
 
-def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = ()) -> bool:
-    """Root, the QOS `normal`, the cluster's root associations and the names of what it counts, if they are not there
-    yet; was anything of the book made?
+def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), default_qos: str = "normal") -> bool:
+    """Root, the QOS of `default_qos`, the cluster's root associations and the names of what it counts, if they are not
+    there yet; was anything of the book made?
     """
     with told(), engine.begin() as connection:
         known = {*connection.execute(select(tables.tres.c.name)).scalars(), *USUAL_TRES}
@@ -156,10 +168,9 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = ()) -
             puts.append(Account(name="root", description="default root account", organization="root"))
         if not any(one.name == "root" for one in book.users):
             puts.append(User(name="root", admin="Administrator"))
-        if not any(one.name == "normal" for one in book.qos):
-            puts.append(Qos(name="normal", description="Normal QOS default"))
+        puts += book.lacking_qos(default_qos)
         if not any(one.cluster == cluster and one.account == "root" and not one.user for one in book.associations):
-            puts.append(Association(id=-1, cluster=cluster, account="root", qos="normal"))
+            puts.append(Association(id=-1, cluster=cluster, account="root", qos=default_qos))
             puts.append(Association(id=-2, cluster=cluster, account="root", user="root", is_default=True))
         if not puts:
             return False

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 #: From the lower one to the higher.
 LEVELS = ("Operator", "Administrator")
 
-#: A controller takes a policy within this time.
-TELL_SECONDS = 10.0
-
 
 class BookRequests:
     """`store` runs work on the one thread that writes; `read` on one of those that read."""
@@ -78,7 +75,13 @@ class BookRequests:
         return found if rights is None else shown(found, rights, self._api.private)
 
     def _book(self, request: GetBook) -> Book:
-        return read_book(self._api.engine, transactions=request.transactions, with_deleted=request.deleted)
+        return self._as_set(
+            read_book(self._api.engine, transactions=request.transactions, with_deleted=request.deleted)
+        )
+
+    def _as_set(self, book: Book) -> Book:
+        """With what slurmdbd.conf says of it."""
+        return replace(book, options=self._api.book_options, default_qos=self._api.default_qos)
 
     async def reckon(self, request: ReckonUsage, call: Call) -> Reckoned:
         """What the records say of usage, the newest events included."""
@@ -88,7 +91,7 @@ class BookRequests:
         return found
 
     def _reckoned(self, request: ReckonUsage) -> Reckoned:
-        return reckon(self._api.engine, request, policy_of(read_book(self._api.engine), request.cluster))
+        return reckon(self._api.engine, request, policy_of(self._as_set(read_book(self._api.engine)), request.cluster))
 
     async def edit(self, request: EditBook, call: Call) -> BookEdited:
         """Change it (or see whether that could be), tell every connected controller, and then answer."""
@@ -96,9 +99,11 @@ class BookRequests:
         now = self._api.now()
         if gone := {one.cluster for one in request.drops if isinstance(one, Association)}:
             await self._api.links.catch_up(tuple(sorted(gone)))  # jobs that are there now hold them
-        coordinators = self._api.coordinators_change
+        coordinators, options = self._api.coordinators_change, self._api.book_options
         edit: Edit = await self._store(
-            lambda: edit_book(self._api.engine, request, actor, now, admin=admin, coordinators=coordinators)
+            lambda: edit_book(
+                self._api.engine, request, actor, now, admin=admin, coordinators=coordinators, options=options
+            )
         )
         if edit.after is not None:
             await asyncio.gather(*(self.tell(link, edit) for link in list(self._api.links.by_cluster.values())))
@@ -107,8 +112,8 @@ class BookRequests:
     async def ask_policy(self, request: AskPolicy, call: Call) -> Done:
         """A controller has registered: its cluster has a root, and it hears what holds before it has its answer."""
         self._api.need_admin(call)
-        now = self._api.now()
-        await self._store(lambda: ensure(self._api.engine, request.cluster, now, request.tres))
+        now, default_qos = self._api.now(), self._api.default_qos
+        await self._store(lambda: ensure(self._api.engine, request.cluster, now, request.tres, default_qos))
         await self.tell(self._api.links.of(request.cluster, call.channel))
         return Done()
 
@@ -122,9 +127,9 @@ class BookRequests:
                     if edit is None or edit.after is None or link.book_version < edit.after.version:
                         await self._tell_all(link)
                     return
-                change: PolicyChange = await self._read(_change, edit, link)
+                change: PolicyChange = await self._read(self._change, edit, link)
                 if not is_empty(change):
-                    await link.channel.call(ChangePolicy(change=change), Done, timeout=TELL_SECONDS)
+                    await link.channel.call(ChangePolicy(change=change), Done, timeout=self._api.message_timeout)
                     link.policy_version = change.version
                 link.book_version = edit.after.version
             except RemoteError as error:
@@ -140,8 +145,10 @@ class BookRequests:
             self._not_told(link, error)
 
     async def _tell_all(self, link: Link) -> None:
-        book: Book = await self._read(lambda: read_book(self._api.engine))
-        await link.channel.call(SetPolicy(policy=policy_of(book, link.cluster)), Done, timeout=TELL_SECONDS)
+        book: Book = await self._read(lambda: self._as_set(read_book(self._api.engine)))
+        await link.channel.call(
+            SetPolicy(policy=policy_of(book, link.cluster)), Done, timeout=self._api.message_timeout
+        )
         link.book_version = link.policy_version = book.version
 
     def _not_told(self, link: Link, error: Exception) -> None:
@@ -149,8 +156,7 @@ class BookRequests:
         link.book_version = 0
         self._api.log.error("policy.not_told", cluster=link.cluster, error=str(error))
 
-
-def _change(edit: Edit, link: Link) -> PolicyChange:
-    assert edit.after is not None
-    before, after = (policy_of(book, link.cluster) for book in (edit.before, edit.after))
-    return change_between(replace(before, version=link.policy_version), after)
+    def _change(self, edit: Edit, link: Link) -> PolicyChange:
+        assert edit.after is not None
+        before, after = (policy_of(self._as_set(book), link.cluster) for book in (edit.before, edit.after))
+        return change_between(replace(before, version=link.policy_version), after)

@@ -122,14 +122,16 @@ def check_book(book: Book) -> None:
 
 def _check_resources(book: Book) -> None:
     """No more than all of a resource is given away."""
-    given = {(one.name, one.server): 0 for one in book.resources}
+    unit = "" if "AllResourcesAbsolute" in book.options else "%"
+    wholes = {(one.name, one.server): 100 if unit else one.count for one in book.resources}
+    given = dict.fromkeys(wholes, 0)
     for one in book.resource_shares:
         key = (one.name, one.server)
-        if key not in given or not 0 <= one.percent <= 100:
-            raise BookError(f"{one.name}@{one.server} is no resource of which {one.percent}% can be given")
+        if key not in given or not 0 <= one.percent <= wholes[key]:
+            raise BookError(f"{one.name}@{one.server} is no resource of which {one.percent}{unit} can be given")
         given[key] += one.percent
-        if given[key] > 100:
-            raise BookError(f"more than 100% of {one.name}@{one.server} would be allocated")
+        if given[key] > wholes[key]:
+            raise BookError(f"more than {wholes[key]}{unit} of {one.name}@{one.server} would be allocated")
 
 
 def _check_tree(cluster: str, parents: dict[str, str]) -> None:

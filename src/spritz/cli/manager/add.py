@@ -186,7 +186,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     puts += more
     if more:
         lines += [" WCKeys =", *(f"  U = {one.user:<9} W = {one.name:<10} C = {one.cluster:<10}" for one in more)]
-    if listed:
+    if listed and (asked.shown or asked.list("account")):
         lines += [" Non Default Settings", *settings.listed(asked.shown)]
     if not puts:
         return " Nothing new added.\n", [], []
@@ -244,10 +244,9 @@ def clusters(book: Book, words: list[Word], context: Context) -> Edit:
         puts.append(Account(name="root", description="default root account", organization="root"))
     if not any(one.name == "root" for one in book.users):
         puts.append(User(name="root", admin="Administrator"))
-    if not any(one.name == "normal" for one in book.qos):
-        puts.append(Qos(name="normal", description="Normal QOS default"))
+    puts += book.lacking_qos(book.default_qos)
     for number, name in enumerate(new):
-        own = sample.qos if sample.qos is not None else "normal"
+        own = sample.qos if sample.qos is not None else book.default_qos
         puts.append(replace(sample, id=-2 * number - 1, cluster=name, account="root", qos=own))
         user = Association(id=-2 * number - 2, cluster=name, account="root", user="root", is_default=True)
         puts.append(user)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import Book
 
 
+_NEED_DEFAULT = "You can not remove the default account of a user"
+
+
 def selected(book: Book, asked: Conditions, *, users: bool | None) -> list[Association]:
     """Associations of users, of accounts, or of both (None), that the conditions name."""
     wanted_users = asked.users + (asked.names if users else [])
@@ -125,6 +128,10 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
             puts[one.name] = new
     if "defaultaccount" in own:
         account = own["defaultaccount"].value.lower()
+        if not account and "AllowNoDefAcct" not in book.options:
+            context.error(_NEED_DEFAULT)
+            context.err(f" Error with request: {_NEED_DEFAULT}\n")
+            raise Silent
         for person in people:
             theirs = [one for one in book.associations if one.user == person.name and not one.partition]
             theirs += [one for one in book.associations if one.user == person.name and one.partition]
@@ -132,7 +139,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
             for cluster in clusters:
                 here = [one for one in theirs if one.cluster == cluster]
                 chosen = next((one for one in here if one.account == account), None)
-                if chosen is None:
+                if chosen is None and account:
                     context.out(
                         f" Can't modify because these users aren't associated with new default account '{account}'...\n"
                         f"  U = {person.name} C = {cluster}\n"
@@ -241,15 +248,17 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
     doomed: list[Record] = list(selected(book, asked, users=True))
     gone = {one.id for one in doomed if isinstance(one, Association)}
     names = set(asked.names + asked.users) or {one.user for one in book.associations if one.id in gone}
+    narrow = bool(asked.accounts or asked.clusters or asked.partitions)
     alone = [
         one
         for one in book.users
-        if one.name in names and not any(a.user == one.name and a.id not in gone for a in book.associations)
+        if one.name in names
+        and (doomed or not narrow)
+        and not any(a.user == one.name and a.id not in gone for a in book.associations)
     ]
     if not doomed and not alone:
         return " Nothing deleted\n", [], []
     lines: list[str] = []
-    narrow = bool(asked.accounts or asked.clusters or asked.partitions)
     shown = [one for one in doomed if isinstance(one, Association)]
     if narrow:
         lines.append(" Deleting user associations...")

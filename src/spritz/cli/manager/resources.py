@@ -110,7 +110,8 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
         except Silent:
             context.err(" Need a valid cluster name to add a cluster resource.\n")
             raise
-    known = {(one.name, one.server) for one in book.resources}
+    known = {(one.name, one.server): one.count for one in book.resources}
+    unit = "" if "AllResourcesAbsolute" in book.options else "%"
     given = {(one.name, one.server, one.cluster) for one in book.resource_shares}
     puts: list[Record] = []
     lines: list[str] = []
@@ -120,7 +121,8 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             context.err(f" Need to designate a resource type to initially add '{name}'.\n")
             raise Silent
         shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in given]
-        left = 100 - sum(one.percent for one in book.resource_shares if (one.name, one.server) == (name, asked.server))
+        left = 100 if unit else known.get((name, asked.server), asked.count or 0)
+        left -= sum(one.percent for one in book.resource_shares if (one.name, one.server) == (name, asked.server))
         if len(shares) * (asked.percent or 0) > left:
             shares = []
         if not new and not shares:
@@ -138,7 +140,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             )
         for cluster in shares:
             percent = asked.percent or 0
-            lines.append(f"   Cluster - {cluster}\t{percent}%")
+            lines.append(f"   Cluster - {cluster}\t{percent}{unit}")
             puts.append(ResourceShare(name=name, server=asked.server, cluster=cluster, percent=percent))
     if not puts:
         return " Nothing new added.\n", [], []

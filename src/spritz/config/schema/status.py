@@ -97,7 +97,7 @@ DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost S
 StoragePassScript StoragePort StorageType StorageUrl StorageUser
 PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
 PurgeResvAfter PurgeUsageAfter ArchiveResvs ArchiveUsage
-DisableCoordDBD MaxQueryTimeRange
+AllResourcesAbsolute AllowNoDefAcct DefaultQOS DisableCoordDBD MaxQueryTimeRange MessageTimeout StorageBackupHost
 ArchiveDir ArchiveEvents ArchiveJobs ArchiveScript ArchiveSteps ArchiveSuspend ArchiveTXN MaxPurgeLimit
 """
 
@@ -262,9 +262,13 @@ MOOT: dict[str, str] = {
     "GetEnvTimeout": "environments come with the job",
     "slurmdbd.conf.AuthInfo": "Spritz authenticates by itself",
     "slurmdbd.conf.AuthType": "Spritz authenticates by itself and needs no munge",
+    "slurmdbd.conf.CommitDelay": "every batch is committed before a controller hears that it was stored",
     "slurmdbd.conf.DbdHost": "slurmdbd serves on the machine that it is started on",
     "slurmdbd.conf.HashPlugin": "messages are framed otherwise",
+    "slurmdbd.conf.Parameters": "names of users keep their capital letters",
     "slurmdbd.conf.PluginDir": "Spritz loads none of Slurm's C plugins",
+    "slurmdbd.conf.TCPTimeout": "controllers connect to slurmdbd, and it to none of them",
+    "slurmdbd.conf.TrackWCKey": "wckeys that jobs have are always kept and reported",
     "cgroup.conf.CgroupMountpoint": "mounted cgroups are found in /proc/self/mountinfo",
     "cgroup.conf.CgroupAutomount": "Spritz mounts nothing",
 }

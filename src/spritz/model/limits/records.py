@@ -247,6 +247,19 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: what was there once, without its limits, if that was asked for
     deleted: tuple[Record, ...] = ()
     deleted_clusters: tuple[ClusterRow, ...] = ()
+    #: keys of slurmdbd.conf that are on: AllResourcesAbsolute, AllowNoDefAcct
+    options: tuple[str, ...] = ()
+    #: DefaultQOS: of new clusters
+    default_qos: str = "normal"
+
+    def lacking_qos(self, names: str) -> list[Qos]:
+        """Those of the names that there are not yet."""
+        known = {one.name for one in self.qos}
+        return [
+            Qos(name=name, description="Normal QOS default" if name == "normal" else name)
+            for name in names.split(",")
+            if name and name not in known
+        ]
 
 
 class EditBook(Struct, frozen=True, kw_only=True, omit_defaults=True):
