@@ -88,8 +88,9 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     purge_seconds: int = 0
     #: TIME_FLOAT: it begins so many seconds from whatever time it is
     float_seconds: float = 0.0
-    #: of the local time when it was made, for days of the week
+    #: of local time when it was made, and (moment, offset from then on) of the changes known then: days are local
     utc_offset_seconds: int = 0
+    utc_offset_changes: tuple[tuple[int, int], ...] = ()
     began: bool = False
     #: the last use, for PURGE_COMP
     used_at: float = 0.0
@@ -137,19 +138,31 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """(start, end) of this occurrence and those that follow, `count` at most."""
         found = [(self.start_at, self.end_at)]
         while self.recurring and len(found) < count:
-            start_at = self.following(found[-1][0])
+            last_at, end_at = found[-1]
+            start_at = self.following(last_at)
+            found[-1] = last_at, min(end_at, start_at)  # a day of 23 hours ends what lasts for 24
             found.append((start_at, start_at + self.duration))
         return found
 
     def following(self, start_at: float) -> float:
-        """Start of the occurrence after the one that began then."""
+        """Start of the occurrence after the one that began then: at the same local time, but for HOURLY."""
         step = min(PERIODS[flag] for flag in self.flags if flag in PERIODS)
-        start_at += step
+        if step < DAY:
+            return start_at + step
+        offset = self._utc_offset(start_at)
+        local = start_at + offset + step
         for flag, wanted in (("WEEKDAY", range(5)), ("WEEKEND", range(5, 7))):
             if flag in self.flags and step == DAY:
-                while int((start_at + self.utc_offset_seconds) // DAY + 3) % 7 not in wanted:
-                    start_at += DAY
-        return start_at
+                while int(local // DAY + 3) % 7 not in wanted:
+                    local += DAY
+        after = self._utc_offset(local - offset)
+        # As mktime(3): a time that clocks leave out is that much later, of one that they show twice the first is meant.
+        return local - (after if self._utc_offset(local - after) == after else offset)
+
+    def _utc_offset(self, at: float) -> int:
+        return next(
+            (offset for begin, offset in reversed(self.utc_offset_changes) if begin <= at), self.utc_offset_seconds
+        )
 
     def mask_on(self, node: str) -> int | None:
         """CPUs that it reserves on the node, as a mask; None: all of them. The node must be one of its own."""

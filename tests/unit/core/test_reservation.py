@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -243,6 +244,47 @@ def test_weekdays_and_weekends() -> None:
         name="w", id=1, start_at=DAY - 3600, end_at=DAY, flags=("WEEKDAY",), utc_offset_seconds=2 * 3600
     )
     assert [int(start // DAY) for start, _ in far_east.spans(2)] == [0, 3]
+
+
+#: an hour ahead of UTC; on the tenth day, at 1:00 UTC, clocks are set forward by an hour, and back on the twentieth
+SPRING, AUTUMN = 10 * DAY + 3600, 20 * DAY + 3600
+SUMMER_TIME: dict[str, Any] = {
+    "utc_offset_seconds": 3600,
+    "utc_offset_changes": ((int(SPRING), 7200), (int(AUTUMN), 3600)),
+}
+
+
+@pytest.mark.parametrize(
+    ("flag", "day", "hour", "hours"),
+    [
+        ("DAILY", 8, 9, {8: 9, 9: 9, 10: 8, 11: 8}),
+        ("DAILY", 18, 8, {18: 8, 19: 8, 20: 9, 21: 9}),
+        ("WEEKLY", 8, 9, {8: 9, 15: 8, 22: 9, 29: 9}),
+        # midnight from Sunday (day 10) to Monday, and from Saturday to Sunday
+        ("WEEKDAY", 7, 23, {7: 23, 10: 22, 11: 22, 12: 22}),
+        ("WEEKEND", 8, 23, {8: 23, 9: 23, 15: 22, 16: 22}),
+        ("HOURLY", 10, 0, {10: 3}),
+        # 2:30 is left out on the tenth day: as mktime has it, 3:30
+        ("DAILY", 9, 1.5, {9: 1.5, 10: 1.5, 11: 1.5}),
+        # 2:30 comes twice on the twentieth: the first
+        ("DAILY", 19, 0.5, {19: 0.5, 20: 0.5, 21: 1.5}),
+    ],
+)
+def test_days_are_those_of_local_time(flag: str, day: int, hour: float, hours: dict[int, float]) -> None:
+    """slurmctld adds days to the local date. The epoch began on a Thursday."""
+    begin = day * DAY + hour * 3600
+    one = Reservation(name="r", id=1, start_at=begin, end_at=begin + 600, flags=(flag,), **SUMMER_TIME)
+    spans = one.spans(4 if flag == "HOURLY" else len(hours))
+    assert {start // DAY: start % DAY / 3600 for start, _ in spans} == hours
+    assert {end - start for start, end in spans} == {600}
+
+
+def test_a_whole_day_is_over_when_the_next_begins() -> None:
+    begin = 9 * DAY - 3600
+    one = Reservation(name="r", id=1, start_at=begin, end_at=begin + DAY, flags=("DAILY",), **SUMMER_TIME)
+    spans = one.spans(4)
+    assert [(end - start) / 3600 for start, end in spans[:3]] == [24, 23, 24]
+    assert all(end <= following for (_, end), (following, _) in pairwise(spans))
 
 
 def test_one_that_nobody_uses_is_purged(world: World) -> None:

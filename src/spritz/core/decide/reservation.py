@@ -71,6 +71,7 @@ def create_reservation(turn: Turn, command: CreateReservation) -> ReservationMad
         flags=flags,
         float_seconds=(asked.float_seconds or 0.0) if "TIME_FLOAT" in flags else 0.0,
         utc_offset_seconds=asked.utc_offset_seconds,
+        utc_offset_changes=asked.utc_offset_changes,
         partition=asked.partition or "",
         features=asked.features or "",
         max_start_delay_seconds=asked.max_start_delay_seconds or 0,
@@ -114,17 +115,23 @@ def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tup
     else:
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="an end or a duration must be given")
     if forced and end_at > start_at:
-        start_at, end_at = _present(start_at, end_at, flags, asked.utc_offset_seconds, now)
+        start_at, end_at = _present(start_at, end_at, flags, asked, now)
     _check_end(start_at, end_at, flags, now)
     return start_at, end_at
 
 
 def _present(
-    start_at: float, end_at: float, flags: tuple[str, ...], utc_offset_seconds: int, now: float
+    start_at: float, end_at: float, flags: tuple[str, ...], asked: ReservationRequest, now: float
 ) -> tuple[float, float]:
     """The occurrence that is not over yet: FORCE_START takes a beginning in the past."""
     first = Reservation(
-        name="", id=0, start_at=start_at, end_at=end_at, flags=flags, utc_offset_seconds=utc_offset_seconds
+        name="",
+        id=0,
+        start_at=start_at,
+        end_at=end_at,
+        flags=flags,
+        utc_offset_seconds=asked.utc_offset_seconds,
+        utc_offset_changes=asked.utc_offset_changes,
     )
     if end_at <= now:
         first = _next(first, now)

@@ -1,0 +1,33 @@
+"""Local time as numbers: how far it is from UTC at a moment, and when that changes."""
+
+from __future__ import annotations
+
+import time
+
+_WEEK = 7 * 86_400
+
+
+def utc_offset(at: int) -> int:
+    """Seconds that local time is ahead of UTC then. Raises OverflowError or OSError for times beyond the calendar."""
+    return time.localtime(at).tm_gmtoff
+
+
+def utc_offset_changes(since: int, until: int) -> tuple[tuple[int, int], ...]:
+    """(moment, offset from then on) of every change between the two, such as to summer time and back."""
+    found = []
+    before = utc_offset(since)
+    for low in range(since, until, _WEEK):
+        high = min(low + _WEEK, until)
+        after = utc_offset(high)
+        if after == before:
+            continue
+        begin, end = low, high
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            if utc_offset(middle) == before:
+                begin = middle
+            else:
+                end = middle
+        found.append((end, after))
+        before = after
+    return tuple(found)
