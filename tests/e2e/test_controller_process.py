@@ -35,6 +35,7 @@ from spritz.model.queries import (
     SetDampening,
     SetDebug,
     SetDebugFlag,
+    SetPowerException,
     ShowConfig,
     Shutdown,
 )
@@ -126,6 +127,10 @@ def test_dampening_is_scontrols_and_the_state_of_partitions_kept_until_the_file_
         connection.call(SetDampening(factor=7), Done)
         connection.call(UpdatePartition(name="debug", changes={"state": "DRAIN"}), Done)
         assert in_force() == ("7", "DRAIN")
+        connection.call(SetPowerException(key="SuspendExcParts", sign="+", text="debug"), Done)
+        assert dict(connection.call(ShowConfig(), ConfigText).pairs)["SuspendExcParts"] == "debug"
+        with pytest.raises(RemoteError, match="Invalid node name specified"):
+            connection.call(SetPowerException(key="SuspendExcNodes", sign="", text="nosuch"), Done)
         with pytest.raises(RemoteError, match="invalid dampening factor: 0"):
             connection.call(SetDampening(factor=0), Done)
         connection.call(Reconfigure(), Done)

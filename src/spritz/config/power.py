@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from spritz.config.kinds import words_of
 from spritz.model.ids import INFINITE
 from spritz.model.power import PowerPolicy
 from spritz.model.states import NodeFlag
@@ -62,6 +65,38 @@ def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
     if names:
         found.append((tuple(names), 0))
     return tuple(found)
+
+
+def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> PowerPolicy:
+    """With another list under that key, or (`sign` + or -) more or fewer in it. Raises ValueError for what is none."""
+    if key == "SuspendExcNodes":
+        given = kept_nodes(text)
+        if sign == "-":
+            gone = {name for names, _count in given for name in names}
+            left = ((tuple(name for name in names if name not in gone), count) for names, count in policy.kept)
+            return replace(policy, kept=tuple(item for item in left if item[0]))
+        return replace(policy, kept=(*policy.kept, *given) if sign else given)
+    field = {"SuspendExcParts": "kept_partitions", "SuspendExcStates": "kept_states"}[key]
+    words = words_of(text if field == "kept_partitions" else text.upper())
+    if field == "kept_states" and not _STATES.issuperset(words):
+        raise ValueError(text)
+    old: tuple[str, ...] = getattr(policy, field)
+    if sign == "-":
+        words = tuple(word for word in old if word not in words)
+    elif sign:
+        words = tuple(dict.fromkeys((*old, *words)))
+    return replace(policy, **{field: words})
+
+
+def exceptions_text(policy: PowerPolicy) -> dict[str, str]:
+    """As `scontrol show config` has them."""
+    nodes = ",".join(hostlist.compress(names) + (f":{count}" if count else "") for names, count in policy.kept)
+    found = {
+        "SuspendExcNodes": nodes,
+        "SuspendExcParts": ",".join(policy.kept_partitions),
+        "SuspendExcStates": ",".join(policy.kept_states),
+    }
+    return {key: text or "(null)" for key, text in found.items()}
 
 
 def _items(text: str) -> list[str]:

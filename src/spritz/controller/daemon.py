@@ -29,7 +29,7 @@ from spritz.controller.diagnostics import Counting
 from spritz.controller.ended.listen import begin_job_completion
 from spritz.controller.images import ImageKeeper
 from spritz.controller.journal import JournalError
-from spritz.controller.kept_partitions import with_partitions
+from spritz.controller.kept_settings import with_partitions, with_power
 from spritz.controller.launch import Letters
 from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
@@ -240,7 +240,8 @@ class _Daemon:
         command = self._configuration.command()
         if not self._options.recover_partitions:
             return command
-        return with_partitions(command, context.machine.state.partitions)
+        state = context.machine.state
+        return with_power(with_partitions(command, state.partitions), state.settings.power)
 
     # -- the end
 

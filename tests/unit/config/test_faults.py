@@ -187,10 +187,10 @@ def test_what_works_otherwise_than_the_file_suggests_is_a_warning(tmp_path: Path
 
 
 def test_a_key_that_does_nothing_yet_is_named_once_and_only_if_it_would_change_something(tmp_path: Path) -> None:
-    nodes = "NodeName=n1 TRESWeights=CPU=1\nNodeName=n2 TRESWeights=CPU=2\nPartitionName=p Nodes=ALL\n"
+    nodes = "NodeName=n1 BcastAddr=a\nNodeName=n2 BcastAddr=b\nPartitionName=p Nodes=ALL\n"
     text = "SwitchType=switch/none\nVSizeFactor=0\n"
     assert warnings(tmp_path, text, nodes=nodes) == [
-        "slurm.conf:6: TRESWeights of NodeName is not implemented yet and has no effect"
+        "slurm.conf:6: BcastAddr of NodeName is not implemented yet and has no effect"
     ]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.config.power import kept_nodes
+from spritz.config.power import changed_exceptions, exceptions_text, kept_nodes
+from spritz.model.power import PowerPolicy
 from tests.unit.config.configs import errors, loaded, warnings
 
 
@@ -45,6 +46,32 @@ def test_nobody_is_suspended_by_default(tmp_path: Path) -> None:
 )
 def test_kept_nodes(text: str, kept: object) -> None:
     assert kept_nodes(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("key", "sign", "text", "shown"),
+    [
+        ("SuspendExcNodes", "", "n[2-3]:1", "n[2-3]:1"),
+        ("SuspendExcNodes", "+", "n4,n5", "n[1-2]:1,n[4-5]"),
+        ("SuspendExcNodes", "-", "n1", "n2:1"),
+        ("SuspendExcNodes", "", "", "(null)"),
+        ("SuspendExcParts", "+", "q,p", "p,q"),
+        ("SuspendExcParts", "-", "p", "(null)"),
+        ("SuspendExcStates", "+", "drain", "DOWN,DRAIN"),
+        ("SuspendExcStates", "", "fail", "FAIL"),
+    ],
+)
+def test_what_is_left_up_can_be_changed(key: str, sign: str, text: str, shown: str) -> None:
+    policy = PowerPolicy(kept=((("n1", "n2"), 1),), kept_partitions=("p",), kept_states=("DOWN",))
+    before = {"SuspendExcNodes": "n[1-2]:1", "SuspendExcParts": "p", "SuspendExcStates": "DOWN"}
+    assert exceptions_text(policy) == before
+    assert exceptions_text(changed_exceptions(policy, key, sign, text)) == {**before, key: shown}
+
+
+@pytest.mark.parametrize(("key", "text"), [("SuspendExcNodes", "n1:x"), ("SuspendExcStates", "tired")])
+def test_what_is_no_list_of_these_changes_nothing(key: str, text: str) -> None:
+    with pytest.raises(ValueError):
+        changed_exceptions(PowerPolicy(), key, "", text)
 
 
 @pytest.mark.parametrize("text", ["n[1-2", "n1:x", "n1:0", "n1:"])

@@ -95,7 +95,7 @@ def set_debug_flag(session: Session, words: list[str]) -> int:
         session.say(f"invalid debug flag: {word}")
         return 1
     changes = [SetDebugFlag(flag=known[name.lower()], on=word[0] == "+") for name in names]
-    return _set(session, "slurm_set_debugflags", *changes)
+    return administer(session, "slurm_set_debugflags", *changes)
 
 
 def set_debug(session: Session, words: list[str]) -> int:
@@ -109,7 +109,7 @@ def set_debug(session: Session, words: list[str]) -> int:
     if level is None:
         session.say(f"invalid debug level: {words[0]}")
         return 1
-    return _set(session, "slurm_set_debug_level", SetDebug(level=level))
+    return administer(session, "slurm_set_debug_level", SetDebug(level=level))
 
 
 def set_dampening(session: Session, words: list[str]) -> int:
@@ -120,10 +120,10 @@ def set_dampening(session: Session, words: list[str]) -> int:
     if not (word.isascii() and word.isdigit() and len(word) <= 5 and 1 <= int(word) <= 0xFFFF):
         session.say(f"invalid dampening factor: {word}")
         return 1
-    return _set(session, "slurm_set_fs_dampeningfactor", SetDampening(factor=int(word)))
+    return administer(session, "slurm_set_fs_dampeningfactor", SetDampening(factor=int(word)))
 
 
-def _set(session: Session, name: str, *requests: Struct) -> int:
+def administer(session: Session, name: str, *requests: Struct) -> int:
     """An administrator's; `name` is what Slurm calls the request when it refuses it to others."""
     from spritz.client.errors import RemoteError
     from spritz.model.commands.job import Done

@@ -19,9 +19,9 @@ _ENTITIES: tuple[tuple[str, int, str, str], ...] = (
     ("stepid", 4, "update_step", ""),
     ("reservationname", 3, "reservation", ""),
     ("slurmctlddebug", 10, "", "use `scontrol setdebug LEVEL`"),
-    ("suspendexcnodes", 15, "", "set it in slurm.conf and reconfigure"),
-    ("suspendexcparts", 15, "", "set it in slurm.conf and reconfigure"),
-    ("suspendexcstates", 16, "", "set it in slurm.conf and reconfigure"),
+    ("suspendexcnodes", 15, "update_power", ""),
+    ("suspendexcparts", 15, "update_power", ""),
+    ("suspendexcstates", 16, "update_power", ""),
     ("frontendname", 5, "", "front ends were removed from Slurm"),
 )
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz import SLURM_VERSION, __version__
+from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
 from spritz.controller.configuration import Configuration, read_configuration
-from spritz.controller.kept_partitions import as_flagged
+from spritz.controller.kept_settings import as_flagged
 from spritz.controller.plugins.submit import renew_plugins
 from spritz.core.rights import administers, operates
 from spritz.model.commands.cluster import Configure
@@ -32,6 +33,7 @@ from spritz.model.queries import (
     SetDampening,
     SetDebug,
     SetDebugFlag,
+    SetPowerException,
     ShowConfig,
     Shutdown,
     Statistics,
@@ -42,6 +44,7 @@ from spritz.runtime.privilege import UnknownUser, lookup_user
 if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
+    from spritz.model.cluster import ClusterSettings
 
 #: Keys that take a restart: the daemon has bound, opened or become what they name.
 FIXED_KEYS = ("ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation", "SlurmctldPidFile", "AuthType")
@@ -95,6 +98,7 @@ class ClusterQueries:
             "NEXT_JOB_ID": str(self._context.machine.state.next_job_id),
             "SLURM_CONF": configuration.path,
             "SLURM_VERSION": SLURM_VERSION,
+            **exceptions_text(self._context.machine.state.settings.power),
             "SlurmUser": _with_id(configuration.settings.slurm_user),
             "SlurmdUser": _with_id(configuration.slurmd_user),
         }
@@ -121,7 +125,7 @@ class ClusterQueries:
             )
         before = {node.name for node in context.configuration.nodes}
         flags = fresh.loaded.settings.words("ReconfigFlags")
-        reply = context.writer.handle_own(as_flagged(fresh.command(), context.machine.state.partitions, flags))
+        reply = context.writer.handle_own(as_flagged(fresh.command(), context.machine.state, flags))
         if isinstance(reply, Rejection):
             raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
         context.configuration = fresh
@@ -157,14 +161,31 @@ class ClusterQueries:
             raise SpritzError(f"invalid dampening factor: {request.factor}", code="ESLURM_NOT_SUPPORTED")
         state = self._context.machine.state
         policy = replace(state.settings.priority_policy, dampening=request.factor)
+        return await self._settle(replace(state.settings, priority_policy=policy))
+
+    async def set_power_exception(self, request: SetPowerException, call: Call) -> Done:
+        """Other nodes, partitions or states that power saving leaves up, until the configuration is read again (or
+        longer: ReconfigFlags=KeepPowerSaveSettings).
+        """
+        self.administrators_only(call)
+        state = self._context.machine.state
+        try:
+            power = changed_exceptions(state.settings.power, request.key, request.sign, request.text)
+        except ValueError as error:
+            raise SpritzError(f"Invalid {request.key} value: {request.text}", code="ESLURM_NOT_SUPPORTED") from error
+        if not {name for names, _count in power.kept for name in names} <= state.nodes.keys():
+            raise SpritzError(Rejection(code="ESLURM_INVALID_NODE_NAME").text, code="ESLURM_INVALID_NODE_NAME")
+        if not state.partitions.keys() >= set(power.kept_partitions):
+            code = "ESLURM_INVALID_PARTITION_NAME"
+            raise SpritzError(Rejection(code=code).text, code=code)
+        return await self._settle(replace(state.settings, power=power))
+
+    async def _settle(self, settings: ClusterSettings) -> Done:
+        """These hold from now on."""
+        state = self._context.machine.state
         nodes = tuple(node.config for node in state.nodes.values())
-        self._context.writer.handle_own(
-            Configure(
-                settings=replace(state.settings, priority_policy=policy),
-                nodes=nodes,
-                partitions=tuple(state.partitions.values()),
-            )
-        )
+        partitions = tuple(state.partitions.values())
+        self._context.writer.handle_own(Configure(settings=settings, nodes=nodes, partitions=partitions))
         await self._context.writer.durable()
         return Done()
 

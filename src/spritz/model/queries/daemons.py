@@ -76,6 +76,16 @@ class SetDampening(Struct, frozen=True, kw_only=True):
     factor: int
 
 
+class SetPowerException(Struct, frozen=True, kw_only=True):
+    """`scontrol update SuspendExcNodes=`, `SuspendExcParts=` or `SuspendExcStates=` (`key`). `sign`: + or - for more or
+    fewer, else "". Until the configuration is read again. Reply: `Done`.
+    """
+
+    key: str
+    sign: str
+    text: str
+
+
 class SetDebug(Struct, frozen=True, kw_only=True):
     """`scontrol setdebug LEVEL`. Reply: `Done`."""
 

@@ -1,21 +1,29 @@
-"""What `scontrol update` has made of partitions, and outlives that the files are read again.
+"""What `scontrol update` has made of partitions and power saving, and outlives that the files are read again.
 
 Source: slurmctld(8) -R; slurm.conf(5) ReconfigFlags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.model.commands.cluster import Configure
-from spritz.model.partition import Partition
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spritz.core.state import State
+    from spritz.model.commands.cluster import Configure
+    from spritz.model.partition import Partition
+    from spritz.model.power import PowerPolicy
 
 
-def as_flagged(command: Configure, present: Mapping[str, Partition], flags: tuple[str, ...]) -> Configure:
-    """The new configuration, with what ReconfigFlags keep of the partitions in force."""
+def as_flagged(command: Configure, state: State, flags: tuple[str, ...]) -> Configure:
+    """The new configuration, with what ReconfigFlags keep of what is in force."""
     words = {flag.lower() for flag in flags}
+    present = state.partitions
+    if "keeppowersavesettings" in words:
+        command = with_power(command, state.settings.power)
     if "keeppartinfo" in words:
         return with_partitions(command, present)
     if "keeppartstate" in words:
@@ -24,6 +32,19 @@ def as_flagged(command: Configure, present: Mapping[str, Partition], flags: tupl
         )
         return replace(command, partitions=tuple(kept))
     return command
+
+
+def with_power(command: Configure, present: PowerPolicy) -> Configure:
+    """The new configuration, with what power saving leaves up at present, as far as it is there."""
+    nodes, partitions = {node.name for node in command.nodes}, {one.name for one in command.partitions}
+    kept = ((tuple(name for name in names if name in nodes), count) for names, count in present.kept)
+    power = replace(
+        command.settings.power,
+        kept=tuple(item for item in kept if item[0]),
+        kept_partitions=tuple(name for name in present.kept_partitions if name in partitions),
+        kept_states=present.kept_states,
+    )
+    return replace(command, settings=replace(command.settings, power=power))
 
 
 def with_partitions(command: Configure, present: Mapping[str, Partition]) -> Configure:

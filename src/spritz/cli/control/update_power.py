@@ -1,0 +1,29 @@
+"""`update SuspendExcNodes[+|-]=…`, SuspendExcParts and SuspendExcStates: what power saving leaves up.
+
+Source: scontrol(1) update SuspendExcNodes.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.control.daemons import administer
+from spritz.cli.control.pairs import not_supported, split
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+_KEYS = {key.lower(): key for key in ("SuspendExcNodes", "SuspendExcParts", "SuspendExcStates")}
+
+
+def run(session: Session, words: list[str]) -> int:
+    """update, one key after the other"""
+    from spritz.model.queries import SetPowerException
+
+    changes = []
+    for word in words:
+        key, value = split(word)
+        if key.lower() not in _KEYS:
+            return not_supported(session, word)
+        sign = value[:1] if word.partition("=")[0].endswith(("+", "-")) else ""
+        changes.append(SetPowerException(key=_KEYS[key.lower()], sign=sign, text=value.removeprefix(sign)))
+    return administer(session, "slurm_update", *changes)
