@@ -36,6 +36,7 @@ from spritz.model.queries import (
     SetDebug,
     SetDebugFlag,
     SetPowerException,
+    SetSchedulingLog,
     ShowConfig,
     Shutdown,
 )
@@ -142,7 +143,8 @@ def test_dampening_is_scontrols_and_the_state_of_partitions_kept_until_the_file_
 
 def test_debug_flags_come_from_the_file_and_from_scontrol(controller: ControllerProcess) -> None:
     """slurm.conf(5) DebugFlags, scontrol(1) setdebugflags; reading the file again puts its own back."""
-    controller.write_conf("DebugFlags=AuditRPCs")
+    file = controller.directory / "sched.log"
+    controller.write_conf(f"DebugFlags=AuditRPCs\nSlurmSchedLogFile={file}")
     controller.start()
 
     def in_force() -> str:
@@ -154,6 +156,10 @@ def test_debug_flags_come_from_the_file_and_from_scontrol(controller: Controller
         connection.call(SetDebugFlag(flag="Steps", on=True), Done)
         connection.call(SetDebugFlag(flag="AuditRPCs", on=False), Done)
         assert in_force() == "Steps"
+        connection.call(SetSchedulingLog(level=1), Done)
+        assert dict(connection.call(ShowConfig(), ConfigText).pairs)["SlurmSchedLogLevel"] == "1"
+        connection.call(a_job(), JobSubmitted)
+        until(lambda: "State=PENDING Reason=" in file.read_text(), "a line of the job")
         controller.write_conf("")
         connection.call(Reconfigure(), Done)
         assert in_force() == "(null)"

@@ -9,6 +9,7 @@ Source: slurm.conf(5); scontrol(1) reconfigure.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -20,6 +21,9 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
+
+if TYPE_CHECKING:
+    from spritz.controller.scheduling_log import SchedulingLog
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
@@ -70,6 +74,11 @@ class Configuration(Struct, frozen=True, kw_only=True):
     def log_level(self) -> str:
         """SlurmctldDebug."""
         return self.loaded.settings.text("SlurmctldDebug")
+
+    def tell(self, log: SchedulingLog) -> None:
+        """SlurmSchedLogFile and SlurmSchedLogLevel."""
+        settings = self.loaded.settings
+        log.put(self._path("SlurmSchedLogFile"), settings.integer("SlurmSchedLogLevel"), settings.text("LogTimeFormat"))
 
     def command(self) -> Configure:
         """What the core is told."""

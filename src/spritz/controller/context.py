@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spritz.controller.outlook import Outlook
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.recorded import RecordedUsage
+    from spritz.controller.scheduling_log import SchedulingLog
     from spritz.controller.shares import Shares
     from spritz.core.machine import Machine
     from spritz.model.job import JobSpec
@@ -60,6 +61,8 @@ class Context:
     counting: Counting
     #: Subjects that the log tells everything of.
     debug_flags: DebugFlags
+    #: What the scheduler decides, in a file of its own.
+    scheduling_log: SchedulingLog
     #: More counters for `Statistics`: each returns name -> value.
     counters: list[Callable[[], dict[str, float]]]
     #: The last event that each of these does not need any more: what comes after it stays in the journal.

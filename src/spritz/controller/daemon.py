@@ -42,6 +42,7 @@ from spritz.controller.recorded import RecordedUsage
 from spritz.controller.recovery import Recovered
 from spritz.controller.reservation_programs import ReservationPrograms
 from spritz.controller.scheduler import SchedulerDriver
+from spritz.controller.scheduling_log import SchedulingLog
 from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
 from spritz.controller.state_directory import open_state
@@ -164,6 +165,9 @@ class _Daemon:
         context.debug_flags = DebugFlags(context)
         context.debug_flags.put(self._configuration.loaded.settings.words("DebugFlags"))
         writer.listeners.append(context.debug_flags.listen)
+        context.scheduling_log = SchedulingLog(context)
+        self._configuration.tell(context.scheduling_log)
+        writer.listeners.append(context.scheduling_log.listen)
         # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
         self._scheduler = SchedulerDriver(context)
         context.recorded = RecordedUsage(context)

@@ -112,6 +112,17 @@ def set_debug(session: Session, words: list[str]) -> int:
     return administer(session, "slurm_set_debug_level", SetDebug(level=level))
 
 
+def set_scheduling_log(session: Session, words: list[str]) -> int:
+    """schedloglevel: 0 or disable, 1 or enable"""
+    from spritz.model.queries import SetSchedulingLog
+
+    level = {"0": 0, "disable": 0, "1": 1, "enable": 1}.get(words[0].lower())
+    if level is None:
+        session.say(f"invalid schedlog level: {words[0]}")
+        return 1
+    return administer(session, "slurm_set_schedlog_level", SetSchedulingLog(level=level))
+
+
 def set_dampening(session: Session, words: list[str]) -> int:
     """fsdampeningfactor: of fair share, until the configuration is read again"""
     from spritz.model.queries import SetDampening

@@ -84,6 +84,7 @@ VERBS: tuple[Verb, ...] = (
         few=1,
         many=1,
     ),
+    Verb("schedloglevel", "daemons:set_scheduling_log", "schedloglevel 0 or 1: SlurmSchedLogLevel", few=1, many=1),
     Verb("fsdampeningfactor", "daemons:set_dampening", "fsdampeningfactor N: FairShareDampeningFactor", few=1, many=1),
     Verb("errnumstr", "daemons:error_text", "errnumstr NUMBER: what an error number means", few=1, many=1),
     Verb("version", "daemons:version", "the version", least=4, many=0),
@@ -102,7 +103,6 @@ VERBS: tuple[Verb, ...] = (
     _no("cluster", "there is one cluster", least=2),
     _no("getent", "there is no nss_slurm: nodes take users from the system", least=4),
     _no("power", _PROGRAM),
-    _no("schedloglevel", "scheduling is logged with slurmctld's own log; use setdebug"),
     _no("takeover", "there is one controller"),
     _no("token", "tokens between machines are not built"),
 )

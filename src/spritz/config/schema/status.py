@@ -11,6 +11,7 @@ from __future__ import annotations
 _SETTINGS = """
 ClusterName SlurmctldHost SlurmctldAddr SlurmUser SlurmdUser SlurmctldPort SlurmdPort StateSaveLocation SlurmdSpoolDir
 SlurmctldLogFile SlurmdLogFile SlurmctldPidFile SlurmdPidFile SlurmctldDebug SlurmdDebug LogTimeFormat
+SlurmSchedLogFile SlurmSchedLogLevel
 MailProg MailDomain MCSParameters GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
 PrologSlurmctld EpilogSlurmctld
 CompleteWait DisableRootJobs MaxNodeCount RebootProgram

@@ -34,6 +34,7 @@ from spritz.model.queries import (
     SetDebug,
     SetDebugFlag,
     SetPowerException,
+    SetSchedulingLog,
     ShowConfig,
     Shutdown,
     Statistics,
@@ -99,6 +100,7 @@ class ClusterQueries:
             "SLURM_CONF": configuration.path,
             "SLURM_VERSION": SLURM_VERSION,
             **exceptions_text(self._context.machine.state.settings.power),
+            "SlurmSchedLogLevel": str(self._context.scheduling_log.level),
             "SlurmUser": _with_id(configuration.settings.slurm_user),
             "SlurmdUser": _with_id(configuration.slurmd_user),
         }
@@ -130,6 +132,7 @@ class ClusterQueries:
             raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
         context.configuration = fresh
         context.debug_flags.put(fresh.loaded.settings.words("DebugFlags"))
+        fresh.tell(context.scheduling_log)
         context.identity.forget()
         context.nodes.reload()
         context.nodes.dismiss(sorted(before - {node.name for node in fresh.nodes}))
@@ -197,6 +200,13 @@ class ClusterQueries:
         except ValueError as error:
             raise SpritzError(str(error), code="ESLURM_NOT_SUPPORTED") from error
         self._context.log.info("log.level_set", level=request.level)
+        return Done()
+
+    def set_scheduling_log(self, request: SetSchedulingLog, call: Call) -> Done:
+        """Scheduling is logged from now on, or no more."""
+        self.administrators_only(call)
+        self._context.scheduling_log.set_level(request.level)
+        self._context.log.info("log.scheduling_level_set", level=request.level)
         return Done()
 
     def set_debug_flag(self, request: SetDebugFlag, call: Call) -> Done:

@@ -82,6 +82,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
         queries.SetDampening: cluster.set_dampening,
         queries.SetDebug: cluster.set_debug,
         queries.SetPowerException: cluster.set_power_exception,
+        queries.SetSchedulingLog: cluster.set_scheduling_log,
         queries.SetDebugFlag: cluster.set_debug_flag,
         queries.Statistics: cluster.statistics,
         diagnostics.GetDiagnostics: cluster.diagnostics,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spritz.model.queries.daemons import SetDebug as SetDebug
     from spritz.model.queries.daemons import SetDebugFlag as SetDebugFlag
     from spritz.model.queries.daemons import SetPowerException as SetPowerException
+    from spritz.model.queries.daemons import SetSchedulingLog as SetSchedulingLog
     from spritz.model.queries.daemons import ShowConfig as ShowConfig
     from spritz.model.queries.daemons import Shutdown as Shutdown
     from spritz.model.queries.events import Counters as Counters
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 _FILES = {
     "allocations": "AllocationGranted AwaitAllocation",
     "daemons": "ConfigText PauseScheduling Ping Pong Reconfigure SetDampening SetDebug SetDebugFlag ShowConfig"
-    " SetPowerException Shutdown",
+    " SetPowerException SetSchedulingLog Shutdown",
     "events": "Counters EventBatch Statistics WatchEvents",
     "explanations": "ExplainJob Explanations",
     "jobs": "AwaitEnd GetScript JobEndedReply JobRows Jobs ListJobs Script",

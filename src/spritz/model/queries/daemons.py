@@ -86,6 +86,12 @@ class SetPowerException(Struct, frozen=True, kw_only=True):
     text: str
 
 
+class SetSchedulingLog(Struct, frozen=True, kw_only=True):
+    """`scontrol schedloglevel LEVEL`: 1 or 0. Reply: `Done`."""
+
+    level: int
+
+
 class SetDebug(Struct, frozen=True, kw_only=True):
     """`scontrol setdebug LEVEL`. Reply: `Done`."""
 

@@ -1,0 +1,103 @@
+"""SlurmSchedLogFile: what the scheduler decides, a line for each decision, beside slurmctld's own log.
+
+The file is opened for every batch of lines, so that it may be rotated away at any time. The first words of a line are
+Slurm's (`Allocate`, `JobId=`); reasons and victims, which Slurm tells only when it debugs, are told as well.
+Source: slurm.conf(5) SlurmSchedLogFile, SlurmSchedLogLevel; scontrol(1) schedloglevel.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import SpritzError
+from spritz.model.events import job
+from spritz.notation.hostlist import compress
+from spritz.runtime.log import time_stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from spritz.controller.context import Context
+    from spritz.model.events import Event
+
+
+class SchedulingLog:
+    """Off unless there is a file and the level is 1. `listen` sees every event."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._path = ""
+        self._form = ""
+        #: the file could not be written, and that has been said
+        self._failed = False
+        self.level = 0
+
+    def put(self, path: str, level: int, form: str) -> None:
+        """As the configuration says; `form` is LogTimeFormat."""
+        self._path, self._form, self.level, self._failed = path, form, level, False
+
+    def set_level(self, level: int) -> None:
+        """Until the configuration is read again. Raises SpritzError without a file."""
+        if not self._path:
+            raise SpritzError("Requested operation is presently disabled", code="ESLURM_DISABLED")
+        self.level = level
+        self._write([f"Set scheduler log level to {level}"])
+
+    def listen(self, events: Sequence[Event]) -> None:
+        """Those that the scheduler decided."""
+        if not self.level or not self._path:
+            return
+        lines = [line for event in events if (tell := _TOLD.get(type(event))) for line in tell(self, event)]
+        if lines:
+            self._write(lines)
+
+    def _started(self, event: job.JobStarted) -> Iterator[str]:
+        where = event.allocation
+        by = f" Scheduler={event.scheduler}" if event.scheduler else ""
+        yield (
+            f"Allocate {self._named(event.job_id)} NodeList={compress(where.names)} #CPUs={where.cpu_count} "
+            f"Partition={where.partition} Priority={event.priority}{by}"
+        )
+
+    def _noted(self, event: job.JobsNoted) -> Iterator[str]:
+        for note in event.notes:
+            start = time_stamp("iso8601", note.expected_start_at) if note.expected_start_at else "Unknown"
+            detail = f" ({note.detail})" if note.detail else ""
+            yield f"{self._named(note.job_id)} State=PENDING Reason={note.reason.value}{detail} StartTime={start}"
+
+    def _preempted(self, event: job.JobPreempted) -> Iterator[str]:
+        yield f"Preempt {self._named(event.job_id)} Mode={event.mode} For={self._named(event.by_job_id)}"
+
+    def _suspended(self, event: job.JobSuspended) -> Iterator[str]:
+        if event.by:
+            yield f"Suspend {self._named(event.job_id)} By={event.by}"
+
+    def _named(self, number: int) -> str:
+        """`JobId=7`, or `JobId=5_1(7)` for a task of an array."""
+        found = self._context.machine.state.jobs.get(number)
+        if found is None or found.array_task_id is None:
+            return f"JobId={number}"
+        return f"JobId={found.array_job_id}_{found.array_task_id}({number})"
+
+    def _write(self, lines: list[str]) -> None:
+        stamp = time_stamp(self._form, self._context.clock.now())
+        text = "".join(f"sched: [{stamp}] {line}\n" for line in lines)
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                os.write(descriptor, text.encode("utf-8", "backslashreplace"))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                self._context.log.error("scheduling_log.failed", path=self._path, error=error)
+
+
+_TOLD: dict[type, Callable[..., Iterator[str]]] = {
+    job.JobStarted: SchedulingLog._started,
+    job.JobsNoted: SchedulingLog._noted,
+    job.JobPreempted: SchedulingLog._preempted,
+    job.JobSuspended: SchedulingLog._suspended,
+}
