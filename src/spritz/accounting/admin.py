@@ -17,6 +17,7 @@ from spritz.accounting import archive, described, purge
 from spritz.accounting.amend import end_runaway, modify_jobs
 from spritz.accounting.associations.tables import TABLES
 from spritz.accounting.engine import told
+from spritz.accounting.select import need_few
 from spritz.accounting.select_events import read_events
 from spritz.config.schema.slurmdbd import PERIOD
 from spritz.model import accounting_admin as model
@@ -156,6 +157,7 @@ class AdminRequests:
 
     async def modify(self, request: model.ModifyJobs, call: Call) -> model.Changed:
         """Comments and codes of ended jobs."""
+        need_few(request.picks)
         operator = await self._is(call, "Operator", "Administrator")
         await self._api.links.catch_up((request.cluster,))
         uid = self._api.uid(call)

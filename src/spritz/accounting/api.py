@@ -22,7 +22,7 @@ from spritz.accounting.associations.rights import name_of, read_rights
 from spritz.accounting.links import Link, Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
 from spritz.accounting.rollup.requests import UsageRequests
-from spritz.accounting.select import document_of, histories, read_jobs
+from spritz.accounting.select import document_of, histories, need_few, read_jobs
 from spritz.client.statistics import CallStatistics
 from spritz.model import accounting as model
 from spritz.model.accounting_admin import RollupCount
@@ -259,6 +259,7 @@ class Api:
         """Jobs and their steps, as fast as the caller reads. With PrivateData=jobs, of others only operators', and
         those of accounts that the caller coordinates.
         """
+        need_few(request.picks)
         if not request.picks:  # as in Slurm: whoever names jobs finds them
             await self.check_window(call, request.starts_at, request.ends_at)
         rights = await self.restricted(call, "jobs")
@@ -287,6 +288,7 @@ class Api:
     async def ask_history(self, request: model.AskHistory, call: Call) -> model.Histories:
         """What happened to jobs. With PrivateData=jobs, of others as `select_jobs`."""
         uid = self._uid(call)
+        need_few(request.picks)
         rights = await self.restricted(call, "jobs")
         await self.links.catch_up(request.clusters)
         query = model.SelectJobs(clusters=request.clusters, picks=request.picks, duplicates=True, not_eligible=True)
@@ -299,6 +301,7 @@ class Api:
     async def get_documents(self, request: model.GetDocuments, call: Call) -> AsyncIterator[model.Documents]:
         """Scripts and environments, one after the other: their owners' and administrators' only."""
         uid, admin = self._uid(call), self.is_admin(call)
+        need_few(request.picks)
         await self.links.catch_up(request.clusters)
         query = model.SelectJobs(clusters=request.clusters, picks=request.picks, steps=False, not_eligible=True)
         async for document in self.stream(self._documents(query, request.environment, -1 if admin else uid)):

@@ -17,7 +17,9 @@ from spritz.accounting.engine import told
 from spritz.accounting.store import job_of, step_of
 from spritz.model.accounting import (
     HISTORIES_MAX,
+    PICKS_MAX,
     JobHistory,
+    JobPick,
     JobRecord,
     JobWithSteps,
     ReasonRecord,
@@ -25,6 +27,7 @@ from spritz.model.accounting import (
     StepRecord,
     SuspensionRecord,
 )
+from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_MAX
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag
@@ -44,6 +47,16 @@ _ORDINARY = ("None", "Priority", "Resources")
 NAMED_MAX = 5_000
 
 _jobs, _steps = schema.jobs.c, schema.steps.c
+
+
+def need_few(picks: tuple[JobPick, ...]) -> None:
+    """Raises SpritzError for more jobs than one question may name: what is asked is held in memory."""
+    if len(picks) > PICKS_MAX:
+        raise SpritzError(
+            f"{len(picks)} jobs are named in one question",
+            code="ESLURM_INVALID_JOB_ID",
+            hint=f"at most {PICKS_MAX} are taken; ask in parts",
+        )
 
 
 def read_jobs(engine: Engine, query: SelectJobs) -> Iterator[list[JobWithSteps]]:

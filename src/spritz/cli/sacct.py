@@ -252,12 +252,17 @@ def _show_job(one: JobWithSteps, now: float, question: Question, listing: Listin
 
 
 def _show_documents(connection: Connection, question: Question, context: Context, *, environment: bool) -> None:
+    from spritz.cli.acct.answer import portions
     from spritz.cli.acct.row import Row
     from spritz.model.accounting import Documents, GetDocuments
 
-    request = GetDocuments(clusters=question.query.clusters, picks=question.query.picks, environment=environment)
+    requests = (
+        GetDocuments(clusters=question.query.clusters, picks=picks, environment=environment)
+        for picks in portions(question.query.picks)
+    )
     what, proviso = ("Environment used for", " (must be batch to display)") if environment else ("Batch Script for", "")
-    for one in (found for piece in connection.stream(request, Documents, timeout=60.0) for found in piece.documents):
+    pieces = (piece for request in requests for piece in connection.stream(request, Documents, timeout=60.0))
+    for one in (found for piece in pieces for found in piece.documents):
         title = f"{what} {Row(one.job, None, [], 0.0, (0.0, 0.0)).job_name()}{proviso}"
         context.out(f"{title}\n{'-' * 80}\n")
         body = one.body if one.body is not None else b"NONE"

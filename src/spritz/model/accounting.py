@@ -299,6 +299,10 @@ class JobPick(Struct, frozen=True, gc=False):
     het_offset: int | None = None
 
 
+#: Jobs that one question may name; who asks for more asks several times.
+PICKS_MAX = 20_000
+
+
 class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lives of jobs with their steps. Streamed: `JobRecords`, ordered by job id. Empty or None: no condition.
 

@@ -18,7 +18,7 @@ from spritz.accounting.associations.requests import LEVELS
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
-from spritz.model.accounting import GetDocuments, JobPick, RegisterCluster, SelectJobs
+from spritz.model.accounting import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Coordinator, EditBook, GetBook, User
 from spritz.model.usage import AskUsage
@@ -173,3 +173,10 @@ def test_usage_is_rolled_up_before_it_is_told_and_others_is_private_if_so_config
     assert asyncio.run(ask(0, private=private)) == everybody
     # Who has no name here is known by a number, which nobody's usage is under.
     assert asyncio.run(ask(4_000_123, private=private)) == {}
+
+
+def test_no_question_names_more_jobs_than_memory_is_kept_for(store: Store) -> None:
+    many = tuple(JobPick(job_id=number) for number in range(1, PICKS_MAX + 2))
+    assert asked(store, 0, SelectJobs(picks=many[1:]))
+    with pytest.raises(SpritzError, match=f"{PICKS_MAX + 1} jobs are named in one question"):
+        asked(store, 0, SelectJobs(picks=many))

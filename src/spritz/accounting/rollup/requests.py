@@ -11,6 +11,7 @@ from spritz.accounting.purge import next_hour
 from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
+from spritz.accounting.select import need_few
 from spritz.model.errors import SpritzError
 from spritz.model.usage import AskJobSizes, AskReservations, AskUsage, JobSizes, ReservationReport, UsageReport
 
@@ -90,6 +91,7 @@ class UsageRequests:
     async def job_sizes(self, request: AskJobSizes, call: Call) -> JobSizes:
         """Jobs by size. With PrivateData=jobs, of others only operators'."""
         uid = self._api.uid(call)
+        need_few(request.picks)
         if not request.picks:
             await self._api.check_window(call, request.starts_at, request.ends_at)
         if await self._api.restricted(call, "jobs") is not None:

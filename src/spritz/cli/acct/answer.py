@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spritz.model.accounting import JobRecords
+from msgspec.structs import replace
+
+from spritz.model.accounting import PICKS_MAX, JobRecords
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,11 +12,32 @@ if TYPE_CHECKING:
 
     from spritz.cli.acct.live import Live
     from spritz.client.sync import Connection
-    from spritz.model.accounting import JobWithSteps, SelectJobs
+    from spritz.model.accounting import JobPick, JobWithSteps, SelectJobs
 
 
 def answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:
-    """Jobs as they come, and the time at which they were so."""
+    """Jobs as they come, and the time at which they were so; each once, in however many questions it is named."""
+    if len(query.picks) <= PICKS_MAX:
+        yield from _answered(connection, query)
+        return
+    seen: set[tuple[str, int, int, int]] = set()
+    for picks in portions(query.picks):
+        for one, now in _answered(connection, replace(query, picks=picks)):
+            job = one.job
+            key = (job.cluster, job.number, job.job_id, job.restart_count)
+            if key not in seen:
+                seen.add(key)
+                yield one, now
+
+
+def portions(picks: tuple[JobPick, ...]) -> Iterator[tuple[JobPick, ...]]:
+    """So many as one question may name, by job id."""
+    ordered = sorted(picks, key=lambda pick: pick.job_id)
+    for start in range(0, len(ordered), PICKS_MAX):
+        yield tuple(ordered[start : start + PICKS_MAX])
+
+
+def _answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:
     live: Live | None = None
     now = 0.0
     for piece in connection.stream(query, JobRecords, timeout=None):
