@@ -296,7 +296,7 @@ def _started(ledger: Ledger, place: int, event: job_events.JobStarted) -> None:
     record.priority = event.priority or record.priority
     record.scheduler = event.scheduler
     record.association_id = event.association or record.association_id
-    allocate(record, event.allocation, event.billing)
+    allocate(record, event.allocation, event.billing, event.licenses)
     if event.allocation.reservation:
         record.reservation = text(event.allocation.reservation, NAME_LENGTH)
         _reserved(ledger, record)

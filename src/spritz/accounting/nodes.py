@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.accounting import NodeEventRecord
 from spritz.model.states import NodeFlag, NodeState
-from spritz.notation import hostlist, tres
+from spritz.notation import hostlist, licenses, tres
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ _OUT: int = (NodeFlag.DRAIN | NodeFlag.FAIL).value
 def configured(ledger: Ledger, place: int, event: events.ClusterConfigured) -> None:
     """What the cluster has from now on; nodes that are gone are no longer out of service."""
     names = [node.name for node in event.nodes]
-    total = tres.format(_total(event.nodes))
+    total = tres.format([*_total(event.nodes), *licenses.pairs(event.settings.licenses)])
     before = _open(ledger).get("")
     known = set(names)
     for name in [name for name in _open(ledger) if name and name not in known]:

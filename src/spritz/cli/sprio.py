@@ -73,6 +73,8 @@ def main(argv: list[str], context: Context) -> int:
     from spritz.cli.silent import Silent
 
     given = merge(found, OPTIONS, context)
+    if "verbose" in given:
+        _say_options(given, sum(1 for key, _ in found if key == "verbose"), context)
     try:
         if "clusters" in given:
             from spritz.cli import clusters
@@ -81,6 +83,16 @@ def main(argv: list[str], context: Context) -> int:
         return _run(given, context)
     except Silent as silent:
         return silent.exit_code
+
+
+def _say_options(given: dict[str, str], times: int, context: Context) -> None:
+    """What is asked for, as Slurm says it."""
+    rule = "-" * 29
+    rows = [("format", given.get("format")), ("job_flag", str(int("jobs" in given)))]
+    rows += [("jobs", given.get("jobs")), ("partition", given.get("partition")), ("users", given.get("user"))]
+    rows.append(("verbose", str(times)))
+    lines = (f"{title:<10} = {'(null)' if value is None else value}" for title, value in rows)
+    context.out("\n".join([rule, *lines, rule]) + "\n\n\n")
 
 
 def _run(given: dict[str, str], context: Context) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.notation.licenses import parse
+
 if TYPE_CHECKING:
     from spritz.core.state import State
 
@@ -21,27 +23,8 @@ def stock(state: State) -> dict[str, int]:
 
 
 def choices(text: str) -> list[Needs]:
-    """What a job takes, any one of these: `a:2,b` is one choice of two licenses, `a|b` two choices of one each.
-
-    Raises ValueError on anything else; `,` and `|` do not mix.
-    """
-    if not text:
-        return [()]
-    if "|" not in text:
-        return [_all_of(text.split(","))]
-    if "," in text:
-        raise ValueError(text)
-    return [_all_of([part]) for part in text.split("|")]
-
-
-def _all_of(parts: list[str]) -> Needs:
-    needs: dict[str, int] = {}
-    for part in parts:
-        name, colon, number = part.strip().replace("=", ":", 1).partition(":")
-        if not name or (colon and not (number.isascii() and number.isdigit())):
-            raise ValueError(part)
-        needs[name] = needs.get(name, 0) + int(number or 1)
-    return tuple(needs.items())
+    """What a job takes, any one of these. Raises ValueError."""
+    return [tuple(needs.items()) for needs in parse(text)]
 
 
 def choose(

@@ -9,7 +9,7 @@ from spritz.model import job_tres
 from spritz.model.accounting import JobRecord, StepRecord
 from spritz.model.ids import step_name
 from spritz.model.states import JobFlag, JobState
-from spritz.notation import hostlist, tres
+from spritz.notation import hostlist, licenses, tres
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.derived_exit_status = job.derived_exit_status
     record.cancelled_by = job.cancelled_by_uid
     asked = job_tres.requested(job)
-    record.tres_requested = tres_text(tuple(asked))
+    record.tres_requested = tres_text((*asked, *licenses.requested(spec.licenses)))
     record.requested_cpus, record.requested_nodes = asked[0][1], spec.nodes_min
     if job.allocation is not None:
-        allocate(record, job.allocation, job.billing)
+        allocate(record, job.allocation, job.billing, job.licenses)
     record.failed_node = job.failed_node
     record.licenses = text(spec.licenses)
     record.constraints = text(spec.features)
@@ -106,12 +106,17 @@ def describe(record: JobRecord, job: Job, keep: frozenset[str]) -> None:
     record.mcs_label = text(spec.mcs_label, NAME_LENGTH)
 
 
-def allocate(record: JobRecord, allocation: Allocation, billing: float | None = None) -> None:
-    """What the job was given; `billing`: None is as many as CPUs."""
+def allocate(
+    record: JobRecord,
+    allocation: Allocation,
+    billing: float | None = None,
+    taken: tuple[tuple[str, int], ...] = (),
+) -> None:
+    """What the job was given; `billing`: None is as many as CPUs; `taken`: licenses."""
     record.nodes, record.node_count = hostlist.compress(allocation.names), len(allocation.nodes)
     given = job_tres.allocated_pairs(allocation, billing)
     record.cpus = given[0][1]
-    record.tres_allocated = tres_text(tuple(given))
+    record.tres_allocated = tres_text((*given, *licenses.pairs(taken)))
 
 
 def step_record_of(number: int, step: Step) -> StepRecord:

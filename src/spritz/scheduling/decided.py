@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.plan import Forecast
     from spritz.model.resources import Allocation
-    from spritz.scheduling.licenses import Needs
+    from spritz.notation.licenses import Needs
     from spritz.scheduling.nodes import Holder
     from spritz.scheduling.records import Entry, JobRecord, Rank, Shape, SortKey
     from spritz.scheduling.request import Request

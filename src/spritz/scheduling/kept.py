@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.licenses import Needs
+    from spritz.notation.licenses import Needs
     from spritz.scheduling.policy import Policy
     from spritz.scheduling.profile import Floats, Profile
     from spritz.scheduling.records import JobRecord, Rank, Shape, SortKey

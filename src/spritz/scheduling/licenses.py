@@ -7,35 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-
-class LicenseError(ValueError):
-    """Not a license request."""
-
-
-Needs = dict[str, int]
-
-
-def license_choices(text: str) -> tuple[Needs, ...]:
-    """What the job takes, any one of the dicts: `matlab:2,idl` is one of two licenses, `a|b` is two of one each.
-
-    Raises LicenseError on anything else; `,` and `|` do not mix.
-    """
-    if "|" not in text:
-        return (_all_of(text.split(",")),) if text else ({},)
-    if "," in text:
-        raise LicenseError(text)
-    return tuple(_all_of([part]) for part in text.split("|"))
-
-
-def _all_of(parts: Iterable[str]) -> Needs:
-    needs: Needs = {}
-    for part in parts:
-        name, colon, number = part.strip().replace("=", ":", 1).partition(":")
-        if not name or (colon and not (number.isascii() and number.isdigit())):
-            raise LicenseError(part)
-        needs[name] = needs.get(name, 0) + int(number or 1)
-    return needs
-
+from spritz.notation.licenses import Needs
+from spritz.notation.licenses import parse as license_choices
 
 NOTHING: Mapping[str, int] = {}
 

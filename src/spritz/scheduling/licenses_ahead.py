@@ -15,14 +15,14 @@ from heapq import merge
 from math import nextafter
 from typing import TYPE_CHECKING
 
-from spritz.scheduling.licenses import license_choices
+from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.profile import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from spritz.notation.licenses import Needs
     from spritz.scheduling.backfill import Promise
-    from spritz.scheduling.licenses import Needs
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
 

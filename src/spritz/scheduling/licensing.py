@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.scheduling.licenses import NOTHING, license_choices
+from spritz.notation.licenses import parse as license_choices
+from spritz.scheduling.licenses import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spritz.model.resources import Allocation
+    from spritz.notation.licenses import Needs
     from spritz.scheduling.backfill import Promise
     from spritz.scheduling.kept import Kept
-    from spritz.scheduling.licenses import Needs
     from spritz.scheduling.records import JobRecord, Rank
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot

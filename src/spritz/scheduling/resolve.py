@@ -19,9 +19,10 @@ from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
 from spritz.model.sharing import consumables, has_segment, jobs_per_cpu, oversubscription
+from spritz.notation.licenses import LicenseError
+from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.gpu_options import counted_once
 from spritz.scheduling.hardware import SHARED_GRES
-from spritz.scheduling.licenses import LicenseError, license_choices
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.request import Grain, Need, Request
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spritz.model.states import JobFlag, JobState
+from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling import upkeep, waiting
-from spritz.scheduling.licenses import license_choices
 from spritz.scheduling.limits import charge_of
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.request import YEAR_SECONDS

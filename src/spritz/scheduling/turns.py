@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from spritz.model.job_tres import requested_pairs
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
-from spritz.scheduling.licenses import NOTHING, LicensePool, license_choices
+from spritz.notation.licenses import parse as license_choices
+from spritz.scheduling.licenses import NOTHING, LicensePool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from spritz.accounting.ledger import NOT_RECORDED, Changes, Ledger, recorded
 from spritz.model.accounting import JobRecord
+from spritz.model.cluster import ClusterSettings
 from spritz.model.events import ALL_EVENTS, Event
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as jobs
@@ -244,3 +245,20 @@ def test_a_job_has_its_label_and_the_number_of_the_reservation_in_which_it_runs(
     assert only(changes).reservation_id == 4
     _, changes = told(*kept, queued(), started())
     assert (only(changes).reservation_id, only(changes).mcs_label) == (0, "")
+
+
+def test_licenses_are_accounted_as_any_other_resource() -> None:
+    _, changes = told(queued(licenses="matlab:2,idl"), replace(started(), licenses=(("matlab", 2), ("idl", 1))))
+    record = only(changes)
+    assert record.tres_requested.endswith("license/matlab=2,license/idl=1")
+    assert record.tres_allocated.endswith("license/matlab=2,license/idl=1")
+    # Which of them it gets is not known before it starts.
+    assert "license" not in only(told(queued(licenses="matlab|idl"))[1]).tres_requested
+
+
+def test_licenses_are_part_of_what_the_cluster_has() -> None:
+    event = cluster_events.ClusterConfigured(
+        at=1.0, settings=ClusterSettings(licenses=(("matlab", 4),)), nodes=(), partitions=()
+    )
+    (record,) = told(event)[1].node_events.values()
+    assert record.tres.endswith("license/matlab=4")

@@ -162,3 +162,15 @@ def test_options_that_are_not_built_are_refused_by_name() -> None:
     context = Context("sprio", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     with pytest.raises(SpritzError, match="--federation"):
         main(["--federation"], context)
+
+
+def test_verbose_says_what_was_asked_for() -> None:
+    """As 22.05 prints it."""
+    out = io.StringIO()
+    context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
+    main(["-vv", "-j", "1", "--users=ann", "--sort=nosuch,,"], context)
+    rule = "-" * 29
+    assert out.getvalue().startswith(
+        f"{rule}\nformat     = (null)\njob_flag   = 1\njobs       = 1\npartition  = (null)\nusers      = ann\n"
+        f"verbose    = 2\n{rule}\n\n\n"
+    )

@@ -17,10 +17,10 @@ import numpy as np
 from spritz.model.explain import Blocker
 from spritz.model.resources import mask_of
 from spritz.notation.hostlist import compress
+from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.backfill import clash, earliest
 from spritz.scheduling.explain.accounts import limit_holders
 from spritz.scheduling.explain.words import count, gres_noun, listed, memory
-from spritz.scheduling.licenses import license_choices
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.profile import Profile
 

@@ -20,11 +20,12 @@ from spritz.model.limits.reasons import rank_of
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
+from spritz.notation.licenses import LicenseError
+from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.explain.accounts import account_limits
 from spritz.scheduling.explain.minutes import minute_limits
 from spritz.scheduling.explain.nodes import nodes_wanted
 from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed
-from spritz.scheduling.licenses import LicenseError, license_choices
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.reservations import MAINTENANCE, OTHERS
 from spritz.scheduling.waiting import switches_until
