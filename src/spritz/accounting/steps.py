@@ -11,7 +11,7 @@ from spritz.model import job_tres
 from spritz.model import step_usage as usage
 from spritz.model.accounting import StepRecord
 from spritz.model.accounting_of import step_record_of, tres_text
-from spritz.model.ids import STEP_BATCH, STEP_MAX
+from spritz.model.ids import STEP_BATCH
 
 if TYPE_CHECKING:
     from spritz.accounting.ledger import Ledger
@@ -79,9 +79,5 @@ def ended(ledger: Ledger, place: int, event: events.StepEnded) -> None:
     step.oom = step.oom or event.oom
     if step.state == "FAILED" and event.exit_status & 0x7F and not step.oom:
         step.state = "CANCELLED"  # as slurmdbd has it of a step that a signal ended, whoever sent it
-    if event.state.value == "CANCELLED" and step.cancelled_by < 0 and step.step_id <= STEP_MAX:
-        job = ledger.jobs[event.job_id]
-        assert job is not None, "it has an open step"
-        step.cancelled_by = job.cancelled_by
     usage.average(step)
     del ledger.steps[ledger.jobs[event.job_id].number][event.step_id]  # type: ignore[union-attr]  # as above

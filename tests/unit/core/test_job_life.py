@@ -9,7 +9,8 @@ import pytest
 from spritz.core.effects import LaunchBatchOn, SignalOn, TerminateJobOn
 from spritz.model.accounting_of import record_of
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.job import FinishAllocation, JobTarget, ReleaseJob, RequeueJob
+from spritz.model.commands.job import CancelJobs, FinishAllocation, JobFilter, JobTarget, ReleaseJob, RequeueJob
+from spritz.model.events.step import StepEnded
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.job import EndSignal, Hold
 from spritz.model.partition import Partition
@@ -265,3 +266,54 @@ def test_a_warning_of_the_end_comes_in_time_and_never_before_there_is_anybody_to
     assert (sent.node, sent.signal, sent.batch) == ("n1", 10, False)
     assert only(world.advance(500 if at < 100 else 50), SignalOn) == []
     assert world.job(job_id).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("status", "cancelled", "state"),
+    [(3 << 8, False, "FAILED"), (0, False, "COMPLETED"), (15, False, "CANCELLED"), (3 << 8, True, "CANCELLED")],
+)
+def test_a_step_of_a_cancelled_job_ends_as_its_tasks_did(
+    world: World, status: int, cancelled: bool, state: str
+) -> None:
+    job_id = world.submit()
+    world.start(job_id, cpus=2)
+    step = world.step(job_id)
+    if cancelled:
+        world.do(CancelJobs(filter=JobFilter(targets=(JobTarget(job_id, step_id=step.step_id),))))
+    world.cancel(job_id)
+    events = world.finished(job_id, status, step_id=step.step_id, gone=False).events
+    assert [event.state.value for event in events if isinstance(event, StepEnded)] == [state]
+
+
+def test_a_step_that_ran_out_of_memory_shows_no_status_of_its_tasks(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    events = world.finished(job_id, 137 << 8, oom=True).events
+    (ended,) = [event for event in events if isinstance(event, StepEnded)]
+    assert (ended.state, ended.exit_status) == (JobState.OUT_OF_MEMORY, 125)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_the_status_of_a_command_that_held_a_job_counts_for_a_step_not_yet_told_of(world: World, steps: int) -> None:
+    job_id = world.submit(batch=False)
+    world.start(job_id)
+    for _ in range(steps):
+        world.step(job_id)
+    world.do(FinishAllocation(job_id=job_id, exit_status=4 << 8))
+    assert (world.job(job_id).exit_status, world.job(job_id).derived_exit_status) == (4 << 8, steps * (4 << 8))
+
+
+def test_a_job_whose_deadline_came_before_it_ran_shows_exit_code_1(world: World) -> None:
+    job_id = world.submit(deadline_at=world.now + 600, time_limit_minutes=5)
+    world.advance(500)
+    assert (world.job(job_id).state, world.job(job_id).exit_status) == (JobState.DEADLINE, 1 << 8)
+
+
+def test_scancel_without_a_signal_kills_the_script_with_batch_and_the_job_with_full(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    (effect,) = world.cancel(job_id, batch=True).effects
+    assert isinstance(effect, SignalOn)
+    assert (effect.signal, effect.batch) == (9, True)
+    world.cancel(job_id, full=True)
+    assert world.job(job_id).state is JobState.CANCELLED

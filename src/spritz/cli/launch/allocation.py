@@ -114,12 +114,18 @@ def _await(
     return granted
 
 
-def _give_up(controller: Controller, job_id: int, context: Context, words: Words) -> None:
+def cancel(controller: Controller, job_id: int) -> None:
+    """As scancel does."""
     from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobTarget
 
+    command = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),)))
+    controller.call(command, CancelResult, patience=PATIENCE_SECONDS)
+
+
+def _give_up(controller: Controller, job_id: int, context: Context, words: Words) -> None:
     controller.close()
     try:
-        controller.call(CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),))), CancelResult)
+        cancel(controller, job_id)
     except ClientError as error:
         context.error(error.message)
     context.info(words.revoked.format(job_id))

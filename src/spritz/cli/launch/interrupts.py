@@ -70,7 +70,7 @@ class StepSignals:
         self._run = run
         self._on_resize = on_resize
         self._interrupted_at = -_AGAIN_SECONDS
-        self._forced = 0
+        self.forced = 0
 
     def __call__(self, number: int) -> None:
         run = self._run
@@ -93,11 +93,11 @@ class StepSignals:
         if not again and run.settings.disable_status and not run.settings.quit_on_interrupt:
             run.inform(f"sending Ctrl-C to {run.name}")
             run.send_signal(signal.SIGINT)
-        elif not again and not run.settings.quit_on_interrupt and not self._forced:
+        elif not again and not run.settings.quit_on_interrupt and not self.forced:
             run.inform("interrupt (one more within 1 sec to abort)")
             run.tell_states()
         else:
-            if not self._forced:
+            if not self.forced:
                 run.inform(f"sending Ctrl-C to {run.name}")
                 run.endings.interrupted = True
                 run.send_signal(signal.SIGINT)
@@ -105,8 +105,8 @@ class StepSignals:
             self._force(0)
 
     def _force(self, number: int) -> None:
-        self._forced += 1
-        if self._forced == 1:
+        self.forced += 1
+        if self.forced == 1:
             self._run.inform("forcing job termination")
             self._run.abort(number)
         else:

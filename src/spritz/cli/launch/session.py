@@ -48,6 +48,8 @@ class Session:
         self.reactor = Reactor()
         self.controller = Controller(self.reactor)
         self.interrupts = Interrupts(self.reactor, lambda number: None)
+        #: somebody pressed Ctrl-C twice: the job, if it was made for the step, is cancelled with it
+        self._aborted = False
         self._job_id = 0
 
     def prepare(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
@@ -151,7 +153,10 @@ class Session:
         try:
             status = self._run_step(job_id)
         finally:
-            allocation.give_back(self.controller, job_id, status << 8 if status < 128 else status - 128)
+            if self._aborted:
+                allocation.cancel(self.controller, job_id)
+            else:
+                allocation.give_back(self.controller, job_id, status << 8 if status < 128 else status - 128)
         return status
 
     def granted(self, granted: AllocationGranted) -> None:
@@ -218,7 +223,7 @@ class Session:
             alive=lambda: self._alive((step, *created.others)),
             others=created.others,
         )
-        self.interrupts.handler = StepSignals(run, on_resize=lambda: self._resized(run))
+        signals = self.interrupts.handler = StepSignals(run, on_resize=lambda: self._resized(run))
         self.open_streams(run, step)
         run.report_binding = self._reports_binding
         if self._job_id:
@@ -229,6 +234,7 @@ class Session:
         try:
             return run.run()
         finally:
+            self._aborted = signals.forced > 0
             self._run_site_program("epilog", self.settings.epilog, job_id)
 
     def _run_site_program(self, kind: str, program: str, job_id: int) -> None:

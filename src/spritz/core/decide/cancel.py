@@ -133,7 +133,7 @@ def _outcome(job: Job, code: str = "", step_id: int | None = None) -> CancelOutc
 
 
 def _ends(command: CancelJobs) -> bool:
-    return command.signal in (0, SIGKILL) and not (command.batch or command.full)
+    return command.signal in (0, SIGKILL) and not command.batch
 
 
 def _cancel_record(turn: Turn, command: CancelJobs, chosen: Selected) -> CancelOutcome:
@@ -195,7 +195,7 @@ def _signal_job(turn: Turn, command: CancelJobs, job: Job) -> CancelOutcome:
                 node=node,
                 job_id=job.id,
                 restart_count=job.restart_count,
-                signal=command.signal or 15,
+                signal=command.signal or SIGKILL,
                 batch=command.batch,
                 full=command.full,
             )

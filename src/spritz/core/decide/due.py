@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from spritz.model.commands.cluster import Tick
     from spritz.model.job import Job
 
+#: Slurm shows the end of a job whose deadline came before it could run as `1:0`
+DEADLINE_STATUS = 1 << 8
+
 
 def tick(turn: Turn, command: Tick) -> Done:
     """Everything whose deadline is at or before now."""
@@ -111,7 +114,7 @@ def _silent_nodes(turn: Turn, job: Job) -> None:
 
 def _waiting(turn: Turn, job: Job) -> None:
     if pending_deadline(job) <= turn.now:
-        end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE)
+        end_job(turn, job, JobState.DEADLINE, Reason.DEADLINE, exit_status=DEADLINE_STATUS)
         return
     if job.start_by_at and job.start_by_at <= turn.now:
         end_job(turn, job, JobState.CANCELLED, Reason.NONE, by_uid=0)

@@ -20,7 +20,7 @@ from spritz.core.priority import PRIORITY_MAX, initial_priority
 from spritz.core.turn import Turn
 from spritz.model.events.job import JobEnded, JobNodeGone, JobRequeued
 from spritz.model.events.step import StepEnded, StepNodeEnded
-from spritz.model.ids import STEP_EXTERN
+from spritz.model.ids import STEP_EXTERN, STEP_MAX
 from spritz.model.job import Hold
 from spritz.model.power import AWAY
 from spritz.model.reasons import Reason
@@ -132,9 +132,7 @@ def _end_one(
             reason=reason,
             reason_detail=detail,
             exit_status=job.exit_status if exit_status is None else exit_status,
-            derived_exit_status=max(job.derived_exit_status, exit_status or 0)
-            if not job.spec.batch
-            else job.derived_exit_status,
+            derived_exit_status=_derived(turn.state, job, exit_status or 0),
             completing=completing,
             failed_node=failed_node,
             by_uid=by_uid,
@@ -151,6 +149,13 @@ def _end_one(
             turn.ask(terminate(ended, node, kill_now=kill_now))
     if not completing and not ended.flags & COMPLETING and not requeued:
         job_is_over(turn, ended)
+
+
+def _derived(state: State, job: Job, exit_status: int) -> int:
+    """The worst of its steps. A command that holds a job may be over before its last step has been told of."""
+    if job.spec.batch or not any(number <= STEP_MAX for number in state.steps.get(job.id, ())):
+        return job.derived_exit_status
+    return max(job.derived_exit_status, exit_status)
 
 
 def _held_nodes(job: Job) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def _end_step_on(turn: Turn, step: Step, report: StepFinished) -> None:
             step_id=step.step_id,
             node=report.node,
             state=_step_state(turn.state, step, total, oom),
-            exit_status=total,
+            exit_status=OOM_STATUS if oom else total,
             usage=report.usage,
             oom=oom,
             error=report.error,
@@ -120,9 +120,10 @@ def _step_state(state: State, step: Step, status: int, oom: bool) -> JobState:
     job = state.jobs[step.job_id]
     if oom:
         return JobState.OUT_OF_MEMORY
-    if step.cancelled or job.state.ended or job.flags & COMPLETING:
-        return JobState.CANCELLED if status else JobState.COMPLETED
-    return JobState.FAILED if status else JobState.COMPLETED
+    if not status:
+        return JobState.COMPLETED
+    over = job.state.ended or bool(job.flags & COMPLETING)
+    return JobState.CANCELLED if step.cancelled or (over and signal_of(status)) else JobState.FAILED
 
 
 def _batch_ended(turn: Turn, report: StepFinished) -> None:
