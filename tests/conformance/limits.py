@@ -211,9 +211,16 @@ class Side:
         before = len(self.jobs)
         words = shlex.split(rest)
         own = [] if any(word.startswith(("-A", "--account")) for word in words) else ["-A", self._names["a"]]
-        own += [] if "--mem" in rest else ["--mem=10"]
+        own += [] if "--mem" in rest or "-M-" in words else ["--mem=10"]
         own += [] if "--wrap" in rest else ["--wrap", "sleep 300"]
-        argv = ["sbatch", "--parsable", "-o", "/dev/null", *own, *[word for word in words if word != "-A-"]]
+        argv = [
+            "sbatch",
+            "--parsable",
+            "-o",
+            "/dev/null",
+            *own,
+            *[word for word in words if word not in ("-A-", "-M-")],
+        ]
         said = self._run(argv, user)
         return said if len(self.jobs) == before else [line for line in said if line != f"J{before}"]
 
@@ -265,7 +272,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="limits-") as base, ThreadPoolExecutor(2) as pool:
         Path(base).chmod(0o755)
         with started(Path(sys.executable).parent, Path(base), accounting=True) as cluster:
-            sides = [Side(given.bin, given.conf), Side(cluster.binaries, cluster.conf)]
+            sides = [Side(given.bin, given.conf.resolve()), Side(cluster.binaries, cluster.conf)]
             first = int(time.time()) % 100_000
             try:
                 for side in sides:

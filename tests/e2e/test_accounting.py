@@ -126,7 +126,7 @@ def test_a_job_is_seen_as_soon_as_it_is_submitted_and_as_it_ended(accounted: Acc
     until(lambda: len(accounted.sacct("-j", str(number))) == 2, "the batch step is recorded")
     rows = accounted.sacct("-j", str(number), "-o", "jobid,state,exitcode,ncpus,nnodes,ntasks,reqtres")
     assert rows == [
-        [str(number), "FAILED", "3:0", "1", "1", "", "billing=1,cpu=1,node=1"],
+        [str(number), "FAILED", "3:0", "1", "1", "", "billing=1,cpu=1,mem=8000M,node=1"],
         [f"{number}.batch", "FAILED", "3:0", "1", "1", "1", ""],
     ]
     (row,) = accounted.sacct("-j", str(number), "-X", "-o", "submit,start,end,elapsedraw")

@@ -41,6 +41,8 @@ class Charge(NamedTuple):
     #: as how many that wait and grow older; does it wait for leave to?
     accruing: int = 0
     accrual_waits: bool = False
+    #: where it runs, where a limit asks for it
+    nodes: tuple[str, ...] = ()
 
 
 def charge_of(rules: Rules, job: Job) -> Charge | None:
@@ -58,10 +60,11 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
     tres = (*allocated(job), *licenses)
     factor = rules.usage_factor(spec.qos)
     until = job.ends_at or job.started_at + INFINITE * 60.0 if rules.foresees else 0.0
-    if job.state is not JobState.RUNNING or job.flags & POWER_UP_NODE:
-        return Charge(keys, 1, 1, tres, (), until, factor)
-    billing = job.billing if job.billing is not None else float(tres[0][1])
-    return Charge(keys, 1, 1, tres, rates_of(tres, billing, factor), until, factor)
+    rates: Rates = ()
+    if job.state is JobState.RUNNING and not job.flags & POWER_UP_NODE:
+        rates = rates_of(tres, job.billing if job.billing is not None else float(tres[0][1]), factor)
+    nodes = job.allocation.names if rules.shares_nodes and job.allocation is not None else ()
+    return Charge(keys, 1, 1, tres, rates, until, factor, nodes=nodes)
 
 
 def same_charge(old: Job, new: Job) -> bool:
@@ -91,6 +94,7 @@ def add_charge(ledger: Ledger, minutes: Minutes, charge: Charge | None, sign: in
         submitted=charge.submitted,
         accruing=charge.accruing,
         tres=charge.tres,
+        nodes=charge.nodes,
         sign=sign,
     )
     if charge.rates:

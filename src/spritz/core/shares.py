@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from spritz.core.decide.reclaim import guarantees_of, standing
 from spritz.core.holdings import cpu_mask, usable_memory_mib
-from spritz.model.job_tres import allocated_pairs, requested_pairs
+from spritz.model.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
+from spritz.model.sharing import consumables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -196,7 +197,7 @@ def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], 
         line = () if own is None else (own, *own.above)
         for one in line:
             one.waiting += 1
-        wanted = dict(requested_pairs(job.spec)) if any(one.own for one in line) else {}
+        wanted = dict(_wanted(state, job)) if any(one.own for one in line) else {}
         roomy = [
             one
             for one in (guarantees_of(state, job, job.partition) if wanted else ())
@@ -210,11 +211,17 @@ def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], 
         ShareJob(
             job=_label(job),
             account=job.spec.account,
-            tres=_told(requested_pairs(job.spec), state),
+            tres=_told(_wanted(state, job), state),
             guarantee=one.account,
         )
         for _priority, _at, _number, job, one in sorted(found, key=lambda item: item[:3])[:NAMED_MAX]
     ]
+
+
+def _wanted(state: State, job: Job) -> list[tuple[str, int]]:
+    home = state.partitions.get(job.partition)
+    counts = state.settings.memory_consumable if home is None else consumables(home, state.settings)[1]
+    return wanted_pairs(job.spec, memory_consumable=counts)
 
 
 def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:

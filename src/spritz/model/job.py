@@ -125,6 +125,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_mib_per_node: int | None = None
     memory_mib_per_cpu: int | None = None
     memory_mib_per_gpu: int | None = None
+    #: in all, MiB: what it counts for asking for none (`core.decide.memory.with_counted_memory`)
+    memory_mib_counted: int = 0
     tmp_mib: int = 0
     # -- generic resources
     gres_per_node: tuple[GresRequest, ...] = ()

@@ -72,7 +72,7 @@ def requested_pairs(spec: JobSpec, cpus: int = 0, billing: float | None = None) 
         cpus = max(1, task_count(spec) * (spec.cpus_per_task or 1), 0 if spec.overcommit else gpu_cpus(spec))
     cpus = max(cpus, spec.nodes_min) if not spec.overcommit else cpus
     gres = requested_gres(spec)
-    memory = 0
+    memory = spec.memory_mib_counted
     if spec.memory_mib_per_node:
         memory = spec.memory_mib_per_node * spec.nodes_min
     elif spec.memory_mib_per_cpu:
@@ -80,6 +80,16 @@ def requested_pairs(spec: JobSpec, cpus: int = 0, billing: float | None = None) 
     elif spec.memory_mib_per_gpu:
         memory = spec.memory_mib_per_gpu * gres.get("gpu", 0)
     return _pairs(cpus, memory, spec.nodes_min, gres, billing)
+
+
+def wanted_pairs(spec: JobSpec, *, memory_consumable: bool, sure: bool = False) -> list[tuple[str, int]]:
+    """What limits look at when the job might start: memory only where jobs hold it. `sure`: none that it counts for
+    asking for none, since it may hold more or less where it runs.
+    """
+    pairs = requested_pairs(spec)
+    if memory_consumable and not (sure and spec.memory_mib_counted):
+        return pairs
+    return [pair for pair in pairs if pair[0] != "mem"]
 
 
 def allocated(job: Job) -> list[tuple[str, int]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.job_tres import allocated_pairs, requested_pairs
+from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling.guests import make_room
 from spritz.scheduling.kept import Kept
 from spritz.scheduling.licensing import NONE_ASKED, Licensing
-from spritz.scheduling.limits import Limits
+from spritz.scheduling.limits import Limits, wanted_by
 from spritz.scheduling.notes import PRIORITY, Notes
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.policy import policy_of
@@ -157,7 +157,7 @@ class Cycle:
         """Guarantees with room for the job."""
         if not request.guaranteed:
             return ()
-        return self.limits.roomy(record, request.partition, requested_pairs(record.spec))
+        return self.limits.roomy(record, request.partition, wanted_by(record.spec, request))
 
     def consider(self, record: JobRecord, key: Rank, shape: Shape) -> bool:
         """Start the job, or as many tasks of the array as may start; else see when it can.
@@ -185,16 +185,12 @@ class Cycle:
                 return True
             limited = self.limits.verdict(record, request)
             if limited is not None:
-                self.notes.shape(shape, limited)
-                self._held[shape.order] = shape
-                self._limited(request)
-                return False
+                return self._limited(shape, limited)
             licensed = self.licensing.find(record, key, request)
             found = self.search.find(record, key, shape) if licensed is not None else None
             limited = self.limits.verdict(record, request, found[0]) if found is not None else None
             if limited is not None:
-                self.notes.shape(shape, limited)
-                return False
+                return self._limited(shape, limited)
             if found is not None and not self.waking.allows(found[0]):
                 self.notes.shape(shape, POWERED)
                 return False
@@ -211,10 +207,13 @@ class Cycle:
                 return self._unlicensed(record, shape)
         return False
 
-    def _limited(self, request: Request) -> None:
+    def _limited(self, shape: Shape, verdict: Verdict) -> bool:
         """With assoc_limit_stop nobody behind a job that a limit holds back starts in its partition."""
+        self.notes.shape(shape, verdict)
+        self._held[shape.order] = shape
         if self.policy.stop_at_limits:
-            self._closed.add(request.line)
+            self._closed.add(shape.request.line)
+        return False
 
     def gate(self, shape: Shape) -> Verdict | None:
         """What keeps every job of the shape back, whatever is free."""

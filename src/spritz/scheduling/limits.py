@@ -5,9 +5,9 @@ The same ledger and the same questions as the core's (`model.limits`), so that w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from spritz.model.job_tres import allocated_pairs, requested_pairs
+from spritz.model.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.minutes import out_of_minutes
 from spritz.model.limits.reasons import first_of
@@ -19,15 +19,25 @@ if TYPE_CHECKING:
 
     from spritz.model.job import JobSpec
     from spritz.model.limits.guarantees import Guarantee
-    from spritz.model.limits.ledger import Key
+    from spritz.model.limits.ledger import Key, Ledger
     from spritz.model.limits.rules import Rules
     from spritz.model.resources import Allocation
     from spritz.scheduling.records import JobRecord, Shape
     from spritz.scheduling.request import Billed, Request
     from spritz.scheduling.snapshot import Snapshot
 
-#: where a running job counts, and what
-Charge = tuple[tuple["Key", ...], tuple[tuple[str, int], ...]]
+
+class Charge(NamedTuple):
+    """Where a running job counts, and what; `nodes`: where it runs, where a limit asks for it."""
+
+    keys: tuple[Key, ...]
+    tres: tuple[tuple[str, int], ...]
+    nodes: tuple[str, ...] = ()
+
+
+def count_in(ledger: Ledger, charge: Charge, sign: int = 1) -> None:
+    """A running job's share, or (-1) it is one no longer."""
+    ledger.add(charge.keys, jobs=1, tres=charge.tres, nodes=charge.nodes, sign=sign)
 
 
 def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge:
@@ -35,7 +45,8 @@ def charge_of(rules: Rules, record: JobRecord, allocation: Allocation) -> Charge
     spec = record.spec
     keys = rules.party(spec.account, spec.user, allocation.partition, spec.qos).keys
     licenses = tuple((f"license/{name}", count) for name, count in record.licenses.items())
-    return keys, tuple(rules.priced(allocation.partition, (*allocated_pairs(allocation), *licenses)))
+    tres = tuple(rules.priced(allocation.partition, (*allocated_pairs(allocation), *licenses)))
+    return Charge(keys, tres, allocation.names if rules.shares_nodes else ())
 
 
 def billed(rules: Rules, spec: JobSpec, partition: str, enforce: tuple[str, ...]) -> Billed | None:
@@ -51,6 +62,11 @@ def least_priority(rules: Rules, request: Request) -> int:
         return 0
     account, user, qos, exempt = request.billed
     return rules.party(account, user, request.partition, qos, exempt).min_priority
+
+
+def wanted_by(spec: JobSpec, request: Request) -> list[tuple[str, int]]:
+    """What the job will hold, as far as that is known."""
+    return wanted_pairs(spec, memory_consumable=request.memory_counts)
 
 
 class Limits:
@@ -82,13 +98,14 @@ class Limits:
         account, user, qos, exempt = request.billed
         party = self._rules.party(account, user, request.partition, qos, exempt)
         if allocation is None:
-            pairs, nodes = requested_pairs(record.spec), request.nodes_min
+            pairs = wanted_pairs(record.spec, memory_consumable=request.memory_counts, sure=True)
+            nodes = request.nodes_min
         else:
             pairs, nodes = allocated_pairs(allocation), len(allocation.nodes)
         priced = self._rules.priced(request.partition, pairs)
-        held = exceeded(party, self.in_use, priced, request.time_limit_minutes, nodes=nodes)
+        minutes, on = request.time_limit_minutes, allocation.names if allocation is not None else None
+        held = exceeded(party, self.in_use, priced, minutes, nodes=nodes, on=on, unplaced=on is None)
         if party.timed:
-            minutes = request.time_limit_minutes
             used_up = out_of_minutes(party, self._minutes, dict(priced), minutes, self._now, safe=self._safe)
             held = first_of((held, used_up))
         if held is not None:
@@ -109,14 +126,14 @@ class Limits:
         """Would the first job of the shape take no more than its account is guaranteed?"""
         request = shape.request
         record = shape.jobs[shape.keys[0]]
-        return bool(request.guaranteed and self.roomy(record, request.partition, requested_pairs(record.spec)))
+        return bool(request.guaranteed and self.roomy(record, request.partition, wanted_by(record.spec, request)))
 
     def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
         """A job starts, for at most so long."""
         if self._rules.known:
-            keys, tres = charge_of(self._rules, record, allocation)
-            self.in_use.add(keys, jobs=1, tres=tres)
-            self.starting.append((self._now + minutes * 60.0, (keys, tres)))
+            charge = charge_of(self._rules, record, allocation)
+            count_in(self.in_use, charge)
+            self.starting.append((self._now + minutes * 60.0, charge))
             if self._rules.foresees:
                 factor = self._rules.usage_factor(record.spec.qos)
-                self._minutes.committed.add(keys, tres, self._now + minutes * 60.0, factor)
+                self._minutes.committed.add(charge.keys, charge.tres, self._now + minutes * 60.0, factor)

@@ -12,6 +12,7 @@ from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.rules import Rules
 from spritz.scheduling import running
 from spritz.scheduling.inputs import policy_inputs
+from spritz.scheduling.limits import count_in
 
 if TYPE_CHECKING:
     from spritz.model.limits.catalogue import Touched
@@ -48,7 +49,7 @@ def amend_policy(projection: Projection, change: PolicyChange) -> None:
             continue
         home = rules.partition_qos.get(record.allocation.partition, "")
         if touched.recounts(spec.account, spec.user, spec.qos) or home in touched.counted_qos:
-            projection.in_use.add(record.charge[0], jobs=1, tres=record.charge[1], sign=-1)
+            count_in(projection.in_use, record.charge, -1)
             record.charge = running.bill(projection, record, record.allocation)
     projection.free_all()
 

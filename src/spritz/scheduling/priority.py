@@ -20,9 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.ids import INFINITE
-from spritz.model.job_tres import requested_gres, requested_pairs
+from spritz.model.job_tres import requested_pairs
 from spritz.model.priority import PRIORITY_MAX, PriorityFactors, PriorityInputs, PriorityWeights
-from spritz.scheduling.resolve import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,31 +52,23 @@ class Waiting(Protocol):
 
 
 class Totals(Struct, frozen=True):
-    """What shares are shares of: nodes and CPUs of the cluster, and the TRES of each partition.
-
-    `whole_node_mib`: the memory of the first node of each partition, in MiB.
-    """
+    """What shares are shares of: nodes and CPUs of the cluster, and the TRES of each partition."""
 
     nodes: int = 1
     cpus: int = 1
     partitions: dict[str, dict[str, int]] = {}
-    whole_node_mib: dict[str, int] = {}
 
 
 def totals_of(rows: Iterable[NodeRow], members: Mapping[str, Iterable[int]]) -> Totals:
     """Of these nodes; `members`: indexes by partition."""
     every = [_tres_of(row) for row in rows]
     partitions: dict[str, dict[str, int]] = {}
-    whole: dict[str, int] = {}
     for name, indexes in members.items():
         sums = partitions[name] = {}
-        first = NEVER
         for index in indexes:
-            if index < first:
-                first, whole[name] = index, every[index]["mem"]
             for kind, count in every[index].items():
                 sums[kind] = sums.get(kind, 0) + count
-    return Totals(len(every), sum(tres["cpu"] for tres in every), partitions, whole)
+    return Totals(len(every), sum(tres["cpu"] for tres in every), partitions)
 
 
 def _tres_of(row: NodeRow) -> dict[str, int]:
@@ -259,25 +250,11 @@ class Pricing:
         asked = dict(requested_pairs(spec))
         totals = self._totals.partitions.get(partition, {})
         for name, _weight in self.weights.tres:
-            count = self._memory(spec, partition) if name == "mem" else asked.get(name, 0)
+            count = asked.get(name, 0)
             if "TRES" in self._policy.not_normal:
                 yield name, float(count)
             else:
                 yield name, min(1.0, count / totals[name]) if totals.get(name) else 0.0
-
-    def _memory(self, spec: JobSpec, partition: str) -> int:
-        """MiB asked for. Who asks for none, where there is no default, asks for all that the first node of the first of
-        his partitions has, on each node: as Slurm reckons.
-        """
-        name = spec.partitions[0] if spec.partitions else partition
-        home = self._partitions.get(name)
-        if home is None:
-            return dict(requested_pairs(spec)).get("mem", 0)
-        per_node, per_cpu, per_gpu = memory_of(spec, home, self._settings, "gpu" in requested_gres(spec))
-        if not (per_node or per_cpu or per_gpu):
-            per_node = self._totals.whole_node_mib.get(name, 0)
-        spec = replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
-        return dict(requested_pairs(spec)).get("mem", 0)
 
 
 def _site(job: Waiting) -> int:

@@ -16,7 +16,7 @@ from msgspec import structs
 from spritz.model.states import JobFlag, JobState
 from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling import upkeep, waiting
-from spritz.scheduling.limits import charge_of
+from spritz.scheduling.limits import charge_of, count_in
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.request import YEAR_SECONDS
 
@@ -67,7 +67,7 @@ def end(projection: Projection, record: JobRecord, completing: Iterable[str], at
             record.licenses = {}
             projection.free_all()
         if record.charge is not None:
-            projection.in_use.add(record.charge[0], jobs=1, tres=record.charge[1], sign=-1)
+            count_in(projection.in_use, record.charge, -1)
             record.charge = None
         _count_array(projection, record, -1)
         _move_end(projection, record, at)
@@ -163,7 +163,7 @@ def bill(projection: Projection, record: JobRecord, allocation: Allocation) -> C
     if not projection.rules.known:
         return None
     charge = charge_of(projection.rules, record, allocation)
-    projection.in_use.add(charge[0], jobs=1, tres=charge[1])
+    count_in(projection.in_use, charge)
     return charge
 
 

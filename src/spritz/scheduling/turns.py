@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-from spritz.model.job_tres import requested_pairs
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
 from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.licenses import NOTHING, LicensePool
+from spritz.scheduling.limits import Charge, count_in, wanted_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.bounds import Tres
     from spritz.model.limits.ledger import Key
     from spritz.model.limits.rules import Party
-    from spritz.scheduling.limits import Charge, Limits
+    from spritz.scheduling.limits import Limits
     from spritz.scheduling.records import JobRecord, Shape, SortKey
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
@@ -86,7 +86,7 @@ class Turns:
         self._checks = 0
         records = snapshot.records
         self._ends: list[tuple[float, int, Charge, Mapping[str, int]]] = [
-            (max(ends_at, self._now), next(self._order), record.charge or ((), ()), record.licenses)
+            (max(ends_at, self._now), next(self._order), record.charge or Charge((), ()), record.licenses)
             for ends_at, number in snapshot.ends
             if (record := records[number]).charge is not None or record.licenses
         ]
@@ -106,10 +106,10 @@ class Turns:
             at = self._ends[0][0]
             some: dict[int, _Line] = {}
             while self._ends and self._ends[0][0] == at:
-                _at, _order, (keys, tres), licenses = heappop(self._ends)
-                self._ledger.add(keys, jobs=1, tres=tres, sign=-1)
+                _at, _order, charge, licenses = heappop(self._ends)
+                count_in(self._ledger, charge, -1)
                 self._licenses.give_back(licenses)
-                some |= {id(line): line for key in (*keys, *licenses) for line in touched.get(key, ())}
+                some |= {id(line): line for key in (*charge.keys, *licenses) for line in touched.get(key, ())}
             self._let_in([line for line in some.values() if not line.over], at, found)
         for line in lines:
             self._go_on(line, found)
@@ -126,7 +126,7 @@ class Turns:
         if request.billed is not None:
             account, user, qos, exempt = request.billed
             party = self._rules.party(account, user, request.partition, qos, exempt)
-            tres = tuple(self._rules.priced(request.partition, requested_pairs(jobs[0][1].spec)))
+            tres = tuple(self._rules.priced(request.partition, wanted_by(jobs[0][1].spec, request)))
         line = _Line(request, jobs, party, tres)
         empty = LicensePool(self._licenses.total.items())
         if self._fits(line, self._ledger, self._licenses) is not None or self._fits(line, Ledger(), empty) is None:
@@ -154,9 +154,13 @@ class Turns:
                 continue
             found.setdefault(line.jobs[line.done][1].id, at)
             line.take(at)
-            self._ledger.add(line.keys, jobs=1, tres=line.tres)
+            order = next(self._order)
+            # As if on nodes of its own: where it will be nobody knows.
+            nodes = range(line.request.nodes_min) if self._rules.shares_nodes else ()
+            charge = Charge(line.keys, line.tres, tuple(f"{order}/{place}" for place in nodes))
+            count_in(self._ledger, charge)
             self._licenses.take(licenses)
-            heappush(self._ends, (at + line.request.seconds, next(self._order), (line.keys, line.tres), licenses))
+            heappush(self._ends, (at + line.request.seconds, order, charge, licenses))
             if not line.over:
                 heappush(queue, (line.jobs[line.done][0], number, line))
 

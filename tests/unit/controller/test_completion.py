@@ -32,6 +32,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def a_job(**more: object) -> Job:
     spec = JobSpec(name="odd", user="root", uid=0, group="root", gid=0, work_dir="/tmp", time_limit_minutes=INFINITE)
+    spec = replace(spec, memory_mib_counted=4000)
     values: dict[str, object] = {"partition": "main", "submitted_at": SUBMITTED, "eligible_at": SUBMITTED}
     return Job(id=1, spec=spec, **(values | more))  # type: ignore[arg-type]  # by name
 
@@ -41,7 +42,7 @@ ALLOCATION = Allocation(partition="main", nodes=(NodeAllocation(node="n1", cpus=
 
 def test_a_line_is_slurms() -> None:
     event = JobEnded(at=SUBMITTED + 2, job_id=1, state=JobState.FAILED, exit_status=3 << 8)
-    assert line(Ended(a_job(), event, SUBMITTED + 2, ALLOCATION, 4000), "c1") == (
+    assert line(Ended(a_job(), event, SUBMITTED + 2, ALLOCATION), "c1") == (
         "JobId=1 UserId=root(0) GroupId=root(0) Name=odd JobState=FAILED Partition=main TimeLimit=UNLIMITED "
         "StartTime=2026-11-22T00:17:42 EndTime=2026-11-22T00:17:42 NodeList=n1 NodeCnt=1 ProcCnt=1 WorkDir=/tmp "
         "ReservationName= Tres=cpu=1,mem=4000M,node=1,billing=1 Account= QOS= WcKey= Cluster=c1 "
@@ -62,15 +63,15 @@ def test_what_was_asked_for_and_where_it_ran_are_told_as_slurm_tells_them() -> N
     """Recorded of 22.05: `sbatch -p debug,main`, drawn into a MAGNETIC reservation, on a node of its own."""
     event = JobEnded(at=SUBMITTED, job_id=1, state=JobState.COMPLETED)
     job = a_job(partition="main")
-    job = replace(job, spec=replace(job.spec, partitions=("debug", "main")))
+    job = replace(job, spec=replace(job.spec, partitions=("debug", "main"), memory_mib_counted=5000))
     whole = NodeAllocation(node="n1", cpus="ff", memory_mib=3000)
     inside = Allocation(partition="main", nodes=(whole,), reservation="mag")
-    ran = line(Ended(job, event, SUBMITTED, inside, 5000), "c1")
+    ran = line(Ended(job, event, SUBMITTED, inside), "c1")
     assert " Partition=main,debug " in ran
     assert " ProcCnt=8 WorkDir=/tmp ReservationName=mag Tres=cpu=1,mem=5000M,node=1,billing=1 " in ran
-    never = line(Ended(job, event, SUBMITTED, None, 5000), "c1")
+    never = line(Ended(job, event, SUBMITTED, None), "c1")
     assert " Partition=debug,main " in never
-    found = document(Ended(job, event, SUBMITTED, inside, 5000), "c1")
+    found = document(Ended(job, event, SUBMITTED, inside), "c1")
     assert (found["partition"], found["reservation_name"]) == ("main,debug", "mag")
     assert found["tres_req"] == "cpu=1,mem=5000M,node=1,billing=1"
     assert found["tres_alloc"] == "cpu=8,mem=3000M,node=1,billing=8"

@@ -299,7 +299,7 @@ def test_a_location_that_is_no_url_is_refused() -> None:
 
 
 def test_the_first_life_of_a_requeued_job_keeps_its_own_times() -> None:
-    """Recorded of 22.05: `scontrol requeue` ends a life as PENDING; and a job without --mem asks for a node's."""
+    """Recorded of 22.05: `scontrol requeue` ends a life as PENDING."""
     world, found, begun = World(hardware=capacity(cpus=4, memory_mib=5000)), list[Ended](), list[Ended]()
     writer = SimpleNamespace(listeners=[], when_durable=lambda then: then())
     Listener(cast("Context", SimpleNamespace(machine=world.machine, writer=writer)), found.extend, begun.extend)
@@ -318,7 +318,7 @@ def test_the_first_life_of_a_requeued_job_keeps_its_own_times() -> None:
     tell(world.ok(RequeueJob(target=JobTarget(job_id))))
     (one,) = found
     assert (one.event.state, one.job.submitted_at, one.job.eligible_at) == (JobState.PENDING, submitted, submitted)
-    assert (one.job.time_limit_minutes, one.started, one.node_mib) == (7, submitted + 5, 5000)
+    assert (one.job.time_limit_minutes, one.started) == (7, submitted + 5)
     world.now += 5
     tell(world.cancel(job_id))
     assert (found[1].event.state, found[1].allocation) == (JobState.CANCELLED, None)

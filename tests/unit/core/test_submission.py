@@ -187,6 +187,21 @@ def test_partitions_let_in_whom_they_allow(make_world: Make, rule: dict[str, Any
     assert make_world(partitions=part(**rule)).submit(**fields)
 
 
+@pytest.mark.parametrize(("enforced", "accepted"), [("NO", True), ("ANY", True), ("ALL", False)])
+@pytest.mark.parametrize("names", [("staff", "debug"), ("debug", "staff")])
+def test_one_partition_that_is_open_to_him_will_do(
+    make_world: Make, names: tuple[str, ...], enforced: str, accepted: bool
+) -> None:
+    """Differs: 22.05 accepts the second of the jobs alone so that it starts (decision 0145)."""
+    nodes = ("n1", "n2", "n3", "n4")
+    closed = Partition(name="staff", nodes=nodes, allow_groups=("staff",))
+    partitions = (Partition(name="debug", nodes=nodes, default=True), closed)
+    world = make_world(settings=ClusterSettings(enforce_part_limits=enforced), partitions=partitions)
+    outcome = world.submit_outcome(partitions=names)
+    assert (outcome.rejection is None) is accepted
+    assert world.submit_refused(partitions=("staff",)) == "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP"
+
+
 def test_root_jobs_may_be_disabled(make_world: Make) -> None:
     world = make_world(partitions=part(disable_root_jobs=True))
     assert world.submit_refused(ROOT) == "ESLURM_USER_ID_MISSING"

@@ -33,3 +33,11 @@ def test_a_job_waits_while_its_partition_is_closed_to_its_groups(rule: dict[str,
     assert {site.reason(job) for job in waiting} == {"PartitionConfig"}
     site.apply(PartitionUpdated(at=site.now, partition=debug))
     assert site.cycle().keys() == waiting
+
+
+def test_of_several_partitions_an_open_one_is_chosen() -> None:
+    nodes = [node("n1", 4)]
+    closed = partition("staff", nodes, allow_groups=("lab",), allow_gids=(70,), priority_tier=9)
+    site = Site(nodes, [partition("debug", nodes, default=True), closed])
+    job = site.submit(spec(1, uid=9, gid=90, groups=(90,), partitions=("staff", "debug")))
+    assert site.cycle()[job].partition == "debug"

@@ -87,30 +87,15 @@ def test_each_factor_adds_its_weight(
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, 500),  # 4000 of 16,000
-        ({"memory_mib_per_node": 0}, 500),
-        ({"memory_mib_per_cpu": 0}, 500),
-        ({"nodes_min": 2}, 1000),
-        ({"tasks": 12}, 500),
-        ({"memory_mib_per_node": 1000}, 125),
-        ({"partitions": ("rest", "p")}, 250),  # what it asks for is its first partition's: 2000
-        ({"partitions": ("defaults", "p")}, 62),  # DefMemPerCPU=500
-    ],
+    ("changes", "expected"), [({"memory_mib_counted": 4000}, 500), ({"memory_mib_per_node": 1000}, 125)]
 )
-def test_a_job_without_memory_counts_as_asking_for_a_whole_nodes(changes: dict[str, Any], expected: int) -> None:
+def test_memory_that_counts_for_asking_for_none_counts_here(changes: dict[str, Any], expected: int) -> None:
     """slurm.conf(5) PriorityWeightTRES; figures of 22.05's sprio."""
-    names = ("p", "rest", "defaults")
-    partitions = {name: Partition(name=name) for name in names}
-    partitions["defaults"] = Partition(name="defaults", default_memory_mib_per_cpu=500)
     site = Site([node(f"n{index}", memory=memory) for index, memory in enumerate((4000, 2000, 5000, 5000))])
-    rows = site.projection.table.rows
-    members = {"p": [3, 0, 1, 2], "rest": [1, 2], "defaults": [0]}
+    totals = totals_of(site.projection.table.rows, {"p": range(4)})
     policy = PriorityPolicy(weight_tres=(("mem", 2000.0),))
-    price = Pricing(ClusterSettings(priority_policy=policy), partitions, totals_of(rows, members), INPUTS)
-    request = {"nodes_min": 1, "tasks": 1, "partitions": ("p",), **changes}
-    assert price.priority(job(**request), "p", 500.0) == expected
+    price = Pricing(ClusterSettings(priority_policy=policy), {"p": Partition(name="p")}, totals, INPUTS)
+    assert price.priority(job(nodes_min=1, tasks=1, partitions=("p",), **changes), "p", 500.0) == expected
 
 
 def test_the_parts_add_up_to_the_whole() -> None:

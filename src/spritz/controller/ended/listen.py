@@ -19,21 +19,16 @@ from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.core.state import State
     from spritz.model.events import Event
 
 
 class Ended(Struct, frozen=True):
-    """One end of a job: its record, how it ended, and when and on what it ran (None: it never did).
-
-    `node_mib`: what a job that asks for no memory counts as asking for, on each node.
-    """
+    """One end of a job: its record, how it ended, and when and on what it ran (None: it never did)."""
 
     job: Job
     event: job_events.JobEnded
     started: float
     allocation: Allocation | None
-    node_mib: int = 0
 
 
 #: takes ends that are durable; must not block
@@ -75,11 +70,11 @@ class Listener:
                     life = self._running[job.id] = _life(job, event.at, event.allocation, event.time_limit_minutes)
                     if self._starts is not None:
                         moment = job_events.JobEnded(at=event.at, job_id=job.id, state=JobState.RUNNING)
-                        begun.append(_ended(job, moment, life, self._context.machine.state))
+                        begun.append(_ended(job, moment, life))
             elif type(event) is job_events.JobEnded:
                 over, job = self._running.pop(event.job_id, None), jobs.get(event.job_id)
                 if job is not None:
-                    found.append(_ended(job, event, over, self._context.machine.state))
+                    found.append(_ended(job, event, over))
         if begun and self._starts is not None:
             starts = self._starts
             self._context.writer.when_durable(lambda: starts(begun))
@@ -91,23 +86,16 @@ def _life(job: Job, started: float, allocation: Allocation | None, minutes: int 
     return _Life(started, allocation, job.submitted_at, job.eligible_at, minutes)
 
 
-def _ended(job: Job, event: job_events.JobEnded, life: _Life | None, state: State) -> Ended:
+def _ended(job: Job, event: job_events.JobEnded, life: _Life | None) -> Ended:
     if life is None:
-        return Ended(job, event, event.at, None, node_mib(state, job))
+        return Ended(job, event, event.at, None)
     if job.state is JobState.PENDING:
         times = life.submitted_at, life.eligible_at
         job = replace(job, submitted_at=times[0], eligible_at=times[1], time_limit_minutes=life.time_limit_minutes)
         if event.state is JobState.CANCELLED:
             # Slurm's word for the end of a life that was requeued by hand.
             event = replace(event, state=JobState.PENDING)
-    return Ended(job, event, life.started, life.allocation, node_mib(state, job))
-
-
-def node_mib(state: State, job: Job) -> int:
-    """All memory of the first node of the job's first partition, MiB."""
-    partition = state.partitions.get(job.spec.partitions[0] if job.spec.partitions else job.partition)
-    members = frozenset(partition.nodes) if partition is not None else frozenset[str]()
-    return next((node.config.capacity.memory_mib for name, node in state.nodes.items() if name in members), 0)
+    return Ended(job, event, life.started, life.allocation)
 
 
 def begin_job_completion(context: Context) -> Listener | None:

@@ -34,11 +34,8 @@ def reservation_of(one: Ended) -> str:
 
 
 def tres_asked(one: Ended) -> str:
-    """What it asked for, whatever it got; who asks for no memory asks for all of a node."""
-    pairs = job_tres.requested(replace(one.job, allocation=None))
-    if one.node_mib and not any(name == "mem" for name, _ in pairs):
-        pairs.insert(1, ("mem", one.node_mib * one.job.spec.nodes_min))
-    return job_tres.text(pairs)
+    """What it asked for, whatever it got."""
+    return job_tres.text(job_tres.requested(replace(one.job, allocation=None)))
 
 
 def exit_text(status: int) -> str:

@@ -201,7 +201,7 @@ def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, n
     safe = "safe" in state.settings.enforce
     excess = first_of(
         (
-            check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes)),
+            check.exceeded(party, ledger, pairs, minutes, nodes=len(allocation.nodes), on=allocation.names),
             out_of_minutes(party, state.minutes, dict(pairs), minutes, now, safe=safe),
         )
     )

@@ -1,4 +1,4 @@
-"""What DefMemPer* and MaxMemPerCPU make of a request's memory.
+"""What DefMemPer* and MaxMemPerCPU make of a request's memory, and what counts where it asks for none.
 
 Source: slurm.conf(5) DefMemPerCPU, DefMemPerGPU, DefMemPerNode, MaxMemPerCPU; recorded answers of Slurm 22.05.
 """
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.spec import chosen_partitions
 from spritz.model.default_memory import default_memory
+from spritz.model.job_tres import requested_pairs
 from spritz.model.sharing import consumables
 
 if TYPE_CHECKING:
@@ -28,19 +29,42 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
     given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
     if any(value is not None for value in given):
         return spec
-    found = {_default(state, spec, partition) for partition in chosen_partitions(state, spec.partitions)}
+    homes = chosen_partitions(state, spec.partitions)
+    found = {_default(state, spec, home) if consumables(home, state.settings)[1] else None for home in homes}
     if len(found) != 1:
         return spec
-    per_node, per_cpu, per_gpu = found.pop()
+    per_node, per_cpu, per_gpu = found.pop() or (None, None, None)
     if not (per_node or per_cpu or per_gpu):
         return spec
     return replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
 
 
+def with_counted_memory(state: State, spec: JobSpec) -> JobSpec:
+    """The request with the memory that it counts though it asks for none, for limits, priority and accounting: the
+    default of its first partition or, as in Slurm, all that the first node there has, on each node.
+    """
+    counted = _counted(state, spec)
+    return spec if counted == spec.memory_mib_counted else replace(spec, memory_mib_counted=counted)
+
+
+def _counted(state: State, spec: JobSpec) -> int:
+    if spec.memory_mib_per_node or spec.memory_mib_per_cpu or spec.memory_mib_per_gpu:
+        return 0
+    names = spec.partitions[:1] or [one.name for one in state.partitions.values() if one.default]
+    partition = next((state.partitions[name] for name in names if name in state.partitions), None)
+    if partition is None:
+        return 0
+    zero = spec.memory_mib_per_node == 0 or spec.memory_mib_per_cpu == 0  # all of the node's, whatever the default is
+    per_node, per_cpu, per_gpu = (None, None, None) if zero else _default(state, spec, partition)
+    if per_node or per_cpu or per_gpu:
+        asked = replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
+        return dict(requested_pairs(asked)).get("mem", 0)
+    first = next((state.nodes[name] for name in partition.nodes if name in state.nodes), None)
+    return first.config.capacity.memory_mib * spec.nodes_min if first is not None else 0
+
+
 def _default(state: State, spec: JobSpec, partition: Partition) -> Memory:
-    """MiB per node, CPU and GPU: the partition's before the cluster's; none where memory does not count."""
-    if not consumables(partition, state.settings)[1]:
-        return None, None, None
+    """MiB per node, CPU and GPU: the partition's before the cluster's."""
     requests = (
         *spec.gres_per_node,
         *spec.gpus,

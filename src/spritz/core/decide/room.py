@@ -66,7 +66,7 @@ class Room:
         charge = charge_of(self.state.rules, job)
         if charge is not None:
             # It was counted as submitted when it came.
-            self.ledger.add(charge.keys, jobs=charge.jobs, tres=charge.tres)
+            self.ledger.add(charge.keys, jobs=charge.jobs, tres=charge.tres, nodes=charge.nodes)
 
     def job(self, job_id: int) -> Job:
         """The record, of one that is to start as it will be."""

@@ -91,8 +91,7 @@ def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple
     _check_times(spec, turn.now)
     if spec.reboot:
         _check_reboot(turn)
-    for partition in partitions:
-        check_access(partition, spec, turn.caller)
+    _check_access(state, spec, partitions, turn.caller)
     return partitions, _check_limits(state, spec, partitions, there)
 
 
@@ -300,6 +299,23 @@ def _check_times(spec: JobSpec, now: float) -> None:
     minutes = shortest or (limit if limit and limit < INFINITE else 0) or 0
     if spec.deadline_at < max(now, spec.begin_at) + minutes * 60.0:
         raise Refused("ESLURM_INVALID_TIME_LIMIT", hint="it could not end before its --deadline")
+
+
+def _check_access(state: State, spec: JobSpec, partitions: list[Partition], caller: Caller) -> None:
+    """May this user use the partitions? Those that only his groups close are passed over while he waits, if another is
+    open to him and EnforcePartLimits does not ask for all.
+    """
+    closed: list[Refused] = []
+    for partition in partitions:
+        try:
+            check_access(partition, spec, caller)
+        except Refused as error:
+            if error.rejection.code != "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP":
+                raise
+            closed.append(error)
+    everywhere = state.settings.enforce_part_limits.upper() in ("ALL", "YES")
+    if closed and (everywhere or len(closed) == len(partitions)):
+        raise closed[0]
 
 
 def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:

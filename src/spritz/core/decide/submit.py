@@ -21,7 +21,7 @@ from spritz.core.decide.dependency import (
     look_again,
     still_open,
 )
-from spritz.core.decide.memory import with_cpus_for_memory, with_default_memory
+from spritz.core.decide.memory import with_counted_memory, with_cpus_for_memory, with_default_memory
 from spritz.core.decide.spec import check_submission, with_alternates
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
@@ -107,7 +107,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
         spec = replace(spec, exempt=(), time_granted=False)  # nobody asks for these
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
-    spec = with_cpus_for_memory(state, with_account(state, with_alternates(state, spec)))
+    spec = with_counted_memory(state, with_alternates(state, spec))
+    spec = with_cpus_for_memory(state, with_account(state, spec))
     spec = labelled(turn, spec)
     partitions, waits = check_submission(turn, spec)
     array = _array(state, spec)
@@ -121,6 +122,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     check_account_limits(state, spec, partitions[0].name, count, effective_time_limit(spec, partitions[0]), turn.now)
     job_id = free_number(state) if component is None else component.first + component.offset
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
+    spec = with_counted_memory(state, spec)
     array_job_id = job_id if array is not None else 0
     het_job_id = component.first if component is not None else 0
     hold = Hold.USER if spec.hold or spec.priority == 0 else Hold.NONE

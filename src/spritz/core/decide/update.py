@@ -18,6 +18,7 @@ from spritz.core.decide.accounts import association_number, check_move, with_acc
 from spritz.core.decide.arrays import missing_tasks, select, single_out
 from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
 from spritz.core.decide.hold import let_go
+from spritz.core.decide.memory import with_counted_memory
 from spritz.core.decide.spec import check_extra, check_submission, with_alternates
 from spritz.core.decide.submit import effective_time_limit
 from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
@@ -263,6 +264,7 @@ def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, objec
     """All that follows from a pending job's new spec, as if it were submitted now."""
     if "partitions" in changes:
         spec = with_alternates(turn.state, spec)
+    spec = with_counted_memory(turn.state, spec)
     if changes.keys() & {"account", "qos", "wckey", "partitions"}:
         spec = with_account(turn.state, spec)
     partitions, waits = check_submission(turn, spec, there="partitions" not in changes)

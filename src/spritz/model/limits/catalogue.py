@@ -43,7 +43,9 @@ class Touched:
 
 
 class Catalogue:
-    """Records by what they are asked for by; `timing`, `foreseeing` and `accruing` name those with such limits."""
+    """Records by what they are asked for by; `timing`, `foreseeing`, `accruing` and `sharing` name those with such
+    limits.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.version = policy.version
@@ -66,6 +68,7 @@ class Catalogue:
         self.timing: set[int | str] = set()
         self.foreseeing: set[int | str] = set()
         self.accruing: set[int | str] = set()
+        self.sharing: set[int | str] = set()
         for one in policy.associations:
             self._sort(one)
         for qos in policy.qos:
@@ -141,18 +144,22 @@ class Catalogue:
             old = self._records.get(one.id)
             if old is not None and _home(old) != _home(one):
                 return False
-            if not self.foreseeing and _foresees(one):
+            if self._begins(one):
                 return False
         for qos in change.qos:
             known = self.qos.get(qos.name)
             before = known.record if known is not None else Qos(name=qos.name)
             if (before.flags, before.usage_factor) != (qos.flags, qos.usage_factor):
                 return False
-            if not self.foreseeing and _foresees(qos):
+            if self._begins(qos):
                 return False
             if "Relative" in qos.flags:
                 return False
         return not change.gone_qos and self.version == change.base
+
+    def _begins(self, record: Association | Qos) -> bool:
+        """It asks for something of running jobs that was not reckoned so far."""
+        return (not self.foreseeing and _foresees(record)) or (not self.sharing and _shares(record))
 
     def amend(self, change: PolicyChange) -> Touched:
         """Take over an edit that `can_amend`."""
@@ -205,7 +212,12 @@ class Catalogue:
     def _sort(self, record: Association | Qos) -> None:
         """Which kinds of limits does it have?"""
         name = record.name if isinstance(record, Qos) else record.id
-        kinds = ((self.timing, _times), (self.foreseeing, _foresees), (self.accruing, _accrues))
+        kinds = (
+            (self.timing, _times),
+            (self.foreseeing, _foresees),
+            (self.accruing, _accrues),
+            (self.sharing, _shares),
+        )
         for members, has in kinds:
             if has(record):
                 members.add(name)
@@ -213,7 +225,7 @@ class Catalogue:
                 members.discard(name)
 
     def _forget(self, old: Association) -> None:
-        for members in (self.timing, self.foreseeing, self.accruing):
+        for members in (self.timing, self.foreseeing, self.accruing, self.sharing):
             members.discard(old.id)
         if old.user:
             self.users.pop((old.account, old.user, old.partition), None)
@@ -262,3 +274,9 @@ def _accrues(one: Association | Qos) -> bool:
     """It bounds how many jobs grow older."""
     most = (one.max_jobs_accrue_pu, one.max_jobs_accrue_pa) if isinstance(one, Qos) else (one.max_jobs_accrue,)
     return one.grp_jobs_accrue is not None or any(limit is not None for limit in most)
+
+
+def _shares(one: Association | Qos) -> bool:
+    """It bounds the nodes of several jobs together, who may share them."""
+    texts = (one.grp_tres, one.max_tres_pu, one.max_tres_pa) if isinstance(one, Qos) else (one.grp_tres,)
+    return any(name == "node" for text in texts if text for name, _ in parse(text))

@@ -11,22 +11,33 @@ from spritz.model.reasons import Reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spritz.model.limits.bounds import Tres
-    from spritz.model.limits.ledger import Ledger
+    from spritz.model.limits.ledger import Ledger, Use
     from spritz.model.limits.rules import Party
 
 _NO_LIMIT = 1 << 62
 
 
 def exceeded(
-    party: Party, ledger: Ledger, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1
+    party: Party,
+    ledger: Ledger,
+    tres: Iterable[tuple[str, int]],
+    minutes: int,
+    *,
+    nodes: int = 1,
+    on: Collection[str] | None = None,
+    unplaced: bool = False,
 ) -> Excess | None:
-    """What keeps a job from starting that takes `tres` for at most `minutes`; None: no limit does."""
+    """What keeps a job from starting that takes `tres` for at most `minutes`; None: no limit does.
+
+    `on`: the nodes that it is to have. A node that jobs of one party share counts once, as in Slurm. Without `on` all
+    its nodes are taken for further ones. `unplaced`: they may be shared ones, and memory, if it is not in `tres`, any.
+    """
     wanted = dict(tres)
-    own = (*_own(party, wanted, minutes, nodes), _too_many_nodes(party, wanted.get("node", 0)))
-    return first_of((*own, *_counts(party, ledger), *_sums(party, ledger, wanted)))
+    own = (*_own(party, wanted, minutes, nodes, unplaced=unplaced), _too_many_nodes(party, wanted.get("node", 0)))
+    return first_of((*own, *_counts(party, ledger), *_sums(party, ledger, wanted, () if unplaced else on)))
 
 
 def never(party: Party, tres: Iterable[tuple[str, int]], minutes: int, *, nodes: int = 1) -> Excess | None:
@@ -73,7 +84,9 @@ def accrual_room(party: Party, ledger: Ledger) -> int:
     return min((limit - ledger.use(key).accruing for key, limit in party.accrual), default=_NO_LIMIT)
 
 
-def _own(party: Party, wanted: Mapping[str, int], minutes: int, nodes: int) -> Iterator[Excess]:
+def _own(
+    party: Party, wanted: Mapping[str, int], minutes: int, nodes: int, *, unplaced: bool = False
+) -> Iterator[Excess]:
     """Limits on the job by itself."""
     timed = False
     job: set[str] = set()
@@ -86,7 +99,7 @@ def _own(party: Party, wanted: Mapping[str, int], minutes: int, nodes: int) -> I
         yield from _over("qos_job", level, qos.per_job, wanted, job)
         yield from _over("qos_node", level, qos.per_node, _each(wanted, nodes), node)
         for name, least in qos.least:
-            if wanted.get(name, 0) < least:
+            if wanted.get(name, 0) < least and not (unplaced and name == "mem" and "mem" not in wanted):
                 yield Excess(reason_of("qos_least", name), level)
     for one in party.chain[:1]:
         if one.max_wall is not None and not timed and minutes > one.max_wall:
@@ -159,7 +172,9 @@ def _counts(party: Party, ledger: Ledger) -> Iterator[Excess]:
             yield Excess(Reason.ASSOC_MAX_JOBS)
 
 
-def _sums(party: Party, ledger: Ledger, wanted: Mapping[str, int]) -> Iterator[Excess]:
+def _sums(
+    party: Party, ledger: Ledger, wanted: Mapping[str, int], on: Collection[str] | None = None
+) -> Iterator[Excess]:
     """Limits on the TRES of all running jobs together."""
     grp: set[str] = set()
     user: set[str] = set()
@@ -171,11 +186,17 @@ def _sums(party: Party, ledger: Ledger, wanted: Mapping[str, int]) -> Iterator[E
             ("qos_user", qos.per_user, ("qu", qos.name, party.user), user),
         )
         for kind, limits, key, seen in bounds:
-            used = ledger.use(key).tres if limits else {}
-            yield from _over(
-                kind, level, limits, {n: used.get(n, 0) + wanted[n] for n, _ in limits if wanted.get(n)}, seen
-            )
+            if limits:
+                yield from _over(kind, level, limits, _together(limits, ledger.use(key), wanted, on), seen)
     for level, one in enumerate(party.chain):
-        used = ledger.use(("a", one.record.id)).tres if one.grp else {}
-        sums = {name: used.get(name, 0) + wanted[name] for name, _ in one.grp if wanted.get(name)}
-        yield from _over("assoc_grp", level, one.grp, sums, set(grp))
+        if one.grp:
+            sums = _together(one.grp, ledger.use(("a", one.record.id)), wanted, on)
+            yield from _over("assoc_grp", level, one.grp, sums, set(grp))
+
+
+def _together(limits: Tres, use: Use, wanted: Mapping[str, int], on: Collection[str] | None) -> dict[str, int]:
+    """Of what is limited and wanted: so much with what is in use."""
+    sums = {name: use.tres.get(name, 0) + wanted[name] for name, _ in limits if wanted.get(name)}
+    if "node" in sums:
+        sums["node"] = len(use.nodes) + (wanted["node"] if on is None else sum(name not in use.nodes for name in on))
+    return sums

@@ -5,7 +5,7 @@ Nothing is kept of what uses nothing, so an empty cluster has an empty ledger. P
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 #: ("a", association), ("q", QOS), ("qu", QOS, user), ("qa", QOS, account)
 Key = tuple[str | int, ...]
@@ -14,27 +14,34 @@ Pairs = Iterable[tuple[str, int]]
 
 class Use:
     """Jobs that run, jobs that were submitted and have not ended, those of them that wait and grow older, and TRES of
-    those that run.
+    those that run. `nodes`: on which nodes they are, and how many on each, where a limit asks for it.
     """
 
-    __slots__ = ("accruing", "jobs", "submitted", "tres")
+    __slots__ = ("accruing", "jobs", "nodes", "submitted", "tres")
 
     def __init__(
-        self, jobs: int = 0, submitted: int = 0, tres: dict[str, int] | None = None, accruing: int = 0
+        self,
+        jobs: int = 0,
+        submitted: int = 0,
+        tres: dict[str, int] | None = None,
+        accruing: int = 0,
+        nodes: dict[str, int] | None = None,
     ) -> None:
         self.jobs = jobs
         self.submitted = submitted
         self.accruing = accruing
         self.tres = tres if tres is not None else {}
+        self.nodes = nodes if nodes is not None else {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Use):
             return NotImplemented
-        return (self.jobs, self.submitted, self.accruing, self.tres) == (
+        return (self.jobs, self.submitted, self.accruing, self.tres, self.nodes) == (
             other.jobs,
             other.submitted,
             other.accruing,
             other.tres,
+            other.nodes,
         )
 
     def __hash__(self) -> int:
@@ -75,6 +82,7 @@ class Ledger:
         submitted: int = 0,
         accruing: int = 0,
         tres: Pairs = (),
+        nodes: Collection[str] = (),
         sign: int = 1,
     ) -> None:
         """One job's share, under every key; `sign` -1 takes it back."""
@@ -83,15 +91,21 @@ class Ledger:
             use = self.uses.get(key)
             if use is None:
                 seen = self.use(key)
-                use = self.uses[key] = Use(seen.jobs, seen.submitted, dict(seen.tres), seen.accruing)
+                use = self.uses[key] = Use(seen.jobs, seen.submitted, dict(seen.tres), seen.accruing, dict(seen.nodes))
             use.jobs += sign * jobs
             use.submitted += sign * submitted
             use.accruing += sign * accruing
             for name, count in pairs:
-                left = use.tres.get(name, 0) + sign * count
-                if left:
-                    use.tres[name] = left
-                else:
-                    use.tres.pop(name, None)
+                _count(use.tres, name, sign * count)
+            for name in nodes:
+                _count(use.nodes, name, sign)
             if self._origin is None and not (use.jobs or use.submitted or use.tres or use.accruing):
                 del self.uses[key]
+
+
+def _count(counts: dict[str, int], name: str, more: int) -> None:
+    left = counts.get(name, 0) + more
+    if left:
+        counts[name] = left
+    else:
+        counts.pop(name, None)

@@ -177,6 +177,11 @@ class Rules:
         return bool(self._kept.foreseeing)
 
     @property
+    def shares_nodes(self) -> bool:
+        """A limit asks on which nodes running jobs are."""
+        return bool(self._kept.sharing)
+
+    @property
     def times_jobs(self) -> bool:
         """A limit bounds the minutes of a single job."""
         return bool(self._kept.timing)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.explain import Limit
-from spritz.model.job_tres import requested_pairs
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.reasons import rank_of, reason_of
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.words import count, largest, limit_text, listed, memory
+from spritz.scheduling.limits import count_in, wanted_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ def account_limits(view: View, job: Job, record: JobRecord, requests: tuple[Requ
         party = _party(view, request)
         if party is None:
             continue
-        wanted = dict(requested_pairs(record.spec))
+        wanted = dict(wanted_by(record.spec, request))
         for bound in bounds(party):
             if bound not in told:
                 told.add(bound)
@@ -84,7 +84,7 @@ def over_alone(view: View, spec: JobSpec, request: Request) -> bool:
     """One job of this request is more than some limit allows."""
     party = _party(view, request)
     minutes, nodes = request.time_limit_minutes, request.nodes_min
-    return party is not None and exceeded(party, Ledger(), requested_pairs(spec), minutes, nodes=nodes) is not None
+    return party is not None and exceeded(party, Ledger(), wanted_by(spec, request), minutes, nodes=nodes) is not None
 
 
 def bounds(party: Party) -> list[Bound]:
@@ -204,10 +204,12 @@ def _use(view: View, bound: Bound) -> tuple[int, tuple[tuple[str, int], ...]]:
         return 0, ()
     use = view.in_use.use(bound.key)
     used = use.jobs if bound.what == JOBS else use.tres.get(bound.what, 0)
+    if bound.what == "node":
+        used = len(use.nodes)  # one that several jobs are on counts once
     if not used:
         return 0, ()
     sums: dict[str, int] = {}
-    for number, (keys, tres) in view.charges.items():
+    for number, (keys, tres, _nodes) in view.charges.items():
         if bound.key in keys:
             part = 1 if bound.what == JOBS else dict(tres).get(bound.what, 0)
             user = view.who(number)[1]
@@ -220,7 +222,7 @@ def _holders(view: View, record: JobRecord, request: Request) -> list[int] | Non
     party = _party(view, request)
     if party is None:
         return []
-    pairs, minutes, nodes = requested_pairs(record.spec), request.time_limit_minutes, request.nodes_min
+    pairs, minutes, nodes = wanted_by(record.spec, request), request.time_limit_minutes, request.nodes_min
     ledger = view.in_use.fork()
     if exceeded(party, ledger, pairs, minutes, nodes=nodes) is None:
         return []
@@ -230,7 +232,7 @@ def _holders(view: View, record: JobRecord, request: Request) -> list[int] | Non
         charge = view.charges.get(number)
         if charge is None or not keys.intersection(charge[0]):
             continue
-        ledger.add(charge[0], jobs=1, tres=charge[1], sign=-1)
+        count_in(ledger, charge, -1)
         chosen.append(number)
         if exceeded(party, ledger, pairs, minutes, nodes=nodes) is None:
             break
@@ -238,10 +240,10 @@ def _holders(view: View, record: JobRecord, request: Request) -> list[int] | Non
         return None
     needed = []
     for number in reversed(chosen):
-        used, tres = view.charges[number]
-        ledger.add(used, jobs=1, tres=tres)
+        charge = view.charges[number]
+        count_in(ledger, charge)
         if exceeded(party, ledger, pairs, minutes, nodes=nodes) is not None:
-            ledger.add(used, jobs=1, tres=tres, sign=-1)
+            count_in(ledger, charge, -1)
             needed.append(number)
     return needed
 

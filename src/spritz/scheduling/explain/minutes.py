@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from spritz.model.explain import Limit
 from spritz.model.ids import INFINITE
-from spritz.model.job_tres import requested_pairs
 from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.limits.reasons import reason_of
 from spritz.model.limits.usage import WALL
 from spritz.model.reasons import Reason
 from spritz.notation.duration import format_duration
+from spritz.scheduling.limits import wanted_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def minute_limits(view: View, job: Job, record: JobRecord, requests: tuple[Reque
 def _minutes(view: View, party: Party, record: JobRecord, request: Request) -> Iterator[Limit]:
     snapshot = view.snapshot
     minutes, now, safe = snapshot.minutes, snapshot.now, "safe" in snapshot.settings.enforce
-    wanted = dict(snapshot.rules.priced(request.partition, requested_pairs(record.spec)))
+    wanted = dict(snapshot.rules.priced(request.partition, wanted_by(record.spec, request)))
     held = out_of_minutes(party, minutes, wanted, request.time_limit_minutes, now, safe=safe)
     holding = held.reason if held is not None else None
     for place in party.places:

@@ -13,7 +13,7 @@ from spritz.model.reasons import Reason
 from spritz.scheduling.backfill import PROMISED
 from spritz.scheduling.explain.accounts import charges_of
 from spritz.scheduling.explain.words import label, record_label
-from spritz.scheduling.limits import charge_of
+from spritz.scheduling.limits import charge_of, count_in
 from spritz.scheduling.placement.holding import holders_of
 
 if TYPE_CHECKING:
@@ -102,9 +102,8 @@ class View:
             for index, holder in holders_of(start.allocation, request, alias, record.spec.uid, self.table, ends_at):
                 self.table.charge(index, holder)
             if self.snapshot.rules.known:
-                keys, tres = charge_of(self.snapshot.rules, record, start.allocation)
-                self.in_use.add(keys, jobs=1, tres=tres)
-                self.charges[alias] = keys, tres
+                self.charges[alias] = charge = charge_of(self.snapshot.rules, record, start.allocation)
+                count_in(self.in_use, charge)
             if request.licenses:
                 self.licenses.take(self.licenses.choose(request.licenses) or {})
 
