@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 /* Changes with anything that launcher and server must agree on. */
-#define PROTOCOL "SPRITZ3\n"
+#define PROTOCOL "SPRITZ4\n"
 /* So long the server may take to begin the command. After that there is no limit. */
 #define PATIENCE_MS 3000
 
@@ -49,8 +49,9 @@ struct message {
     size_t size;
 };
 int pack(const struct call *call, struct message *message);
+int open_directory(void);
 int put_into_box(int end, const struct call *call, long long deadline);
-int send_message(int connection, const struct message *message, int box, long long deadline);
+int send_message(int connection, const struct message *message, int box, int directory, long long deadline);
 
 /* serve.c: returns only when the command has not begun, and never will in the server */
 enum outcome serve(const struct call *call, const struct place *place);

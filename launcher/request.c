@@ -1,8 +1,9 @@
-/* Everything that a process has around it, as two messages: descriptors into the call's box; arguments, environment and
- * limits to the server, with the box's other end.
+/* Everything that a process has around it, as two messages: streams into the call's box; arguments, environment and
+ * limits to the server, with the working directory and the box's other end.
  *
- * A descriptor on its way to a server that hangs would keep the caller's pipe open, and whoever reads from it waiting,
- * long after the command has been run in another way. What lies in the box can be taken out again.
+ * A stream on its way to a server that hangs would keep the caller's pipe open, and whoever reads from it waiting,
+ * long after the command has been run in another way. What lies in the box can be taken out again. The directory goes
+ * ahead: to change to it may take for ever (NFS), and must have been done before the command is the server's.
  *
  * spritz/cli/server/request.py reads them. Numbers are in the machine's own order: both ends are on one machine.
  */
@@ -77,7 +78,7 @@ static int send_all(int connection, const char *data, size_t size, const int *pa
 {
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(4 * sizeof(int))];
+        char space[CMSG_SPACE(3 * sizeof(int))];
     } control;
 
     while (size) {
@@ -140,23 +141,24 @@ int pack(const struct call *call, struct message *message)
     return 0;
 }
 
+int open_directory(void)
+{
+    /* Works in a directory that was removed, or that may not be read. */
+    return open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 int put_into_box(int end, const struct call *call, long long deadline)
 {
-    int passed[4], count = 0, status;
+    int passed[3], count = 0;
 
-    /* Works in a directory that was removed, or that may not be read. */
-    passed[count++] = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (passed[0] < 0)
-        return -1;
     for (int number = 0; number < 3; number++)
         if (call->opened & 1U << number)
             passed[count++] = number;
-    status = send_all(end, "D", 1, passed, count, deadline);
-    close(passed[0]);
-    return status;
+    return send_all(end, "D", 1, passed, count, deadline);
 }
 
-int send_message(int connection, const struct message *message, int box, long long deadline)
+int send_message(int connection, const struct message *message, int box, int directory, long long deadline)
 {
-    return send_all(connection, message->data, message->size, &box, 1, deadline);
+    int passed[] = {box, directory};
+    return send_all(connection, message->data, message->size, passed, 2, deadline);
 }

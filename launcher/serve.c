@@ -1,6 +1,6 @@
 /* A call through the server.
  *
- * The call's box is a pair of sockets: the caller's descriptors lie in it as one message, and the server is given its
+ * The call's box is a pair of sockets: the caller's streams lie in it as one message, and the server is given its
  * other end. Whoever takes the message out decides: the server's child before it begins, or the launcher when its
  * patience is at an end. So a command is run once, however slow the server is, and nobody has to be asked first.
  *
@@ -108,6 +108,7 @@ enum owner { NOBODY_YET, SERVER, LAUNCHER };
 /* What a call through the server has. */
 struct exchange {
     const struct call *call;
+    int directory; /* the caller's */
     int connection;
     int signals;  /* signalfd(2): those that are forwarded */
     int take_out; /* the box's end that the server has, too */
@@ -268,7 +269,7 @@ static enum outcome hand_over(struct exchange *exchange, const struct message *m
     enum outcome outcome = OUTCOME_DECLINED;
     exchange->signals = hold_signals();
     if (exchange->signals >= 0) {
-        if (send_message(exchange->connection, message, exchange->take_out, deadline) == 0)
+        if (send_message(exchange->connection, message, exchange->take_out, exchange->directory, deadline) == 0)
             outcome = follow(exchange, deadline);
         else if (has_begun(exchange))
             fail(exchange->call);
@@ -283,13 +284,13 @@ static enum outcome hand_over(struct exchange *exchange, const struct message *m
 
 enum outcome serve(const struct call *call, const struct place *place)
 {
-    struct exchange exchange = {.call = call};
+    struct exchange exchange = {.call = call, .directory = open_directory()};
     struct message message;
     enum outcome outcome = OUTCOME_DECLINED;
     long long deadline = now_ms() + PATIENCE_MS;
     int box[2];
 
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, box) < 0)
+    if (exchange.directory < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, box) < 0)
         return OUTCOME_DECLINED;
     exchange.take_out = box[1];
     /* All that can be is done before anybody is woken. */
@@ -303,6 +304,7 @@ enum outcome serve(const struct call *call, const struct place *place)
         }
         free(message.data);
     }
+    close(exchange.directory);
     close(box[0]);
     close(box[1]);
     return outcome;

@@ -28,6 +28,7 @@ def submit(controller: ControllerProcess, name: str, *, hold: bool = False) -> i
 
 
 def test_counters_are_named_and_count(controller: ControllerProcess) -> None:
+    submit(controller, "acknowledged, and so durable", hold=True)
     with controller.connect() as connection:
         before = connection.call(Statistics(), Counters).values
         connection.call(Ping(), Pong)

@@ -47,7 +47,8 @@ class Impostor:
 
     def read_all(self) -> None:
         """The request, with its box."""
-        self._request, self._box = receive(self._connection)
+        self._request, directory, self._box = receive(self._connection)
+        self._held = [directory]
 
     def became_its_owner(self) -> None:
         """So that signals would go to this process."""
@@ -58,8 +59,7 @@ class Impostor:
         """From here on the command may have begun."""
         assert self._request is not None
         assert self._box is not None
-        found = take_out(self._box, self._request)
-        self._held = [found.directory, *(one for one in found.streams if one >= 0)]
+        self._held += [one for one in take_out(self._box, self._request) if one >= 0]
 
     def said_ended_in_part(self) -> None:
         """The end is told, and cut off."""

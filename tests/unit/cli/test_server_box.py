@@ -19,9 +19,9 @@ Box = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def box() -> Iterator[Box]:
-    """The launcher's end, and the one that both have; a directory and three streams are in it."""
+    """The launcher's end, and the one that both have; three streams are in it."""
     put_in, out = socket.socketpair()
-    socket.send_fds(put_in, [b"D"], [0, 0, 1, 2])
+    socket.send_fds(put_in, [b"D"], [0, 1, 2])
     with put_in, out:
         yield put_in, out
 
@@ -33,8 +33,7 @@ def test_what_the_launcher_took_out_again_nobody_else_gets(box: Box) -> None:
 
 
 def test_a_call_that_was_taken_cannot_be_taken_back(box: Box) -> None:
-    found = take_out(box[1], Request(message(b"squeue")))
-    for number in (found.directory, *found.streams):
+    for number in take_out(box[1], Request(message(b"squeue"))):
         os.close(number)
     with pytest.raises(BlockingIOError):
         box[1].recv(1, socket.MSG_DONTWAIT)

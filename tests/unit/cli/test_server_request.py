@@ -12,7 +12,7 @@ import pytest
 from spritz.cli import sbatch, squeue
 from spritz.cli.context import Context
 from spritz.cli.server import rehearsal
-from spritz.cli.server.request import LIMITS, PROTOCOL, BadRequest, Descriptors, Request, receive, take_out
+from spritz.cli.server.request import LIMITS, PROTOCOL, BadRequest, Request, receive, take_out
 from spritz.client import sync
 
 
@@ -47,10 +47,25 @@ def test_what_cannot_be_is_refused(data: bytes) -> None:
 
 def test_closed_streams_have_no_descriptor() -> None:
     request = Request(message(b"squeue", opened=0b101))
-    found = Descriptors(request, [10, 12, 13])
-    assert (found.directory, found.streams) == (10, (12, -1, 13))
-    with pytest.raises(BadRequest):
-        Descriptors(request, [10, 12])
+    put_in, box = socket.socketpair()
+    with put_in, box:
+        socket.send_fds(put_in, [b"D"], [1, 2])
+        streams = take_out(box, request)
+        assert streams[1] == -1
+        for number in streams[::2]:
+            os.close(number)
+        socket.send_fds(put_in, [b"D"], [1])
+        with pytest.raises(BadRequest):
+            take_out(box, request)
+
+
+def test_nothing_in_the_box_is_no_call() -> None:
+    """Also where the caller has no stream that could be missing."""
+    put_in, box = socket.socketpair()
+    with box:
+        put_in.close()
+        with pytest.raises(BadRequest):
+            take_out(box, Request(message(b"squeue", opened=0)))
 
 
 @pytest.mark.parametrize("size", [10, 50_000])
@@ -58,16 +73,16 @@ def test_both_messages_are_there_before_anybody_reads(size: int) -> None:
     ours, theirs = socket.socketpair()
     put_in, box = socket.socketpair()
     with ours, theirs, put_in, box:
-        socket.send_fds(put_in, [b"D"], [0, 0, 1, 2])
-        socket.send_fds(theirs, [message(b"squeue", b"A=" + b"x" * size)], [box.fileno()])
-        request, found = receive(ours)
+        socket.send_fds(put_in, [b"D"], [0, 1, 2])
+        socket.send_fds(theirs, [message(b"squeue", b"A=" + b"x" * size)], [box.fileno(), 0])
+        request, directory, found = receive(ours)
         assert (request.argv, request.environment) == ([b"squeue"], b"A=" + b"x" * size + b"\0")
         with found:
-            descriptors = take_out(found, request)
-            assert len({descriptors.directory, *descriptors.streams}) == 4
-            for number in (descriptors.directory, *descriptors.streams, found.fileno()):
+            passed = {directory, *take_out(found, request)}
+            assert len(passed) == 4
+            for number in (*passed, found.fileno()):
                 assert not os.get_inheritable(number)
-            for number in (descriptors.directory, *descriptors.streams):
+            for number in passed:
                 os.close(number)
 
 
@@ -80,7 +95,7 @@ def test_garbage_is_refused_before_it_is_read(data: bytes) -> None:
 
         def send() -> None:
             if data:
-                socket.send_fds(theirs, [data], [0])
+                socket.send_fds(theirs, [data], [0, 0])
             theirs.shutdown(socket.SHUT_WR)
 
         sender = threading.Thread(target=send)

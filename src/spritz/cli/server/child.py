@@ -27,7 +27,7 @@ from spritz.cli.context import Context
 from spritz.cli.entry import call
 from spritz.cli.server import rehearsal, reply, surroundings
 from spritz.cli.server.door import FREE, LONG
-from spritz.cli.server.request import BadRequest, Descriptors, Request, receive, take_out
+from spritz.cli.server.request import BadRequest, Request, receive, take_out
 from spritz.cli.server.surroundings import Unsuitable
 from spritz.client import locate, sync
 
@@ -139,7 +139,7 @@ class Child:
         # The kernel's own time-out: Python's would ask it before each message whether there is one.
         connection.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _REQUEST_TIME)
         first = self._meet(connection)
-        request, box = receive(connection)
+        request, directory, box = receive(connection)
         name = os.path.basename(os.fsdecode(request.argv[0]))
         main = self._commands.get(name)
         if main is None:
@@ -155,16 +155,17 @@ class Child:
             # They are the user's own, as far as is known.
             once, borrowed, self._limits = once or surroundings.wear_out(request), False, request.limits
         _die_with(box, self._pid)
-        descriptors = take_out(box, request)
+        # A file server may refuse this, or not answer: the launcher has the call then.
+        os.fchdir(directory)
+        os.close(directory)
+        streams = take_out(box, request)
         if not _is_held(box):
             raise Unsuitable("nobody calls any more")
-        os.fchdir(descriptors.directory)
-        os.close(descriptors.directory)
         if once:
             self._leave_post()
         elif name in _LASTING:
             self._door.tell(LONG)
-        kind, value = self._perform(main, name, request, descriptors)
+        kind, value = self._perform(main, name, request, streams)
         if name in _LASTING:
             surroundings.take_signals()
         if borrowed and not once:
@@ -194,9 +195,9 @@ class Child:
         sync.keeper = None
         self._door.close()
 
-    def _perform(self, main: Main, name: str, request: Request, descriptors: Descriptors) -> tuple[bytes, int]:
+    def _perform(self, main: Main, name: str, request: Request, streams: tuple[int, ...]) -> tuple[bytes, int]:
         """The command; how it ended, in the words of `reply`."""
-        surroundings.take_over(request, descriptors)
+        surroundings.take_over(request, streams)
         locate.begin_call()
         environ = surroundings.environment()
         try:

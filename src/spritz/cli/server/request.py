@@ -1,7 +1,7 @@
 """A launcher's request: everything that its process has around it, in two messages. `launcher/request.c` writes them.
 
-The first one is text, and a socket: the call's box, in which the other message lies, the descriptors. Whoever takes
-them out has the call; a launcher whose patience is at an end takes them out itself.
+The first one is text, with the caller's directory and a socket: the call's box, in which the other message lies, the
+streams. Whoever takes them out has the call; a launcher whose patience is at an end takes them out itself.
 
 Numbers are in the machine's own order: both ends are on one machine.
 """
@@ -13,14 +13,13 @@ import sys
 from socket import AF_UNIX, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 #: Changes with anything that launcher and server must agree on.
-PROTOCOL = b"SPRITZ3\n"
+PROTOCOL = b"SPRITZ4\n"
 LIMITS = 16
 
 _HEADER = struct.Struct(f"=8sIIIIiIQQ{2 * LIMITS}Q")
 _SIZE_MAX = 1 << 30
 _PIECE, _MORE = 1 << 14, 1 << 18
-#: the working directory and up to three standard streams
-_DESCRIPTORS_MAX = 4
+_STREAMS_MAX = 3
 
 
 class BadRequest(Exception):
@@ -28,7 +27,7 @@ class BadRequest(Exception):
 
 
 class Request:
-    """One call, without its descriptors.
+    """One call, without directory and streams.
 
     `opened` has bit n for each of 0, 1 and 2 that the caller has open; `blocked` and `ignored` have bit n-1 for signal
     n; `limits` are soft and hard limits by number, all in one tuple. `environment` has a NUL behind each variable.
@@ -50,25 +49,11 @@ class Request:
         self.environment: bytes = environment
 
 
-class Descriptors:
-    """`streams` has one for each of 0, 1 and 2, -1 where the caller has it closed."""
-
-    __slots__ = ("directory", "streams")
-
-    def __init__(self, request: Request, passed: list[int]) -> None:
-        """Raises BadRequest."""
-        if len(passed) != 1 + request.opened.bit_count():
-            raise BadRequest("descriptors are missing")
-        self.directory, *streams = passed
-        rest = iter(streams)
-        self.streams = tuple(next(rest) if request.opened & 1 << number else -1 for number in range(3))
-
-
-def receive(connection: socket) -> tuple[Request, socket]:
-    """The first message, and the box. Raises BadRequest, or OSError if it does not come."""
+def receive(connection: socket) -> tuple[Request, int, socket]:
+    """The first message, the directory, and the box. Raises BadRequest, or OSError if it does not come."""
     data, control, _, _ = connection.recvmsg(_PIECE, 32, MSG_CMSG_CLOEXEC)
     passed = _descriptors(control)
-    if len(passed) != 1:
+    if len(passed) != 2:
         raise BadRequest("it has no box")
     if len(data) < _HEADER.size or not data.startswith(PROTOCOL):
         raise BadRequest("another protocol")
@@ -79,7 +64,7 @@ def receive(connection: socket) -> tuple[Request, socket]:
         data = _whole(connection, data, size)
     if len(data) > size:
         raise BadRequest("it does not end")
-    return Request(data), socket(AF_UNIX, SOCK_STREAM, 0, passed[0])
+    return Request(data), passed[1], socket(AF_UNIX, SOCK_STREAM, 0, passed[0])
 
 
 def _whole(connection: socket, beginning: bytes, size: int) -> bytes:
@@ -92,10 +77,17 @@ def _whole(connection: socket, beginning: bytes, size: int) -> bytes:
     return bytes(data)
 
 
-def take_out(box: socket, request: Request) -> Descriptors:
-    """The call is ours, with what lies in its box. Raises BlockingIOError or BadRequest if it was emptied before."""
-    _, control, _, _ = box.recvmsg(1, 16 + 4 * _DESCRIPTORS_MAX, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)
-    return Descriptors(request, _descriptors(control))
+def take_out(box: socket, request: Request) -> tuple[int, ...]:
+    """The call is ours, with what lies in its box: 0, 1 and 2, each -1 where the caller has it closed.
+
+    Raises BlockingIOError or BadRequest if the box was emptied before.
+    """
+    data, control, _, _ = box.recvmsg(1, 16 + 4 * _STREAMS_MAX, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)
+    passed = _descriptors(control)
+    if not data or len(passed) != request.opened.bit_count():
+        raise BadRequest("streams are missing")
+    rest = iter(passed)
+    return tuple(next(rest) if request.opened & 1 << number else -1 for number in range(3))
 
 
 def _descriptors(control: list[tuple[int, int, bytes]]) -> list[int]:

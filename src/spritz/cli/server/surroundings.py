@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import Literal, TextIO
 
-    from spritz.cli.server.request import Descriptors, Request
+    from spritz.cli.server.request import Request
 
 _SO_PEERGROUPS = 59
 #: RLIM_INFINITY, which Python has as -1
@@ -135,10 +135,10 @@ def take_limits(request: Request) -> None:
         raise Unsuitable("limits that cannot be had here") from error
 
 
-def take_over(request: Request, descriptors: Descriptors) -> None:
-    """Streams, umask, environment, arguments and ignored signals."""
+def take_over(request: Request, passed: tuple[int, ...]) -> None:
+    """`passed` for 0 to 2 (-1: closed); umask, environment, arguments and ignored signals."""
     terminal.set_launcher(request.pid)
-    for number, descriptor in enumerate(descriptors.streams):
+    for number, descriptor in enumerate(passed):
         if descriptor >= 0:
             os.dup2(descriptor, number)
             os.close(descriptor)
@@ -147,7 +147,7 @@ def take_over(request: Request, descriptors: Descriptors) -> None:
     os.umask(request.umask)
     take_environment(request.environment)
     sys.argv = [os.fsdecode(word) for word in request.argv]
-    sys.stdin, sys.stdout, sys.stderr = streams(descriptors.streams)
+    sys.stdin, sys.stdout, sys.stderr = streams(passed)
     for number in _numbers(request.ignored):
         signal.signal(number, signal.SIG_IGN)
 
