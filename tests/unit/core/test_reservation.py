@@ -234,6 +234,15 @@ def test_a_recurring_one_comes_again_also_after_the_controller_was_away(world: W
     assert world.state.reservations["r"].start_at == first + 4 * DAY
 
 
+@pytest.mark.parametrize("flag", ["MAINT", "OVERLAP"])
+def test_nodes_that_are_only_counted_are_not_those_in_maintenance(world: World, flag: str) -> None:
+    """As slurmctld chooses them; by name they may be had."""
+    make(world, name="m", flags=(flag,), nodes=("n1", "n2"))
+    assert make(world, name="counted", node_count=1).nodes == ("n3",)
+    assert refusal(world, name="more", node_count=2) == "ESLURM_NODES_BUSY"
+    assert make(world, name="named", nodes=("n1",)).nodes == ("n1",)
+
+
 def test_weekdays_and_weekends() -> None:
     """The epoch began on a Thursday."""
     week = Reservation(name="w", id=1, start_at=0.0, end_at=60.0, flags=("WEEKDAY",))

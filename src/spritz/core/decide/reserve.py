@@ -109,7 +109,7 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
             one.matches(frozenset(node.active)) for one in notation.alternatives(constraint)
         ):
             continue
-        if whole and (overlapping(state, draft, name) is not None or busy(state, draft, name, now)):
+        if whole and (overlapping(state, draft, name, named=False) is not None or busy(state, draft, name, now)):
             continue
         found.append(node)
     # Sorting is stable: equals stay in the order of the configuration.
@@ -118,14 +118,23 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
 
 
 def overlapping(
-    state: State, draft: Reservation, node: str, cpus: int | None = None, devices: tuple[str, int] | None = None
+    state: State,
+    draft: Reservation,
+    node: str,
+    cpus: int | None = None,
+    devices: tuple[str, int] | None = None,
+    *,
+    named: bool = True,
 ) -> str | None:
-    """Another reservation that has the node (or these CPUs or devices) at the same time, and neither may overlap."""
+    """Another reservation that has the node (or these CPUs or devices) at the same time, and neither may overlap.
+
+    Not `named`: nodes that nobody asked for by name are no good while another reservation has them at all.
+    """
     if "OVERLAP" in draft.flags or draft.maintenance:
         return None
     for name in state.reserved.get(node, ()):
         other = state.reservations[name]
-        if name == draft.name or "OVERLAP" in other.flags or other.maintenance:
+        if name == draft.name or (named and ("OVERLAP" in other.flags or other.maintenance)):
             continue
         mask = other.mask_on(node)
         if devices is not None:
