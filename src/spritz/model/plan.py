@@ -137,5 +137,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     no_room: tuple[NoRoom, ...] = ()
     #: a quick cycle has left the search for victims to a full one
     victims_wanted: bool = False
-    #: then somebody who is exempt now may be preempted for a job that waits (0.0: nobody)
+    #: then somebody who is exempt now may be preempted for a job that waits, or one that was promised its start for the
+    #: moment of the plan is to be started (0.0: nobody)
     look_again_at: float = 0.0

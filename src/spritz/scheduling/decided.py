@@ -415,6 +415,8 @@ class Cycle:
         memo = self.snapshot.memo
         memo.planned = [(start.job_id, start.task_id) for start in self.starts]
         self.promises.tell(self.notes, self.started)
+        if self.full and self.promises.due(self.started):
+            self.look_again_at = self.snapshot.now
         plan = Plan(
             starts=tuple(self.starts),
             preemptions=tuple(self.preemptions),

@@ -372,6 +372,11 @@ class Promises:
             if record.id not in started:
                 notes.expected(record, promise.start_at, promise.allocation.names)
 
+    def due(self, started: set[int]) -> bool:
+        """Has a job been promised what is free now, in place of others that rank lower? The next cycle starts it."""
+        now = self._snapshot.now
+        return any(promise.start_at <= now and record.id not in started for record, promise in self._told)
+
     def forecast(self, started: set[int], held: Sequence[Shape], turns: Mapping[int, float]) -> Forecast:
         """Expected starts of all that wait for room, and after them of those that are `held` back until their turns."""
         known, told = promised((record.id, item) for record, item in self._told if record.id not in started)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from spritz.model.job import Sharing
 from spritz.model.priority import PriorityInputs, PriorityPolicy
 from spritz.scheduling import overtaking
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
@@ -94,6 +95,26 @@ def test_the_first_job_does_not_wait_for_what_was_promised_to_those_behind_it() 
     here.now += 60
     here.end(early)
     assert expected(here, rich, poor) == [9, 39]
+
+
+def test_what_is_promised_for_this_moment_is_started_without_waiting_for_another_event() -> None:
+    """The next task of an array goes before a promise that was made while %1 held the task back."""
+    here = Site([node("n1", 4)])
+    here.submit(spec(1, time_limit_minutes=1))
+    array = here.submit(spec(1, time_limit_minutes=1), array=range(1, 4), limit=1)
+    _, second = here.cycle()
+    assert here.jobs[second].array_job_id == array
+    whole = here.submit(spec(1, sharing=Sharing.EXCLUSIVE, time_limit_minutes=1))
+    assert expected(here, whole) == [1]
+    here.now += 15
+    here.end(second)
+    assert here.cycle(50) == {}, "a quick cycle keeps promises"
+    plan = here.cycle_plan()
+    assert (plan.starts, plan.look_again_at) == ((), here.now)
+    (task,) = here.cycle(50)
+    assert here.jobs[task].array_job_id == array
+    assert here.cycle_plan().look_again_at == 0.0
+    assert expected(here, whole) == [1]
 
 
 @pytest.mark.parametrize("option", ["", "slowdown"])

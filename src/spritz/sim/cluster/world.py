@@ -176,7 +176,7 @@ class _World:
             self.replay.refused[place] = getattr(reply, "code", type(reply).__name__)
         self.stirred = True
 
-    def _cycle(self) -> None:
+    def _cycle(self, again: bool = False) -> None:
         self.stirred = False
         if not self.machine.state.pending:
             return
@@ -194,6 +194,8 @@ class _World:
             self.stirred = False
         elif self.stirred:
             self._cycle()
+        if plan.look_again_at == self.now and not again:
+            self._cycle(again=True)
 
     # -- what nodes do
 
