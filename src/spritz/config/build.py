@@ -72,6 +72,9 @@ def cluster_settings(
         requeue_delay_seconds=float(
             _option(have, "SchedulerParameters", "requeue_delay", int(defaults.requeue_delay_seconds))
         ),
+        cloud_memory_percent=_memory_percent(have) or defaults.cloud_memory_percent,
+        memory_percent=_memory_percent(have) or defaults.memory_percent,
+        user_deletes_reservations=have.has_option("SlurmctldParameters", "user_resv_delete"),
         expedited_requeue=have.has_option("SlurmctldParameters", "enable_expedited_requeue"),
         requeue_exit=exit_codes(words("RequeueExit")),
         requeue_exit_hold=exit_codes(words("RequeueExitHold")),
@@ -233,6 +236,11 @@ def _shared_by(words: tuple[str, ...]) -> tuple[str, bool]:
         if base in ("cpu", "core", "socket"):
             return base, word.lower().endswith("_memory") or "CR_Memory" in words
     return "", True
+
+
+def _memory_percent(have: Settings) -> float:
+    """node_reg_mem_percent; 0.0 if it is not given."""
+    return float(have.option("SlurmctldParameters", "node_reg_mem_percent") or 0)
 
 
 def _partition_consumables(line: PartitionLine, settings: Settings) -> tuple[str, bool]:

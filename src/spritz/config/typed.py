@@ -17,7 +17,7 @@ from spritz.config.grammar import Line, Malformed, Place, Token, tokens
 from spritz.config.kinds import OPTIONS as OPTIONS_KIND
 from spritz.config.kinds import OutOfBounds, Value, amount
 from spritz.config.schema import record_keys, slurm_keys, status
-from spritz.config.schema.options import INTEGERS, OFF, OPTIONS, WORDS
+from spritz.config.schema.options import INTEGERS, OFF, OPTIONS, PERCENTAGES, WORDS
 from spritz.config.schema.removed import GONE, OLD_HOSTS, RENAMED
 from spritz.config.settings import ControllerHost, Settings
 from spritz.notation import hostlist
@@ -202,6 +202,8 @@ class Fields:
                 self.diagnostics.warning(place, message, key=key.name, hint=hint, once=f"{key.name}.{option}")
             elif name in INTEGERS:
                 self._check_number(key, name, str(word).partition("=")[2], place)
+            elif name in PERCENTAGES:
+                self._check_percentage(key, name, str(word).partition("=")[2], place)
             elif name in WORDS:
                 self._check_word(key, name, str(word).partition("=")[2], place)
             elif name is not None and f"{key.name}.{name}" in status.MOOT:
@@ -215,6 +217,12 @@ class Fields:
         words = WORDS[name]
         if text.lower() not in words:
             message = f"{key.name}: {name}={shown(text)}: expected {' or '.join(word for word in words if word)}"
+            self.diagnostics.error(place, message, key=key.name)
+
+    def _check_percentage(self, key: Key, name: str, text: str, place: Place) -> None:
+        digits = text.replace(".", "", 1)
+        if not (digits.isascii() and digits.isdecimal() and 0.0 < float(text) <= 100.0):
+            message = f"{key.name}: {name}={shown(text)}: expected a percentage above 0 and up to 100"
             self.diagnostics.error(place, message, key=key.name)
 
     def _check_number(self, key: Key, name: str, text: str, place: Place) -> None:

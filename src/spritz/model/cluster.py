@@ -100,6 +100,11 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     reservation_over_run_minutes: int | None = 0
     #: SlurmdParameters=config_overrides: what a node reports is not compared with what slurm.conf says
     config_overrides: bool = False
+    #: node_reg_mem_percent: so much of its memory a node must have, of cloud nodes and others
+    cloud_memory_percent: float = 90.0
+    memory_percent: float = 100.0
+    #: user_resv_delete: who may use a reservation may delete it
+    user_deletes_reservations: bool = False
     slurmd_timeout_seconds: int = 300
     #: 0, 1, 2
     return_to_service: int = 0

@@ -29,6 +29,18 @@ def test_policy(tmp_path: Path) -> None:
     assert (config.partitions[0].suspend_seconds, config.partitions[0].power_down_on_idle) == (0xFFFFFFFF, True)
 
 
+@pytest.mark.parametrize(("text", "cloud", "others"), [("", 90.0, 100.0), ("node_reg_mem_percent=97.5", 97.5, 97.5)])
+def test_how_much_of_its_memory_a_node_must_have(tmp_path: Path, text: str, cloud: float, others: float) -> None:
+    found = loaded(tmp_path, f"SlurmctldParameters={text}\n" if text else "").cluster
+    assert (found.cloud_memory_percent, found.memory_percent) == (cloud, others)
+
+
+@pytest.mark.parametrize("text", ["node_reg_mem_percent=0", "node_reg_mem_percent=101", "node_reg_mem_percent=x"])
+def test_what_is_no_percentage_is_an_error(tmp_path: Path, text: str) -> None:
+    (said,) = errors(tmp_path, f"SlurmctldParameters={text}\n")
+    assert f"{text}: expected a percentage" in said
+
+
 def test_nobody_is_suspended_by_default(tmp_path: Path) -> None:
     power = loaded(tmp_path).cluster.power
     assert (power.resumes, power.suspends, power.suspend_seconds, power.hides) == (False, False, None, True)

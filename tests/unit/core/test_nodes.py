@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.core.decide.registration import config_shortage
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateJobOn, TerminateStepOn
@@ -56,6 +57,30 @@ def test_return_to_service_says_when_a_down_node_is_used_again(
 )
 def test_a_node_with_less_than_configured_says_so_in_slurms_words(reported: NodeCapacity, reason: str) -> None:
     assert config_shortage(capacity(cpus=8, memory_mib=8000, gpus=2), reported) == reason
+
+
+@pytest.mark.parametrize(
+    ("percent", "reported", "wrong"), [(97.5, 7800, False), (97.5, 7799, True), (90.0, 7200, False)]
+)
+def test_so_much_of_the_memory_will_do(percent: float, reported: int, wrong: bool) -> None:
+    """slurm.conf(5) SlurmctldParameters=node_reg_mem_percent"""
+    said = config_shortage(capacity(memory_mib=8000), capacity(memory_mib=reported), percent)
+    assert said == (f"Low RealMemory (reported:{reported} < {percent:.2f}% of configured:8000)" if wrong else "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "percent", "valid"),
+    [(0, 100.0, False), (0, 90.0, True), (NodeFlag.CLOUD, 100.0, True)],
+)
+def test_cloud_nodes_may_have_less_memory_than_others(
+    make_world: Make, flags: int, percent: float, valid: bool
+) -> None:
+    world = make_world(settings=ClusterSettings(memory_percent=percent))
+    node = world.state.nodes["n1"]
+    world.state.nodes["n1"] = replace(node, flags=int(node.flags | flags))
+    size = node.config.capacity
+    world.register("n1", capacity=replace(size, memory_mib=int(size.memory_mib * 0.95)))
+    assert bool(world.state.nodes["n1"].flags & NodeFlag.INVALID_REG) is not valid
 
 
 def test_gres_of_several_lines_count_together() -> None:

@@ -171,15 +171,19 @@ def test_nodes_in_use_are_replaced_by_idle_ones_with_replace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "who", "code"),
+    ("flags", "all_may", "who", "code"),
     [
-        ((), ALICE, "ESLURM_USER_ID_MISSING"),
-        (("USER_DELETE",), BOB, "ESLURM_ACCESS_DENIED"),
-        (("USER_DELETE",), ALICE, ""),
+        ((), False, ALICE, "ESLURM_USER_ID_MISSING"),
+        (("USER_DELETE",), False, BOB, "ESLURM_ACCESS_DENIED"),
+        (("USER_DELETE",), False, ALICE, ""),
+        ((), True, BOB, "ESLURM_ACCESS_DENIED"),
+        ((), True, ALICE, ""),
     ],
 )
-def test_users_delete_reservations_that_let_them(flags: tuple[str, ...], who: Caller, code: str) -> None:
+def test_users_delete_reservations_that_let_them(flags: tuple[str, ...], all_may: bool, who: Caller, code: str) -> None:
+    """`all_may`: SlurmctldParameters=user_resv_delete."""
     site = site_of()
+    site.machine.state.settings = structs.replace(site.machine.state.settings, user_deletes_reservations=all_may)
     reserve(site, node_count=1, flags=flags)
     rejection = site.machine.handle(DeleteReservation(name="r"), site.now, who).rejection
     assert (rejection.code if rejection is not None else "") == code

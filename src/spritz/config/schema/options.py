@@ -112,3 +112,6 @@ INTEGERS: dict[str, tuple[int, int]] = {
 
 #: Of these, the options that take -1 as well: not at all.
 OFF: frozenset[str] = frozenset({"bf_interval", "sched_interval"})
+
+#: Options that are honoured and take a percentage, such as 97.5.
+PERCENTAGES: frozenset[str] = frozenset({"node_reg_mem_percent"})

@@ -78,7 +78,8 @@ PreemptParameters.youngest_first
 SlurmctldParameters.reboot_from_controller SlurmdParameters.shutdown_on_reboot
 SlurmctldParameters.cloud_reg_addrs SlurmctldParameters.idle_on_node_suspend
 SlurmctldParameters.max_powered_nodes SlurmctldParameters.preempt_send_user_signal
-SlurmctldParameters.enable_expedited_requeue
+SlurmctldParameters.enable_expedited_requeue SlurmctldParameters.node_reg_mem_percent
+SlurmctldParameters.user_resv_delete
 SchedulerParameters.requeue_delay SchedulerParameters.jobs_per_user_per_hour
 DependencyParameters.kill_invalid_depend DependencyParameters.max_depend_depth
 LaunchParameters.use_interactive_step
@@ -242,6 +243,9 @@ MOOT: dict[str, str] = {
     "SchedulerParameters.partition_job_depth": "equal requests are tested once, so depth costs nothing",
     "SchedulerParameters.salloc_wait_nodes": "a job waits until all of its nodes are ready",
     "SchedulerParameters.sbatch_wait_nodes": "a job waits until all of its nodes are ready",
+    "SlurmctldParameters.power_save_interval": "nodes are looked at when something of them falls due",
+    "SlurmctldParameters.power_save_min_interval": "nodes are looked at when something of them falls due",
+    "SlurmctldParameters.cloud_dns": "slurmd calls the controller, from whatever address it has",
     "GroupUpdateForce": "groups are looked up for each submission, and kept with the job",
     "GroupUpdateTime": "groups are looked up for each submission, and kept with the job",
     "NodeName.TRESWeights": "it weighs nodes between the clusters of a federation, and there is one cluster",

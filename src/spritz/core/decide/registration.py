@@ -44,7 +44,10 @@ def register_node(turn: Turn, report: RegisterNode) -> Registered:
     node = turn.state.nodes.get(report.name)
     if node is None:
         raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"the configuration has no node {report.name}")
-    shortage = "" if turn.state.settings.config_overrides else config_shortage(node.config.capacity, report.capacity)
+    settings, shortage = turn.state.settings, ""
+    if not settings.config_overrides:
+        least = settings.cloud_memory_percent if node.flags & NodeFlag.CLOUD else settings.memory_percent
+        shortage = config_shortage(node.config.capacity, report.capacity, least)
     state, flags, reason = _state_after(turn.state, node, report, shortage)
     changed_reason = reason != node.reason
     turn.record(
@@ -128,8 +131,11 @@ def _rebooted(node: Node, report: RegisterNode) -> bool:
     return bool(node.registered_at) and report.booted_at > node.registered_at
 
 
-def config_shortage(configured: NodeCapacity, reported: NodeCapacity) -> str:
-    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing."""
+def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_percent: float = 100.0) -> str:
+    """What the node has less of than slurm.conf says, in Slurm's words; "" if nothing. So much of the memory will do.
+
+    Source: slurm.conf(5) SlurmctldParameters=node_reg_mem_percent.
+    """
     wrong = []
     have = (reported.sockets, reported.cores_per_socket, reported.threads_per_core)
     want = (configured.sockets, configured.cores_per_socket, configured.threads_per_core)
@@ -137,8 +143,9 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity) -> str:
         wrong.append("Low socket*core*thread count")
     if reported.cpus < configured.cpus:
         wrong.append("Low CPUs")
-    if reported.memory_mib < configured.memory_mib:
-        wrong.append(f"Low RealMemory (reported:{reported.memory_mib} < 100.00% of configured:{configured.memory_mib})")
+    if reported.memory_mib < configured.memory_mib * memory_percent / 100.0:
+        least = f"{memory_percent:.2f}% of configured:{configured.memory_mib}"
+        wrong.append(f"Low RealMemory (reported:{reported.memory_mib} < {least})")
     if reported.tmp_mib < configured.tmp_mib:
         wrong.append("Low TmpDisk")
     counts: dict[str, int] = {}

@@ -423,7 +423,8 @@ def delete_reservation(turn: Turn, command: DeleteReservation) -> Done:
     """Remove a reservation that no job uses or waits for."""
     reservation = turn.state.reservations.get(command.name)
     caller = turn.caller
-    if reservation is None or "USER_DELETE" not in reservation.flags:
+    by_users = turn.state.settings.user_deletes_reservations
+    if reservation is None or not (by_users or "USER_DELETE" in reservation.flags):
         need_operator(turn)
     elif not is_operator(turn) and not _may_use(turn.state, reservation, caller):
         raise Refused("ESLURM_ACCESS_DENIED", hint=f"reservation {command.name} is for others")
