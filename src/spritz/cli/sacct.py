@@ -133,6 +133,8 @@ def _run(given: dict[str, str], context: Context) -> int:
     from spritz.cli.options import Fatal
     from spritz.runtime.clock import SystemClock
 
+    if "batch-script" in given and "env-vars" in given:
+        raise Fatal("Options --batch-script and --env-vars are mutually exclusive")
     for option, what in (("batch-script", "scripts"), ("env-vars", "environment")):
         if option in given and "jobs" not in given:
             raise Fatal(f"When requesting job {what} you must also request specific jobs with the '-j' option.")

@@ -297,6 +297,7 @@ def test_who_is_asked_about() -> None:
     [
         (["-s", "XX"], "sacct: fatal: unrecognized job state value 'XX'"),
         (["-B"], "When requesting job scripts you must also request specific jobs with the '-j' option."),
+        (["-B", "--env-vars", "-j", "1"], "Options --batch-script and --env-vars are mutually exclusive"),
         (["--units=X"], "sacct: error: Invalid unit type 'X'. Possible options are 'KMGTP'"),
         (["-o", "foo"], 'sacct: error: Invalid field requested: "foo"'),
         (["--federation"], "option --federation is not supported by Spritz"),
