@@ -50,12 +50,13 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
     if not rules.known:
         return None
     spec = job.spec
-    keys = rules.party(spec.account, spec.user, job.partition, spec.qos).keys
     if job.state is JobState.PENDING:
+        keys = rules.keys(spec.account, spec.user, spec.partitions or (job.partition,), spec.qos)
         count = 1 if job.array is None else mask_of(job.array.pending).bit_count()
         if not count:
             return None
         return Charge(keys, 0, count, accruing=count if grows_older(job) else 0, accrual_waits=awaits_accrual(job))
+    keys = rules.party(spec.account, spec.user, job.partition, spec.qos).keys
     licenses = tuple((f"license/{name}", count) for name, count in job.licenses)
     tres = (*allocated(job), *licenses)
     factor = rules.usage_factor(spec.qos)

@@ -59,8 +59,8 @@ def amend_policy(state: State, change: PolicyChange) -> None:
         for job_id in list(state.charges):
             job = state.jobs[job_id]
             spec = job.spec
-            home = rules.partition_qos.get(job.partition, "")
-            if touched.recounts(spec.account, spec.user, spec.qos) or home in touched.counted_qos:
+            homes = {rules.partition_qos.get(name, "") for name in (job.partition, *spec.partitions)}
+            if touched.recounts(spec.account, spec.user, spec.qos) or homes & touched.counted_qos:
                 state.charge(job_id, job)
     for number in change.gone_associations:
         state.usage.entries.pop(("a", number), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from spritz.core.machine import Machine
@@ -24,11 +25,16 @@ FAST = Qos(name="fast", id=2)
 
 
 def world(
-    *, chem: Association = CHEM, alice: Association = ALICE_IN_CHEM, qos: tuple[Qos, ...] = (NORMAL, FAST), **more: Any
+    *,
+    chem: Association = CHEM,
+    alice: Association = ALICE_IN_CHEM,
+    qos: tuple[Qos, ...] = (NORMAL, FAST),
+    partitions: tuple[Partition, ...] | None = None,
+    **more: Any,
 ) -> World:
     """One account with one user, all of it enforced."""
     settings = ClusterSettings(enforce=("associations", "limits", "qos"), **more)
-    made = World(settings=settings, hardware=capacity(cpus=8))
+    made = World(settings=settings, hardware=capacity(cpus=8), partitions=partitions)
     made.ok(SetPolicy(policy=Policy(version=1, associations=(ROOT_ACCOUNT, chem, alice), qos=qos)))
     return made
 
@@ -65,6 +71,25 @@ def test_nobody_moves_a_job_to_an_account_or_qos_that_is_not_his() -> None:
     job = made.submit()
     for field, value, code in (("account", "phys", "ESLURM_INVALID_ACCOUNT"), ("qos", "fast", "ESLURM_INVALID_QOS")):
         assert made.refused(UpdateJob(target=JobTarget(job), changes={field: value}), ALICE) == code
+
+
+@pytest.mark.parametrize("names", [("debug", "gpu"), ("gpu", "debug")])
+def test_a_job_counts_in_each_partition_in_which_it_waits(names: tuple[str, ...]) -> None:
+    """Answers of Slurm 22.05: limits on submission of the QOS of all its partitions hold, and DenyOnLimit of any."""
+    home = Qos(name="home", id=3, max_submit_pu=1, max_tres_pj="cpu=2", flags="DenyOnLimit")
+    nodes = ("n1", "n2", "n3", "n4")
+    partitions = (Partition(name="debug", nodes=nodes, default=True), Partition(name="gpu", nodes=nodes, qos="home"))
+    made = world(qos=(NORMAL, home), partitions=partitions)
+    assert made.submit_refused(partitions=names, tasks=3) == "ESLURM_ACCOUNTING_POLICY"
+    job = made.submit(partitions=names)
+    assert made.submit_refused(partitions=("gpu",)) == "ESLURM_ACCOUNTING_POLICY"
+    assert made.submit_refused(partitions=names) == "ESLURM_ACCOUNTING_POLICY"
+    other = made.submit(partitions=("debug",))
+    move = UpdateJob(target=JobTarget(other), changes={"partitions": names})
+    assert made.refused(move, ALICE) == "ESLURM_ACCOUNTING_POLICY"
+    assert start_messages(made, job) == ()  # in debug
+    made.ok(move, ALICE)
+    made.check()
 
 
 def test_submit_limits_count_every_task_of_an_array() -> None:

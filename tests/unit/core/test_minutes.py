@@ -4,6 +4,7 @@ MaxTRESMinsPerJob, GrpTRESRunMins, UsageFactor; resource_limits.html."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log2
 from typing import Any
 
 import pytest
@@ -86,6 +87,19 @@ def test_decay_gives_minutes_back(site: Make) -> None:
     made.now += HOUR
     assert refusal(made, again) == ""
     assert end_of(made, again, 100)[2] == pytest.approx(30.2, abs=0.1), "half of it was there again"
+
+
+def test_nothing_is_started_for_an_instant(site: Make) -> None:
+    """Usage fades below its limit as soon as it has ended a job: there must be enough left for a minute of the next."""
+    made = site(chem={"grp_tres_mins": "cpu=10"}, half_life=HOUR)
+    job, waits = made.submit(), made.submit()
+    made.start(job, cpus=4)
+    assert end_of(made, job, 200)[0] is JobState.TIMEOUT
+    brief = made.submit(time_limit_minutes=1)
+    minute = HOUR * log2(10 / 9)  # until one of the ten is left
+    for after, refused in ((30.0, "AssocGrpCPUMinutesLimit"), (minute - 250, "AssocGrpCPUMinutesLimit"), (230, "")):
+        made.now += after
+        assert {refusal(made, waits), refusal(made, brief)} == {refused}
 
 
 def test_usage_that_fades_as_fast_as_it_grows_never_reaches_the_limit(site: Make) -> None:

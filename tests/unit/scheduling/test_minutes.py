@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log2
+
 import pytest
 
 from spritz.model.limits.minutes import Minutes
@@ -31,10 +33,11 @@ def test_minutes_that_are_used_up_hold_a_job_back_and_it_is_told_until_when() ->
     assert one.reason == "QOSGrpCPUMinutesLimit"
     (limit,) = [item for item in one.limits if item.holds]
     assert (limit.used, limit.limit) == (20, 10)
-    assert limit.at == pytest.approx(site.now + HOUR)
-    assert limit.text == ("QOS normal allows 10 CPU minutes, 20 used; what was used fades, and is below it in 01:00:01")
+    # It needs a minute of its CPU: one of the ten must be left.
+    assert limit.at == pytest.approx(site.now + HOUR * log2(20 / 9))
+    assert limit.text == ("QOS normal allows 10 CPU minutes, 20 used; what was used fades, and is below it in 01:09:08")
     assert one.summary.startswith("QOS normal allows 10 CPU minutes")
-    site.now += HOUR + 2
+    site.now += HOUR * log2(20 / 9) + 2
     site.projection.free_all()
     assert site.cycle().keys() == {job}
 

@@ -155,7 +155,7 @@ def _with_longest_time(state: State, spec: JobSpec, partition: str) -> JobSpec:
 
 
 def check_account_limits(state: State, spec: JobSpec, partition: str, count: int, minutes: int, now: float) -> None:
-    """Limits on submission, and those that a QOS with DenyOnLimit would never let the job pass."""
+    """Limits on submission to one of its partitions, and those that a QOS with DenyOnLimit would never let it pass."""
     if "limits" not in state.settings.enforce:
         return
     party = state.rules.party(spec.account, spec.user, partition, spec.qos)
@@ -172,20 +172,22 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(excess.reason.value)
 
 
-def check_move(state: State, job: Job, spec: JobSpec, partition: str) -> None:
+def check_move(state: State, job: Job, spec: JobSpec) -> None:
     """A pending job is to count elsewhere: limits on submission there, and what a QOS with DenyOnLimit bounds of it.
 
     As in Slurm time limits are not looked at: it will wait for those.
     """
     charge = state.charges.get(job.id)
-    party = state.rules.party(spec.account, spec.user, partition, spec.qos)
-    if "limits" not in state.settings.enforce or charge is None or party.keys == charge.keys:
+    keys = state.rules.keys(spec.account, spec.user, spec.partitions, spec.qos)
+    if "limits" not in state.settings.enforce or charge is None or keys == charge.keys:
         return
     elsewhere = state.ledger.fork()
     elsewhere.add(charge.keys, submitted=charge.submitted, sign=-1)
-    pairs = state.rules.priced(partition, requested_pairs(spec))
-    if check.over_submit(party, elsewhere, charge.submitted) or check.never(party, pairs, 0, nodes=spec.nodes_min):
-        raise Refused("ESLURM_ACCOUNTING_POLICY")
+    for partition in spec.partitions:
+        party = state.rules.party(spec.account, spec.user, partition, spec.qos)
+        pairs = state.rules.priced(partition, requested_pairs(spec))
+        if check.over_submit(party, elsewhere, charge.submitted) or check.never(party, pairs, 0, nodes=spec.nodes_min):
+            raise Refused("ESLURM_ACCOUNTING_POLICY")
 
 
 def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, now: float) -> str:

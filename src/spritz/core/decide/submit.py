@@ -119,7 +119,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
     if not enough_numbers(state, count):
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="numbers from FirstJobId to MaxJobId are used up")
-    check_account_limits(state, spec, partitions[0].name, count, effective_time_limit(spec, partitions[0]), turn.now)
+    for partition in partitions:
+        check_account_limits(state, spec, partition.name, count, effective_time_limit(spec, partition), turn.now)
     job_id = free_number(state) if component is None else component.first + component.offset
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     spec = with_counted_memory(state, spec)

@@ -270,7 +270,7 @@ def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, objec
     partitions, waits = check_submission(turn, spec, there="partitions" not in changes)
     spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
     if changes.keys() & {"account", "qos", "partitions"} and not is_operator(turn):
-        check_move(turn.state, job, spec, partitions[0].name)
+        check_move(turn.state, job, spec)
     dependencies = job.dependencies
     if "dependencies" in changes or "dependency_mode" in changes:
         dependencies = _new_dependencies(turn, job, spec)

@@ -1,9 +1,10 @@
 """Limits on TRES minutes: those that were used up to now, with decay, and those that running jobs may still use.
 
-GrpTRESMins and GrpWall bound what was used: once it is reached nothing starts, and what runs ends. With
-AccountingStorageEnforce=safe a job starts only if all that runs can use up its time, and so can it; then nothing is
-ended. GrpTRESRunMins bounds what running jobs may use until their time limits. A limit of a QOS stands in place of the
-same limit of associations; on the root association these bind nobody.
+GrpTRESMins and GrpWall bound what was used: once it is reached nothing starts, and what runs ends. A job starts if
+there is enough left for its first minute (`brief`). With AccountingStorageEnforce=safe it starts only if all that runs
+can use up its time, and so can it; then nothing is ended. GrpTRESRunMins bounds what running jobs may use until their
+time limits. A limit of a QOS stands in place of the same limit of associations; on the root association these bind
+nobody.
 
 Source: sacctmgr(1) GrpTRESMins, GrpTRESRunMins, GrpWall, MaxTRESMinsPerJob, UsageFactor, UsageFactorSafe;
 https://slurm.schedmd.com/resource_limits.html.
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from spritz.model.limits.rules import Party
 
 NEVER = float("inf")
+#: Usage fades below a limit the moment after it has ended what runs: all that waits would be started for an instant and
+#: be ended in its turn. So there must be enough left for so long, or half of what the limit allows at all.
+BRIEF_SECONDS = 60.0
 #: A usage this near to its limit has reached it: sums of fractions are not exact.
 _NEAR = 1.0 - 1e-9
 
@@ -99,11 +103,23 @@ def out_of_minutes(
     """What keeps a job from starting that takes this for at most so long; None: no limit on minutes does."""
     if not party.timed:
         return None
-    return first_of(_held(party, minutes, wanted, limit_minutes, now, safe=safe))
+    return first_of(_held(party, minutes, wanted, limit_minutes, now, safe=safe, starts=True))
+
+
+def brief(limit: int, count: float, limit_minutes: int) -> float:
+    """TRES seconds that must be left of a limit in minutes for a job to start that takes so many."""
+    return min(count * min(limit_minutes * 60.0, BRIEF_SECONDS), limit * 30.0)
 
 
 def _held(
-    party: Party, minutes: Minutes, wanted: Mapping[str, int], limit_minutes: int, now: float, *, safe: bool
+    party: Party,
+    minutes: Minutes,
+    wanted: Mapping[str, int],
+    limit_minutes: int,
+    now: float,
+    *,
+    safe: bool,
+    starts: bool = False,
 ) -> Iterator[Excess]:
     usage, committed = minutes.usage, minutes.committed
     seconds = min(limit_minutes, INFINITE) * 60.0
@@ -112,13 +128,14 @@ def _held(
         # With `safe` the job's own time must be left as well; of what else runs Slurm takes no account here.
         walled = usage.amount(place.key, WALL, now) if place.wall is not None else 0.0
         if place.wall is not None and (
-            walled >= place.wall * 60.0 * _NEAR or (safe and walled + seconds > place.wall * 60.0 / _NEAR)
+            _used_up(walled, place.wall, 1, limit_minutes if starts else 0)
+            or (safe and walled + seconds > place.wall * 60.0 / _NEAR)
         ):
             yield Excess(Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL, place.level)
         for name, limit in place.used:
             excess = Excess(reason_of("qos_minutes" if place.qos else "assoc_minutes", name), place.level)
             amount = usage.amount(place.key, name, now)
-            if amount >= limit * 60.0 * _NEAR:
+            if _used_up(amount, limit, wanted.get(name, 0) * party.usage_factor, limit_minutes if starts else 0):
                 yield excess
             elif safe and wanted.get(name):
                 ahead = committed.seconds(place.key, name, now)
@@ -132,6 +149,11 @@ def _held(
     for name, limit, qos in _per_job(party):
         if wanted.get(name, 0) * careful > limit * 60.0 / _NEAR:
             yield Excess(reason_of("assoc_job_minutes" if qos is None else "qos_job_minutes", name), qos or 0)
+
+
+def _used_up(amount: float, limit: int, count: float, limit_minutes: int) -> bool:
+    whole = limit * 60.0
+    return amount >= whole * _NEAR or amount + brief(limit, count, limit_minutes) > whole / _NEAR
 
 
 def spent(party: Party, usage: Usage, wanted: Mapping[str, int], limit_minutes: int, now: float) -> Excess | None:

@@ -228,6 +228,10 @@ class Rules:
             party = self._parties[name] = self._party(*name)
         return party
 
+    def keys(self, account: str, user: str, partitions: Iterable[str], qos: str) -> tuple[Key, ...]:
+        """Where a job counts that waits in these partitions."""
+        return tuple(dict.fromkeys(key for name in partitions for key in self.party(account, user, name, qos).keys))
+
     def _party(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...]) -> Party:
         own = self.association(account, user, partition)
         chain = [own] if own is not None else []

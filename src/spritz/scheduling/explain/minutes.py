@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.explain import Limit
 from spritz.model.ids import INFINITE
-from spritz.model.limits.minutes import Minutes, out_of_minutes
+from spritz.model.limits.minutes import Minutes, brief, out_of_minutes
 from spritz.model.limits.reasons import reason_of
 from spritz.model.limits.usage import WALL
 from spritz.model.reasons import Reason
@@ -54,7 +54,7 @@ def _minutes(view: View, party: Party, record: JobRecord, request: Request) -> I
         subject = _subject(party, place)
         if place.wall is not None:
             reason = Reason.QOS_GRP_WALL if place.qos else Reason.ASSOC_GRP_WALL
-            yield _used(minutes, place, WALL, place.wall, subject, reason, holding, now)
+            yield _used(minutes, place, WALL, place.wall, subject, reason, holding, now, 0, request)
         for name, limit in place.used:
             reason = reason_of("qos_minutes" if place.qos else "assoc_minutes", name)
             yield _used(minutes, place, name, limit, subject, reason, holding, now, wanted.get(name, 0), request)
@@ -96,12 +96,14 @@ def _used(
     noun = "minutes of wall clock time" if name == WALL else f"{_noun(name)} minutes"
     text = f"{subject} allows {limit} {noun}, {used} used"
     asked = wanted * request.time_limit_minutes if request is not None else 0
-    if holds and amount < limit * 60.0 and request is not None:
+    if holds and amount < limit * 60.0 and asked and request is not None:
         text += f", {_asked(wanted, request)} asked for"
     constant, at = usage.constant(place.key), 0.0
-    if holds and amount >= limit * 60.0 and not usage.rate(place.key, name):
+    count = 1 if name == WALL else wanted
+    enough = limit * 60.0 - (brief(limit, count, request.time_limit_minutes) if request is not None else 0.0)
+    if holds and amount >= enough > 0.0 and not usage.rate(place.key, name):
         if constant:
-            seconds = log(amount / (limit * 60.0)) / constant
+            seconds = log(amount / enough) / constant
             at = now + seconds
             text += f"; what was used fades, and is below it in {format_duration(max(1, int(seconds) + 1))}"
         else:
