@@ -428,6 +428,27 @@ def test_a_component_says_with_whom_it_starts() -> None:
     assert one.expected.start_at == other.expected.start_at > site.now
 
 
+def test_what_is_kept_for_one_component_is_no_room_for_another() -> None:
+    """8+0 of a cluster played by hand: it has room on n2 and n3, but n3 is for the other component."""
+    site = Site([node("n1", 4), node("n2", 4), node("n3", 4, features=("big",))])
+    site.submit(spec(4, time_limit_minutes=5))
+    (allocation,) = site.cycle().values()
+    assert allocation.names == ("n1",)
+    hour = {"time_limit_minutes": 60}
+    first = site.submit_het(spec(8, nodes=2, **hour), spec(4, features="big", **hour), priorities=(9, 5))
+    between = site.submit(spec(4, node_list=("n1",), time_limit_minutes=5), priority=7)
+    site.cycle()
+    one, other, job = told(site, first), told(site, first + 1), told(site, between)
+    assert one.summary.startswith("1 job wants the same nodes and goes first; CPUs are short.")
+    assert {(test.test, test.text): test.nodes for test in one.partitions[0].tests}[
+        "kept", "free, but kept for a component that starts with it"
+    ] == "n3"
+    assert [blocker.job for blocker in one.blockers] == ["1"]
+    assert other.summary == f"There is room for it, but not for {first}+0, with which it starts."
+    # The whole has the place of its last component (bf_hetjob_prio=min).
+    assert [[item.job for item in each.ahead.first] for each in (one, other, job)] == [[str(between)]] * 2 + [[]]
+
+
 def test_a_requeued_job_says_when_it_may_start_again() -> None:
     site = Site([node("n1")])
     job = site.submit(spec(1))

@@ -15,7 +15,9 @@ import numpy as np
 from spritz.model.explain import Ahead, AheadJob
 from spritz.scheduling.explain.accounts import over_alone
 from spritz.scheduling.explain.words import largest, listed, record_label
+from spritz.scheduling.gangs import gangs_of
 from spritz.scheduling.limits import Limits
+from spritz.scheduling.policy import policy_of
 from spritz.scheduling.verdicts import partition_verdict, stuck_verdict
 
 if TYPE_CHECKING:
@@ -35,14 +37,21 @@ def ahead(view: View, record: JobRecord) -> Ahead:
     snapshot = view.snapshot
     found: dict[int, tuple[Rank, JobRecord, Shape, Shape]] = {}
     limits = Limits(snapshot)
-    for own_key, own in record.entries:
+    # Components of a heterogeneous job have one place in the queue.
+    mode = policy_of(snapshot.settings).gang_priority
+    gangs = {gang.records[0].het_job_id: gang.key for gang in gangs_of(snapshot, mode, lambda _shape, key: key)}
+    for key_alone, own in record.entries:
+        own_key = gangs.get(record.het_job_id, key_alone)
         own_within = limits.within(own)
         nodes = snapshot.eligibility.nodes(own.request)
         meets: dict[int, bool] = {}
         for shape in snapshot.queue.shapes.values():
             within = limits.within(shape)
-            place = _count_before(shape.keys, own_key, within=within, own_within=own_within)
-            if not place:
+            if shape.request.component:
+                before = [key for key in shape.keys if gangs[shape.jobs[key].het_job_id] < own_key]
+            else:
+                before = shape.keys[: _count_before(shape.keys, own_key, within=within, own_within=own_within)]
+            if not before:
                 continue
             others = snapshot.eligibility.nodes(shape.request)
             # Equal questions are answered with the very same array.
@@ -51,13 +60,14 @@ def ahead(view: View, record: JobRecord) -> Ahead:
                 meets[kind] = bool(np.isin(nodes, others).any())
             if not meets[kind] or not _could_start(view, shape):
                 continue
-            for key in shape.keys[:place]:
+            for key in before:
                 other = shape.jobs[key]
                 if other is record or (record.het_job_id and other.het_job_id == record.het_job_id):
                     continue
                 if view.starts.get(other.id) and not other.tasks:
                     continue
-                rank: Rank = (key[0], not within, *key[1:])
+                first, *rest = gangs.get(other.het_job_id, key)
+                rank: Rank = (first, not within, *rest)
                 if other.id not in found or rank < found[other.id][0]:
                     found[other.id] = rank, other, shape, own
     users: dict[str, int] = {}
@@ -74,7 +84,7 @@ def ahead(view: View, record: JobRecord) -> Ahead:
     )
 
 
-def _count_before(keys: list[SortKey], own_key: SortKey, *, within: bool, own_within: bool) -> int:
+def _count_before(keys: list[SortKey], own_key: Rank, *, within: bool, own_within: bool) -> int:
     """How many of them go before the job. In a PriorityTier those within a guarantee go before those that are not."""
     if within == own_within:
         return bisect_left(keys, own_key)

@@ -20,6 +20,7 @@ from spritz.notation.hostlist import compress
 from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.backfill import clash, earliest
 from spritz.scheduling.explain.accounts import limit_holders
+from spritz.scheduling.explain.nodes import starts_together
 from spritz.scheduling.explain.words import count, gres_noun, listed, memory
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.profile import Profile
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from spritz.model.resources import Allocation
     from spritz.scheduling.explain.view import Kept, View
-    from spritz.scheduling.nodes import Holder
+    from spritz.scheduling.nodes import Holder, NodeRow
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import Ints, NodeTable
@@ -41,8 +42,8 @@ MINIMISE_MAX = 64
 class Room:
     """Who must leave the nodes for one request. `start_at` is when the last of them ends (inf: nobody's end helps).
 
-    `own`: the start that is promised to the job beside those ahead of it; then only its nodes are looked at. Without it
-    those who must leave are found as if no other job waited.
+    `own`: the start that is promised to the job beside those ahead of it, or those that start with it; then only its
+    nodes are looked at. Without it those who must leave are found as if no other job waited.
     """
 
     def __init__(self, view: View, request: Request, own: Kept | None = None) -> None:
@@ -51,7 +52,7 @@ class Room:
         self._within: Ints | None = None
         self.numbers: list[int] = []
         self.start_at = view.now
-        if self._fits(view.table) or (own is not None and self._beside_others(own)):
+        if self._fits(_with_mates(view, request)) or (own is not None and self._beside_others(own)):
             return
         self._within = None
         # A profile of its own, without what is promised to others.
@@ -124,6 +125,25 @@ class Room:
                     table.release(index, number)
                 kept.append(number)
         return kept
+
+
+def _with_mates(view: View, request: Request) -> NodeTable:
+    """As it is, but for what is free and promised to components that start together with this one."""
+    if not request.component:
+        return view.table
+    table = view.table.fork()
+    for promise in view.kept:
+        mate = promise.request is not request and starts_together(view, request, promise.request)
+        if mate and all(_is_free(table.rows[index], holder) for index, holder in promise.parts):
+            for index, holder in promise.parts:
+                table.charge(index, holder)
+    return table
+
+
+def _is_free(row: NodeRow, holder: Holder) -> bool:
+    trial = row.copy()
+    trial.charge(holder)
+    return row.up and trial.overlaps is row.overlaps and trial.free_memory_mib >= 0
 
 
 def release(table: NodeTable, view: View, number: int) -> None:

@@ -220,6 +220,8 @@ def _test(
             if index == row.index:
                 held.charge(holder)
     if held.holders.keys() - row.holders.keys() and not able(held, request, least):
+        if all(starts_together(view, request, promise.request) for promise in kept):
+            return Finding("kept", "free, but kept for a component that starts with it")
         first = min(promise.start_at for promise in kept)
         wait = "from now on" if first <= view.now else "soon"
         return Finding("kept", f"free, but {wait} kept for jobs ahead of it")
@@ -334,6 +336,14 @@ def state_text(view: View, row: NodeRow) -> str:
     else:
         text = next((words for flags, words in _FLAG_WORDS if node.flags & flags), "not available")
     return f"{text}: {node.reason}" if node.reason else text
+
+
+def starts_together(view: View, request: Request, other: Request) -> bool:
+    """Are both of components of one heterogeneous job?"""
+    if not request.component or not other.component:
+        return False
+    records = view.snapshot.records
+    return records[request.component].het_job_id == records[other.component].het_job_id
 
 
 def _kept_by_node(view: View, request: Request, own: Kept | None) -> dict[int, list[Kept]]:

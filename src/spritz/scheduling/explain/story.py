@@ -44,7 +44,7 @@ def explain(view: View, job: Job) -> Explanation:
     rules = limits(view, job, record, requests)
     who = ahead(view, record) if record.entries and when.sure != "now" else Ahead()
     reserved = any(test.test == "reserved" for part in views for test in part.tests)
-    room = _room(view, record, requests, own if who.count or reserved else None)
+    room = _room(view, record, requests, own if who.count or reserved or record.het_job_id else None)
     verdict = _verdict(reason, when, over=reason in LIMIT_REASONS and over_own(view, record))
     whom = blockers(view, record, room) if verdict == "waits" else victims(view, record)
     limited = any(rule.holds and rule.kind != "Reserved" for rule in rules)
@@ -138,15 +138,19 @@ def _with_components(view: View, record: JobRecord, summary: str, kept: bool) ->
     others = [other for number, other in sorted(gang.items()) if number != record.id]
     if len(others) < record.het_size - 1:
         return f"It starts together with the other components of {record.het_job_id}, and not all of these may start."
-    lacking = [
-        record_label(other)
-        for other in others
-        if all(place(view.table, request, snapshot.eligibility) is None for request in requests_of(view, other))
-    ]
+    lacking = [record_label(other) for other in others if _lacks_room(view, other)]
     if kept and lacking:
         return f"There is room for it, but not for {listed(lacking)}, with which it starts."
     told = listed([record_label(other) for other in others])
     return f"{summary} It starts together with {told}." if others else summary
+
+
+def _lacks_room(view: View, record: JobRecord) -> bool:
+    """Somebody must end first: on the nodes that it is promised beside those with which it starts, else anywhere."""
+    own = view.promise_of(record)
+    if own is not None:
+        return Room(view, own.request, own).start_at > view.now
+    return all(place(view.table, one, view.snapshot.eligibility) is None for one in requests_of(view, record))
 
 
 def _summary(
