@@ -67,6 +67,7 @@ def _load_core(stand_ins: list[str]) -> None:
     for name in ("UNSET", "UnsetType", "ValidationError", "convert", "defstruct", "to_builtins"):
         setattr(package, name, getattr(_core, name))
     package.field = _field  # type: ignore[attr-defined]
+    sys.modules["msgspec.structs"] = package.structs = _structs(package)  # type: ignore[attr-defined]
 
 
 def _field(*, default: object = ..., default_factory: object = ..., name: str | None = None) -> object:
@@ -137,18 +138,44 @@ def _annotations(kind: type) -> dict[str, object]:
     return found
 
 
+def _structs(package: ModuleType) -> ModuleType:
+    """msgspec.structs with what the C module has of it, and the real one behind everything else."""
+    from msgspec import _core
+
+    module = type(sys)("msgspec.structs")
+    for name in ("StructConfig", "asdict", "astuple", "force_setattr", "replace"):
+        setattr(module, name, getattr(_core, name))
+
+    def load(name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        real = _real("structs", package)
+        for public in real.__all__:
+            setattr(module, public, getattr(real, public))
+        found: object = getattr(real, name)
+        return found
+
+    module.__getattr__ = load  # type: ignore[method-assign]  # PEP 562
+    return module
+
+
 def _later(name: str, package: ModuleType) -> Callable[..., object]:
     """A function of the real `msgspec._utils`, which is loaded when it is called."""
 
     def call(*arguments: object) -> object:
-        from importlib.util import module_from_spec, spec_from_file_location
-
-        spec = spec_from_file_location("msgspec._utils", f"{package.__path__[0]}/_utils.py")
-        assert spec is not None, "msgspec has it"
-        assert spec.loader is not None, "it is a file"
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        result: object = getattr(module, name)(*arguments)
+        result: object = getattr(_real("_utils", package), name)(*arguments)
         return result
 
     return call
+
+
+def _real(name: str, package: ModuleType) -> ModuleType:
+    """A module of msgspec from its file."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(f"msgspec.{name}", f"{package.__path__[0]}/{name}.py")
+    assert spec is not None, "msgspec has it"
+    assert spec.loader is not None, "it is a file"
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -5,8 +5,7 @@ Source: sbatch(1) --gpus-per-node, --gres, --gpus-per-socket.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.job import JobSpec
 

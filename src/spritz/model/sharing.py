@@ -5,10 +5,9 @@ Source: slurm.conf(5) OverSubscribe, SelectTypeParameters; sbatch(1) --oversubsc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spritz.model.job import Sharing
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
     from spritz.model.partition import Partition

@@ -49,11 +49,11 @@ def before_the_first_byte(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("sbatch", "--wrap", "true"), 53),
-        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 57),
-        (("srun", "true"), 64),
-        (("srun", "-N4", "-n4", "-l", "true"), 64),
-        (("salloc", "true"), 64),
+        (("sbatch", "--wrap", "true"), 54),
+        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 58),
+        (("srun", "true"), 65),
+        (("srun", "-N4", "-n4", "-l", "true"), 65),
+        (("salloc", "true"), 65),
     ],
 )
 def test_little_is_loaded_before_the_first_byte(site: Site, words: tuple[str, ...], most: int) -> None:

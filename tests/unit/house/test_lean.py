@@ -34,10 +34,12 @@ class Point(msgspec.Struct, frozen=True):
     x: int = msgspec.field(default=3, name="X")
     y: list[int] = msgspec.field(default_factory=list)
 print(msgspec.json.encode(Point(x=5)), msgspec.structs.replace(Point(), x=1), msgspec.structs.asdict(Point()))
+print([field.encode_name for field in msgspec.structs.fields(Point)], hasattr(msgspec.structs, "nothing"))
 """
     assert printed(program).splitlines() == [
         "2.5 00000000-0000-0000-0000-000000000001 True",
         """b'{"X":5,"y":[]}' Point(x=1, y=[]) {'x': 3, 'y': []}""",
+        "['X', 'y'] False",
     ]
 
 
