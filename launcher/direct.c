@@ -115,7 +115,7 @@ static void become_server(const struct place *place, char **environment, int loc
     sched_setaffinity(0, sizeof everywhere, &everywhere);
     umask(077);
     lock = fcntl(lock, F_DUPFD, 3);
-    if (lock < 0 || dup2(lock, 3) < 0 || chdir("/") < 0)
+    if (lock < 0 || dup2(lock, 3) < 0)
         _exit(1);
     for (int number = 0; number < 3; number++) {
         int null = open("/dev/null", O_RDWR);

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 /* Changes with anything that launcher and server must agree on. */
-#define PROTOCOL "SPRITZ4\n"
+#define PROTOCOL "SPRITZ5\n"
 /* So long the server may take to begin the command. After that there is no limit. */
 #define PATIENCE_MS 3000
 
@@ -29,7 +29,9 @@ struct place {
     char stamp[96];             /* of that file; another one after each installation */
     char base[32];              /* name of the socket: installation, namespaces and protocol */
     char python_path[4096];     /* PYTHONPATH where Spritz itself is found there, else "" */
-    int directory;              /* holds the user's socket; -1 where no directory is safe */
+    char path[PATH_MAX];        /* of the directory that holds the user's socket, as it was opened */
+    int directory;              /* that directory; -1 where none is safe */
+    int connection;             /* a socket that is not connected yet */
 };
 
 /* What became of an attempt to let the server do it. The status is meant for OUTCOME_DONE alone. */

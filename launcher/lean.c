@@ -29,6 +29,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -160,7 +161,7 @@ ssize_t pwrite(int descriptor, const void *data, size_t size, off_t at)
     return CALL(SYS_pwrite64, descriptor, data, size, at);
 }
 int access(const char *path, int mode) { return (int)CALL(SYS_faccessat, AT_FDCWD, path, mode); }
-int chdir(const char *path) { return (int)CALL(SYS_chdir, path); }
+int uname(struct utsname *host) { return (int)CALL(SYS_uname, host); }
 int unlink(const char *path) { return (int)CALL(SYS_unlinkat, AT_FDCWD, path, 0); }
 int mkdirat(int directory, const char *path, mode_t mode) { return (int)CALL(SYS_mkdirat, directory, path, mode); }
 ssize_t readlink(const char *path, char *data, size_t size)

@@ -12,8 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
+
+/* SO_NETNS_COOKIE, also where the headers are older; tests have another one, which no kernel knows. */
+#ifndef NETNS_COOKIE
+#define NETNS_COOKIE 71
+#endif
 
 #define SCRIPT "spritz-command"
 
@@ -74,23 +82,55 @@ static void mix(uint64_t *hash, const void *data, size_t size)
         *hash = (*hash ^ *at) * 0x100000001b3ULL;
 }
 
-/* A server in another container would look at other files, hosts and processes. */
-static int mix_surroundings(uint64_t *hash)
+/* Which files these are, by device and inode. */
+static int mix_files(uint64_t *hash, const char *const *path)
 {
-    static const char *const SAME[] = {"/",
-                                       "/proc/self/ns/mnt",
-                                       "/proc/self/ns/net",
-                                       "/proc/self/ns/pid",
-                                       "/proc/self/ns/user",
-                                       "/proc/self/ns/uts",
-                                       NULL};
-    for (const char *const *path = SAME; *path; path++) {
+    for (; *path; path++) {
         struct stat info;
         if (stat(*path, &info) < 0)
             return -1;
         mix(hash, &info.st_dev, sizeof info.st_dev);
         mix(hash, &info.st_ino, sizeof info.st_ino);
     }
+    return 0;
+}
+
+/* statx(2), whatever the headers know of it: the number of the mount that a path is on. No two mount namespaces have
+ * one in common. */
+static int root_mount(uint64_t *number)
+{
+    enum { MASK = 0, MOUNT = 0x90 / 8, STATX_MOUNT = 0x1000 };
+    uint64_t info[32];
+    if (syscall(SYS_statx, AT_FDCWD, "/", 0, STATX_MOUNT, info) < 0 || !(info[MASK] & STATX_MOUNT))
+        return -1;
+    *number = info[MOUNT];
+    return 0;
+}
+
+/* A server in another container would look at other files, hosts and processes.
+ *
+ * To look into /proc for the namespaces costs as much as the start of this program: the kernel makes directories there
+ * for each process that does. So they are asked for in other words. What is not among these, the namespaces of
+ * processes and users, the server sees to itself: it knows the caller by the numbers that the kernel tells, and
+ * declines who has others for himself (docs/decisions/0150). Kernels before 5.14 do not tell the network's. */
+static int mix_surroundings(uint64_t *hash, int connection)
+{
+    static const char *const ROOT[] = {"/", NULL};
+    static const char *const NAMESPACES[] = {"/proc/self/ns/mnt",  "/proc/self/ns/net", "/proc/self/ns/pid",
+                                             "/proc/self/ns/user", "/proc/self/ns/uts", NULL};
+    uint64_t network, mount;
+    socklen_t size = sizeof network;
+    struct utsname host;
+
+    if (mix_files(hash, ROOT) < 0)
+        return -1;
+    if (getsockopt(connection, SOL_SOCKET, NETNS_COOKIE, &network, &size) < 0 || root_mount(&mount) < 0)
+        return mix_files(hash, NAMESPACES);
+    if (uname(&host) < 0)
+        return -1;
+    mix(hash, &network, sizeof network);
+    mix(hash, &mount, sizeof mount);
+    mix(hash, host.nodename, strlen(host.nodename));
     return 0;
 }
 
@@ -126,23 +166,23 @@ static int own_directory(int parent, const char *name)
     return -1;
 }
 
-static int find_directory(void)
+static int find_directory(struct place *place)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
-    char name[64];
     if (runtime && runtime[0] == '/') {
         int parent = open(runtime, O_PATH | O_DIRECTORY | O_CLOEXEC);
         struct stat info;
         if (parent >= 0 && fstat(parent, &info) == 0 && info.st_uid == geteuid() && !(info.st_mode & 077)) {
             int found = own_directory(parent, "spritz");
             close(parent);
+            snprintf(place->path, sizeof place->path, "%s/spritz", runtime);
             return found;
         } else if (parent >= 0) {
             close(parent);
         }
     }
-    snprintf(name, sizeof name, "/tmp/spritz-%lu", (unsigned long)geteuid());
-    return own_directory(AT_FDCWD, name);
+    snprintf(place->path, sizeof place->path, "/tmp/spritz-%lu", (unsigned long)geteuid());
+    return own_directory(AT_FDCWD, place->path);
 }
 
 int find_place(const struct call *call, struct place *place)
@@ -153,9 +193,14 @@ int find_place(const struct call *call, struct place *place)
     mix(&hash, PROTOCOL, sizeof PROTOCOL);
     mix(&hash, place->stamp, strlen(place->stamp));
     mix(&hash, place->python_path, strlen(place->python_path));
-    if (mix_surroundings(&hash) < 0)
+    place->connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (place->connection < 0)
         return -1;
+    if (mix_surroundings(&hash, place->connection) < 0) {
+        close(place->connection);
+        return -1;
+    }
     snprintf(place->base, sizeof place->base, "commands-%016llx", (unsigned long long)hash);
-    place->directory = find_directory();
+    place->directory = find_directory(place);
     return 0;
 }

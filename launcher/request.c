@@ -31,7 +31,9 @@ struct header {
     uint32_t umask;
     uint32_t opened; /* bit n: descriptor n was passed */
     int32_t nice;
-    uint32_t pid;
+    uint32_t pid; /* this, and who we are, as we see it: the server looks whether the kernel tells it the same */
+    uint32_t uid;
+    uint32_t gid;
     uint64_t blocked; /* bit n-1: signal n */
     uint64_t ignored;
     uint64_t limits[LIMITS][2];
@@ -47,6 +49,8 @@ static void fill(struct header *header)
     umask(header->umask);
     header->nice = getpriority(PRIO_PROCESS, 0);
     header->pid = (uint32_t)getpid();
+    header->uid = geteuid();
+    header->gid = getegid();
     sigprocmask(SIG_BLOCK, NULL, &blocked);
     for (int number = 1; number < 32; number++) {
         if (sigismember(&blocked, number) == 1)

@@ -48,30 +48,23 @@ long long now_ms(void)
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* A connection to a server of ours or root's; -1 with the reason in errno. */
-static int connect_socket(const char *path)
+/* To a server of ours or root's: 0, or -1 with the reason in errno. */
+static int connect_socket(int connection, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct ucred peer;
     socklen_t size = sizeof peer;
-    int connection, reason;
 
     if (snprintf(address.sun_path, sizeof address.sun_path, "%s", path) >= (int)sizeof address.sun_path) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (connection < 0)
+    if (connect(connection, (struct sockaddr *)&address, sizeof address) < 0)
         return -1;
-    if (connect(connection, (struct sockaddr *)&address, sizeof address) == 0) {
-        if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-            (peer.uid == geteuid() || peer.uid == 0))
-            return connection;
-        errno = EACCES;
-    }
-    reason = errno;
-    close(connection);
-    errno = reason;
+    if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+        (peer.uid == geteuid() || peer.uid == 0))
+        return 0;
+    errno = EACCES;
     return -1;
 }
 
@@ -83,23 +76,31 @@ static int connect_system(const struct place *place)
     if (lstat(SYSTEM_DIRECTORY, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != 0 || (info.st_mode & 022))
         return -1;
     snprintf(path, sizeof path, SYSTEM_DIRECTORY "/%s", place->base);
-    return connect_socket(path);
+    return connect_socket(place->connection, path);
+}
+
+/* By its path, where that is short enough: by way of /proc the kernel would make directories there for this process
+ * (place.c). Whoever could exchange a directory of the path in between would lead to a server of ours nevertheless. */
+static int connect_own(const struct place *place)
+{
+    char path[sizeof ((struct sockaddr_un *)0)->sun_path];
+    if (snprintf(path, sizeof path, "%s/%s", place->path, place->base) >= (int)sizeof path)
+        snprintf(path, sizeof path, "/proc/self/fd/%d/%s", place->directory, place->base);
+    return connect_socket(place->connection, path);
 }
 
 static int connect_server(const struct place *place)
 {
-    char path[64];
-    int connection, reason;
+    int status, reason;
     if (place->directory < 0)
         return connect_system(place);
-    snprintf(path, sizeof path, "/proc/self/fd/%d/%s", place->directory, place->base);
-    connection = connect_socket(path);
-    if (connection >= 0 || (errno != ENOENT && errno != ECONNREFUSED))
-        return connection;
+    status = connect_own(place);
+    if (status == 0 || (errno != ENOENT && errno != ECONNREFUSED))
+        return status;
     reason = errno;
-    connection = connect_system(place);
+    status = connect_system(place);
     errno = reason;
-    return connection;
+    return status;
 }
 
 /* Who has the call: that is settled when the box is found empty, or emptied here. */
@@ -292,18 +293,17 @@ enum outcome serve(const struct call *call, const struct place *place)
 
     if (exchange.directory < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, box) < 0)
         return OUTCOME_DECLINED;
+    exchange.connection = place->connection;
     exchange.take_out = box[1];
     /* All that can be is done before anybody is woken. */
     if (pack(call, &message) == 0 && put_into_box(box[0], call, deadline) == 0) {
-        exchange.connection = connect_server(place);
-        if (exchange.connection >= 0) {
+        if (connect_server(place) == 0)
             outcome = hand_over(&exchange, &message, deadline);
-            close(exchange.connection);
-        } else if ((errno == ENOENT || errno == ECONNREFUSED) && place->directory >= 0) {
+        else if ((errno == ENOENT || errno == ECONNREFUSED) && place->directory >= 0)
             outcome = OUTCOME_NOBODY;
-        }
         free(message.data);
     }
+    close(place->connection);
     close(exchange.directory);
     close(box[0]);
     close(box[1]);

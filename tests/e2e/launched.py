@@ -31,7 +31,8 @@ import os, sys
 sys.path[:0] = [{packages!r}]
 try:
     with open({log!r}, "a") as file:
-        print("direct" if sys.argv[1][0] == "/" else "server", os.getpid(), os.path.basename(sys.argv[1]), file=file)
+        kind = "server" if sys.argv[1].startswith("--") else "direct"
+        print(kind, os.getpid(), os.path.basename(sys.argv[1]), file=file)
 except OSError:
     pass  # too few descriptors
 from spritz.cli.server.direct import entry

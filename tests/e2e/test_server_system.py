@@ -282,12 +282,15 @@ def crowded(system: tuple[Launched, int]) -> Iterator[Callable[[], None]]:
 
     yield crowd
     (group / "pids.max").write_text("max")
-    for pid in (group / "cgroup.procs").read_text().split():
-        try:
-            (group.parent / "cgroup.procs").write_text(pid)
-        except OSError:
-            pass  # it has just ended
-    until(lambda: not (group / "cgroup.procs").read_text(), "all have left")
+
+    def empty() -> bool:
+        """Those that were forked meanwhile are let out as well."""
+        for pid in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):  # it has just ended
+                (group.parent / "cgroup.procs").write_text(pid)
+        return not (group / "cgroup.procs").read_text()
+
+    until(empty, "all have left")
     group.rmdir()
 
 

@@ -20,15 +20,15 @@ def message(*words: bytes, argc: int = 1, opened: int = 7, size: int | None = No
     """As `launcher/request.c` writes it."""
     text = b"".join(word + b"\0" for word in words)
     limits = [7] * (2 * LIMITS)
-    length = 304 + len(text) if size is None else size
-    return struct.pack("=8sIIIIiIQQ32Q", PROTOCOL, length, argc, 0o27, opened, 5, 99, 1, 2, *limits) + text
+    length = 312 + len(text) if size is None else size
+    return struct.pack("=8sIIIIiIIIQQ32Q", PROTOCOL, length, argc, 0o27, opened, 5, 99, 7, 8, 1, 2, *limits) + text
 
 
 def test_a_message_says_all_of_it() -> None:
     found = Request(message(b"/bin/squeue", b"-j", b"\xff", b"A=1", b"B=x=y", argc=3))
     assert found.argv == [b"/bin/squeue", b"-j", b"\xff"]
     assert found.environment == b"A=1\0B=x=y\0"
-    assert (found.umask, found.opened, found.nice, found.pid) == (0o27, 7, 5, 99)
+    assert (found.umask, found.opened, found.nice, found.caller) == (0o27, 7, 5, (99, 7, 8))
     assert (found.blocked, found.ignored, found.limits) == (1, 2, (7,) * 32)
 
 

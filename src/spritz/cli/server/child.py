@@ -138,8 +138,11 @@ class Child:
         self._door.take(connection)
         # The kernel's own time-out: Python's would ask it before each message whether there is one.
         connection.setsockopt(SOL_SOCKET, SO_RCVTIMEO, _REQUEST_TIME)
-        first = self._meet(connection)
+        caller = surroundings.User.of_peer(connection)
+        first = self._meet(caller)
         request, directory, box = receive(connection)
+        if (caller.pid, caller.uid, caller.gid) != request.caller:
+            raise Unsuitable("a caller in other namespaces")
         name = os.path.basename(os.fsdecode(request.argv[0]))
         main = self._commands.get(name)
         if main is None:
@@ -178,9 +181,8 @@ class Child:
         self._calls += 1
         return once
 
-    def _meet(self, connection: socket) -> bool:
+    def _meet(self, caller: surroundings.User) -> bool:
         """Who calls must be for whom this child works. Whether he became that just now. Raises Unsuitable."""
-        caller = surroundings.User.of_peer(connection)
         if self._user is None:
             caller.become()
             self._user = caller
@@ -204,7 +206,7 @@ class Child:
             cwd = os.getcwd()
         except OSError:
             cwd = environ.get("PWD", "/")
-        context = Context(name, environ, cwd, sys.stdin, sys.stdout, sys.stderr, request.pid)
+        context = Context(name, environ, cwd, sys.stdin, sys.stdout, sys.stderr, request.caller[0])
 
         def begin(argv: list[str], context: Context) -> int:
             """Signals that came meanwhile meet the command, and not what is about it."""

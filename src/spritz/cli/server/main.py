@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 import sys
-from socket import AF_UNIX, SOCK_STREAM, socket
+from socket import AF_UNIX, SOCK_STREAM, SOL_SOCKET, socket
 
 from spritz import installed
 from spritz.cli.server.request import PROTOCOL
@@ -22,17 +22,24 @@ if TYPE_CHECKING:
 BACKLOG = 4096
 #: where the server of all users listens
 SYSTEM_DIRECTORY = "/run/spritz"
+#: socket(7), since Linux 5.14
+_SO_NETNS_COOKIE = 71
 _KEPT = ("HOME", "PATH", "LC_ALL", "LANG", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")
 
 
 def entry() -> None:
-    """`--directory DIR --name NAME --lock DESCRIPTOR --installed FILE [--idle SECONDS]`, from the launcher alone."""
+    """`--directory DIR --name NAME --lock DESCRIPTOR --installed FILE [--idle SECONDS]`, from the launcher alone.
+
+    FILE may be relative to where the caller is: nothing else of that place is for the server.
+    """
     words = sys.argv[1:]
     given = dict(zip(words[::2], words[1::2], strict=True))
+    script = sys.argv[0] = os.path.abspath(given["--installed"])
+    os.chdir("/")
     lock = int(given["--lock"])
     os.set_inheritable(lock, False)
     directory = open_directory(given["--directory"], others=False)
-    _serve(directory, given["--name"], lock, given["--installed"], system=False, idle=given.get("--idle", ""))
+    _serve(directory, given["--name"], lock, script, system=False, idle=given.get("--idle", ""))
 
 
 def entry_system() -> None:
@@ -93,13 +100,37 @@ def socket_name(script: str, python_path: str = "") -> str:
     seconds, nanoseconds = divmod(info.st_mtime_ns, 10**9)
     stamp = f"{info.st_dev:x}:{info.st_ino:x}:{seconds:x}.{nanoseconds:x}"
     mixed = PROTOCOL + b"\0" + stamp.encode() + python_path.encode()
-    for path in ("/", *(f"/proc/self/ns/{kind}" for kind in ("mnt", "net", "pid", "user", "uts"))):
-        info = os.stat(path)
-        mixed += struct.pack("=QQ", info.st_dev, info.st_ino)
+    mixed += _surroundings()
     found = 0xCBF29CE484222325
     for byte in mixed:
         found = (found ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
     return f"commands-{found:016x}"
+
+
+def _surroundings() -> bytes:
+    """Root directory, mounts, network and host name of this process; `mix_surroundings` of the launcher."""
+    root = _identity("/")
+    with socket(AF_UNIX, SOCK_STREAM) as probe:
+        try:
+            network = probe.getsockopt(SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+        except OSError:
+            return root + b"".join(_identity(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "pid", "user", "uts"))
+    return root + network + struct.pack("=Q", _root_mount()) + os.uname().nodename.encode()
+
+
+def _identity(path: str) -> bytes:
+    info = os.stat(path)
+    return struct.pack("=QQ", info.st_dev, info.st_ino)
+
+
+def _root_mount() -> int:
+    """The number of the mount that `/` is on, as statx(2) has it; proc_pid_fdinfo(5)."""
+    root = os.open("/", os.O_PATH)
+    try:
+        with open(f"/proc/self/fdinfo/{root}", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("mnt_id:"))
+    finally:
+        os.close(root)
 
 
 def open_directory(path: str, *, others: bool) -> int:

@@ -13,10 +13,10 @@ import sys
 from socket import AF_UNIX, MSG_CMSG_CLOEXEC, MSG_DONTWAIT, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 #: Changes with anything that launcher and server must agree on.
-PROTOCOL = b"SPRITZ4\n"
+PROTOCOL = b"SPRITZ5\n"
 LIMITS = 16
 
-_HEADER = struct.Struct(f"=8sIIIIiIQQ{2 * LIMITS}Q")
+_HEADER = struct.Struct(f"=8sIIIIiIIIQQ{2 * LIMITS}Q")
 _SIZE_MAX = 1 << 30
 _PIECE, _MORE = 1 << 14, 1 << 18
 _STREAMS_MAX = 3
@@ -29,17 +29,20 @@ class BadRequest(Exception):
 class Request:
     """One call, without directory and streams.
 
-    `opened` has bit n for each of 0, 1 and 2 that the caller has open; `blocked` and `ignored` have bit n-1 for signal
-    n; `limits` are soft and hard limits by number, all in one tuple. `environment` has a NUL behind each variable.
+    `caller` is process id, uid and gid as the caller sees them. `opened` has bit n for each of 0, 1 and 2 that it has
+    open; `blocked` and `ignored` have bit n-1 for signal n; `limits` are soft and hard limits by number, all in one
+    tuple. `environment` has a NUL behind each variable.
     """
 
-    __slots__ = ("argv", "blocked", "environment", "ignored", "limits", "nice", "opened", "pid", "umask")
+    __slots__ = ("argv", "blocked", "caller", "environment", "ignored", "limits", "nice", "opened", "umask")
 
     def __init__(self, data: bytes) -> None:
         """Raises BadRequest."""
         fields = _HEADER.unpack_from(data)
-        _, _, argc, self.umask, self.opened, self.nice, self.pid, self.blocked, self.ignored = fields[:9]
-        self.limits: tuple[int, ...] = fields[9:]
+        _, _, argc, self.umask, self.opened, self.nice = fields[:6]
+        self.caller: tuple[int, int, int] = fields[6:9]
+        self.blocked, self.ignored = fields[9:11]
+        self.limits: tuple[int, ...] = fields[11:]
         if not 0 < argc <= len(data) or data[-1] or self.opened > 7:
             raise BadRequest("arguments are missing")
         *argv, environment = data[_HEADER.size :].split(b"\0", argc)

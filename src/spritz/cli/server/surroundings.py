@@ -50,11 +50,12 @@ class Unsuitable(Exception):
 
 
 class User:
-    """Somebody with his groups, as the kernel states them."""
+    """Somebody with his groups, as the kernel states them, and the process by which he is known here."""
 
-    __slots__ = ("gid", "groups", "uid")
+    __slots__ = ("gid", "groups", "pid", "uid")
 
-    def __init__(self, uid: int, gid: int, groups: Iterable[int]) -> None:
+    def __init__(self, pid: int, uid: int, gid: int, groups: Iterable[int]) -> None:
+        self.pid = pid
         self.uid = uid
         self.gid = gid
         self.groups = tuple(groups)
@@ -62,15 +63,15 @@ class User:
     @classmethod
     def of_process(cls) -> User:
         """Who this process is."""
-        return cls(os.geteuid(), os.getegid(), os.getgroups())
+        return cls(os.getpid(), os.geteuid(), os.getegid(), os.getgroups())
 
     @classmethod
     def of_peer(cls, connection: socket) -> User:
         """Who is at the other end of a Unix socket."""
-        _, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
+        pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
         # Python takes no more than this: whoever is in more than 256 groups is not served.
         packed = connection.getsockopt(SOL_SOCKET, _SO_PEERGROUPS, 1024)
-        return cls(uid, gid, memoryview(packed).cast("I"))
+        return cls(pid, uid, gid, memoryview(packed).cast("I"))
 
     def is_like(self, other: User) -> bool:
         """Whether both may do the same."""
@@ -137,7 +138,7 @@ def take_limits(request: Request) -> None:
 
 def take_over(request: Request, passed: tuple[int, ...]) -> None:
     """`passed` for 0 to 2 (-1: closed); umask, environment, arguments and ignored signals."""
-    terminal.set_launcher(request.pid)
+    terminal.set_launcher(request.caller[0])
     for number, descriptor in enumerate(passed):
         if descriptor >= 0:
             os.dup2(descriptor, number)

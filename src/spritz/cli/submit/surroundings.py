@@ -15,8 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
 
-#: limits that Slurm propagates, in its order
-LIMITS = ("FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS", "CPU")
+#: limits that Slurm propagates, in its order, with the system's numbers of them
+LIMITS = {
+    name: getattr(resource, f"RLIMIT_{name}")
+    for name in ("FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS", "CPU")
+}
 
 
 def umask() -> int:
@@ -35,8 +38,7 @@ def limits(wanted: str | None) -> tuple[ResourceLimit, ...]:
     for name in names:
         if name not in LIMITS:
             raise SpritzError(f"--propagate={wanted} is not valid.", details=(f"Bad rlimit name: {name.lower()}",))
-        soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
-        found.append(ResourceLimit(name, soft))
+        found.append(ResourceLimit(name, resource.getrlimit(LIMITS[name])[0]))
     return tuple(found)
 
 

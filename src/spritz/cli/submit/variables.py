@@ -75,6 +75,8 @@ _OF_ENCLOSING_STEP = "SLURM_CPU_BIND SLURM_MEM_BIND SLURM_DISTRIBUTION"
 
 def table(command: str) -> tuple[tuple[str, str], ...]:
     """(variable, option) of `sbatch`, `salloc` or `srun`."""
+    if command in _tables:
+        return _tables[command]
     prefix, own = {"sbatch": ("SBATCH_", _SBATCH), "salloc": ("SALLOC_", _SALLOC), "srun": ("SLURM_", _SRUN)}[command]
     found = [(prefix + name, _option(name)) for name in f"{_SHARED} {own}".split()]
     if command == "srun":
@@ -85,8 +87,9 @@ def table(command: str) -> tuple[tuple[str, str], ...]:
     return _tables[command]
 
 
-#: what `table` has made
+#: what `table` has made, and the variables in it
 _tables: dict[str, tuple[tuple[str, str], ...]] = {}
+_names: dict[str, frozenset[str]] = {}
 
 
 def _option(name: str) -> str:
@@ -100,14 +103,18 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
     """
     from spritz.cli.submit.values import put
 
-    # Few of them are set: looking for each in the environment costs more than looking through it once.
-    present = {name for name in environ if name.startswith("S")}
-    chosen = [pair for pair in _tables.get(command) or table(command) if pair[0] in present]
+    # Few of them are set, in most calls none: looking for each in the environment costs more than looking through it.
+    known = _names.get(command)
+    if known is None:
+        known = _names[command] = frozenset(name for name, _option_name in table(command))
+    present = known.intersection(environ)
     values: Values = {}
-    if not chosen:
+    if not present:
         return values
     by_name = {row.name: row for row in rows}
-    for variable, option in chosen:
+    for variable, option in table(command):
+        if variable not in present:
+            continue
         value = environ[variable]
         if inside and _is_job_only(variable, environ):
             continue

@@ -64,9 +64,7 @@ def shapes_of(state: State, partition: Partition) -> list[Shape]:
 
 def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
     """None if the job could run there some day; else one line that says what is too much ("" if no single thing is)."""
-    given = {name for name, _value in state.settings.scheduler_parameters}
-    named = spec.features and "ignore_constraint_validation" not in given
-    tree = features.parse(spec.features) if named else None
+    tree = features.parse(spec.features) if spec.features and not _any_constraint(state) else None
     excluded = set(spec.exclude)
     wanted = set(spec.node_list)
     complaints: dict[str, None] = {}
@@ -88,6 +86,10 @@ def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
     if wanted - serving:
         return ""
     return _total_complaint(spec, available)
+
+
+def _any_constraint(state: State) -> bool:
+    return any(name == "ignore_constraint_validation" for name, _value in state.settings.scheduler_parameters)
 
 
 def _node_complaint(spec: JobSpec, shape: Shape) -> str | None:

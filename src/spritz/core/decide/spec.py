@@ -7,6 +7,7 @@ Source: sbatch(1); slurm.conf(5) EnforcePartLimits, AllowAccounts …, MaxArrayS
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -109,13 +110,18 @@ _LENGTHS = {
     **dict.fromkeys(("stderr", "stdin", "stdout", "work_dir"), 4096),
     "array": 1024 * 4,
 }
+_LENGTH_MIN = min(_LENGTHS.values())
+_texts = attrgetter(*_LENGTHS)
 _PARTITIONS_LENGTH = 1024
 _INVALID_EXTRA = "Invalid extra constraints specification"
 
 
 def _check_lengths(spec: JobSpec) -> None:
     """Before anything is looked up: nobody is shown a hundred thousand letters again."""
-    if any(len(getattr(spec, name) or "") > most for name, most in _LENGTHS.items()):
+    # Nearly all are shorter all together than any of them may be.
+    if sum(map(len, filter(None, _texts(spec)))) > _LENGTH_MIN and any(
+        len(text or "") > most for text, most in zip(_texts(spec), _LENGTHS.values(), strict=True)
+    ):
         raise Refused("ESLURM_PATHNAME_TOO_LONG")
     if sum(map(len, spec.partitions)) + len(spec.partitions) > _PARTITIONS_LENGTH + 1:
         raise Refused("ESLURM_PATHNAME_TOO_LONG")
@@ -143,7 +149,7 @@ def check_extra(settings: ClusterSettings, text: str) -> None:
 
 
 def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
-    if list(spec.node_counts) != sorted(spec.node_counts):
+    if spec.node_counts and list(spec.node_counts) != sorted(spec.node_counts):
         raise Refused("ESLURM_INVALID_NODE_COUNT")
     if spec.nodes_min < 1 or spec.nodes_min > COUNT_MAX or (spec.nodes_max and spec.nodes_max < spec.nodes_min):
         raise Refused("ESLURM_INVALID_NODE_COUNT")
@@ -157,23 +163,16 @@ def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
     for value in (spec.cpus_per_task, spec.cpus_per_node_min, spec.cpus_per_gpu):
         if value is not None and not 0 < value <= 0xFFFD:
             raise Refused("ESLURM_INVALID_CPU_COUNT")
-    memory = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
-    if any(value is not None and value < 0 for value in memory) or spec.tmp_mib < 0:
+    sizes = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
+    memory = [value for value in sizes if value is not None]
+    if spec.tmp_mib < 0 or (memory and min(memory) < 0):
         raise Refused("ESLURM_INVALID_TASK_MEMORY")
-    if sum(value is not None for value in memory) > 1:
+    if len(memory) > 1:
         raise Refused("ESLURM_INVALID_TASK_MEMORY", hint="--mem, --mem-per-cpu and --mem-per-gpu exclude each other")
     if abs(spec.nice) > NICE_LIMIT:
         raise Refused("ESLURM_INVALID_NICE")
-    for requests in (
-        spec.gres_per_node,
-        spec.gpus,
-        spec.gpus_per_node,
-        spec.gpus_per_task,
-        spec.gpus_per_socket,
-        spec.gres_per_task,
-    ):
-        if any(item.count < 0 for item in requests):
-            raise Refused("ESLURM_INVALID_GRES")
+    if any(item.count < 0 for requests in _gres(spec) for item in requests):
+        raise Refused("ESLURM_INVALID_GRES")
 
 
 def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
@@ -194,6 +193,17 @@ def _check_names(state: State, spec: JobSpec) -> None:
         raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {unknown[0]}")
     if spec.exclude and set(spec.node_list) & set(spec.exclude):
         raise Refused("ESLURM_INVALID_NODE_NAME", hint="a node is both required and excluded")
+    if spec.features or spec.prefer:
+        _check_wanted_features(state, spec)
+    if spec.reservation:
+        check_reservation(state, spec)
+    else:
+        qos = state.rules.qos.get(spec.qos)
+        if qos is not None and flags.REQUIRES_RESERVATION in qos.flags:
+            raise Refused("ESLURM_INVALID_QOS", hint=f"jobs of QOS {spec.qos} must name a reservation")
+
+
+def _check_wanted_features(state: State, spec: JobSpec) -> None:
     given = {name for name, _value in state.settings.scheduler_parameters}
     check_features(state, spec.features, "ESLURM_INVALID_FEATURE", names="ignore_constraint_validation" not in given)
     try:
@@ -201,12 +211,6 @@ def _check_names(state: State, spec: JobSpec) -> None:
     except Unclear as error:
         raise Refused("ESLURM_INVALID_FEATURE", hint=str(error)) from error
     check_features(state, spec.prefer, "ESLURM_INVALID_PREFER", names="ignore_prefer_validation" not in given)
-    if spec.reservation:
-        check_reservation(state, spec)
-    else:
-        qos = state.rules.qos.get(spec.qos)
-        if qos is not None and flags.REQUIRES_RESERVATION in qos.flags:
-            raise Refused("ESLURM_INVALID_QOS", hint=f"jobs of QOS {spec.qos} must name a reservation")
 
 
 def check_features(state: State, text: str, code: str, *, names: bool = True) -> None:
@@ -240,16 +244,14 @@ def _check_gpus_agree(spec: JobSpec) -> None:
             raise Refused("ESLURM_INVALID_GRES", hint=f"{total} GPUs in all are not {node} on each node")
 
 
+#: all that a job asks for of GRES
+_gres = attrgetter("gres_per_node", "gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket", "gres_per_task")
+
+
 def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
-    known = settings.gres_types
-    groups = (
-        spec.gres_per_node,
-        spec.gpus,
-        spec.gpus_per_node,
-        spec.gpus_per_task,
-        spec.gpus_per_socket,
-        spec.gres_per_task,
-    )
+    known, groups = settings.gres_types, _gres(spec)
+    if not any(groups):
+        return
     for requests in groups:
         for item in requests:
             if item.name not in known:
