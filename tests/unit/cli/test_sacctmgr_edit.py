@@ -264,3 +264,26 @@ def test_a_user_who_is_not_there_in_an_account_is_not_deleted() -> None:
     book = replace(_lab(), users=(User(name="eve"),))
     asked = conditions(read(["eve", "account=root"])[0], context)
     assert change.delete_users(book, asked, context) == (" Nothing deleted\n", [], [])
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "said"),
+    [
+        (
+            add.qos,
+            "night flags=nosuch",
+            " Unknown QOS flag used in:\n  'nosuch'\n Valid QOS flags are\n  'DenyOnLimit,",
+        ),
+        (
+            add.accounts,
+            "lab parent=nosuch",
+            " Parent account 'nosuch' doesn't exist on cluster c\n        Contact your admin to add this account.\n"
+            " No associations created.\n",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_as_slurm_says_it(verb: Any, words: str, said: str) -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    with pytest.raises(Silent):
+        verb(_lab(), read(words.split())[0], context)
+    assert err.getvalue().startswith(said)

@@ -80,10 +80,15 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
         context.err(" Need name of account to add.\n")
         raise Silent
     parent = asked.own.get("parent", "root").lower()
-    if parent not in {one.name for one in book.accounts}:
-        context.err(f" Parent account '{parent}' doesn't exist.\n        Contact your admin to add this account.\n")
-        raise Silent
     clusters = clusters_of(book, asked.list("cluster"), context)
+    if parent not in {one.name for one in book.accounts}:
+        for cluster in clusters:
+            context.err(
+                f" Parent account '{parent}' doesn't exist on cluster {cluster}\n"
+                "        Contact your admin to add this account.\n"
+            )
+        context.err(" No associations created.\n")
+        raise Silent
     known = {one.name for one in book.accounts}
     there = {(one.cluster, one.account) for one in book.associations if not one.user}
     names = [name.lower() for name in dict.fromkeys(asked.names)]

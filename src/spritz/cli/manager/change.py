@@ -190,7 +190,7 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
     if "parent" in own:
         parent = own["parent"].value.lower()
         if parent not in {one.name for one in book.accounts}:
-            context.err(f" Parent account '{parent}' doesn't exist.\n")
+            context.err(f" Parent Account {parent} doesn't exist.\n")
             raise Silent
         targets = [replace(one, parent=parent) for one in targets if one.account != "root"]
         puts.update((one.id, one) for one in targets)

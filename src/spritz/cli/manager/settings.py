@@ -122,15 +122,15 @@ _PREEMPT_MODES = ("off", "cluster", "cancel", "gang", "requeue", "suspend", "wit
 FLAGS = {
     "denyonlimit": "DenyOnLimit",
     "enforceusagethreshold": "EnforceUsageThreshold",
-    "nodecay": "NoDecay",
     "noreserve": "NoReserve",
-    "overpartqos": "OverPartQOS",
     "partitionmaxnodes": "PartitionMaxNodes",
     "partitionminnodes": "PartitionMinNodes",
+    "overpartqos": "OverPartQOS",
     "partitiontimelimit": "PartitionTimeLimit",
-    "relative": "Relative",
     "requiresreservation": "RequiresReservation",
+    "nodecay": "NoDecay",
     "usagefactorsafe": "UsageFactorSafe",
+    "relative": "Relative",
 }
 
 
@@ -145,6 +145,16 @@ class Unknown(SpritzError):
     def lines(self) -> str:
         """All that sacctmgr says."""
         return f"{self.before} Unknown option: {self.message}\n Use keyword 'where' to modify condition\n"
+
+
+class UnknownFlag(Unknown):
+    """One of the flags of a QOS is none."""
+
+    @property
+    def lines(self) -> str:
+        """All that sacctmgr says."""
+        valid = ",".join(FLAGS.values())
+        return f" Unknown QOS flag used in:\n  '{self.message}'\n Valid QOS flags are\n  '{valid}'\n"
 
 
 #: words that 22.05 has for a value of this kind that is none
@@ -247,7 +257,7 @@ def _flags(old: str, word: Word) -> str:
             continue
         low = item.lower()
         if low not in FLAGS:
-            raise SpritzError(f"Unknown QOS flag '{item}'", hint=f"valid ones: {','.join(FLAGS.values())}")
+            raise UnknownFlag(word.value)
         kept = [name for name in kept if name != FLAGS[low]]
         if word.op != "-=":
             kept.append(FLAGS[low])
