@@ -132,7 +132,9 @@ def _reload(api: Api, path: str, log: Logger) -> None:
     from spritz.config.load import load_slurmdbd
 
     settings = load_slurmdbd(path)
-    runtime_log.set_levels(file_level=settings.text("DebugLevel"))
+    runtime_log.set_levels(
+        file_level=settings.text("DebugLevel"), syslog_level=settings.text("DebugLevelSyslog") or "quiet"
+    )
     _configure(api, settings)
     _reopen_log(log)
     for item in settings.warnings:

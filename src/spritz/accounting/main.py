@@ -124,6 +124,7 @@ def _open_log(options: Options, settings: DbdSettings, path: str) -> None:
             path=path or None,
             file_level=level,
             stderr_level=level if options.foreground else "error",
+            syslog_level=settings.text("DebugLevelSyslog") or "quiet",
         )
         log.set_time_format(settings.text("LogTimeFormat"))
     except OSError as error:

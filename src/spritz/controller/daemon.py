@@ -321,7 +321,8 @@ class _Daemon:
         try:
             runtime_log.reopen()
             level = log_level(self._options, context.configuration)
-            runtime_log.set_levels(file_level=level)
+            to_syslog = context.configuration.loaded.settings.text("SlurmctldSyslogDebug")
+            runtime_log.set_levels(file_level=level, syslog_level=to_syslog or "quiet")
         except (OSError, ValueError) as error:
             self._log.error("log.reopen_failed", error=error)
         else:

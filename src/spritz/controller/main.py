@@ -171,6 +171,7 @@ def _open_log(options: Options, configuration: Configuration, log_file: str) -> 
             path=log_file or None,
             file_level=level,
             stderr_level=level if options.foreground else "error",
+            syslog_level=configuration.loaded.settings.text("SlurmctldSyslogDebug") or "quiet",
         )
         log.set_time_format(configuration.loaded.settings.text("LogTimeFormat"))
     except OSError as error:

@@ -161,7 +161,11 @@ def _serve(
     level = min(len(log.LEVELS) - 1, log.level_number(settings.log_level or "info") + options.verbose)
     try:
         log.configure(
-            "slurmd", path=log_file or None, file_level=level, stderr_level=level if options.foreground else "error"
+            "slurmd",
+            path=log_file or None,
+            file_level=level,
+            stderr_level=level if options.foreground else "error",
+            syslog_level=settings.syslog_level,
         )
         log.set_time_format(settings.log_time_format)
     except OSError as error:

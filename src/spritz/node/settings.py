@@ -66,6 +66,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     log_file: str
     log_level: str
     log_time_format: str
+    syslog_level: str
     pid_file: str
     #: RebootProgram with its arguments, and whether we end when it has been started (shutdown_on_reboot)
     reboot_program: str
@@ -207,6 +208,7 @@ def daemon_settings(
         log_file=path("SlurmdLogFile"),
         log_level=have.text("SlurmdDebug"),
         log_time_format=have.text("LogTimeFormat"),
+        syslog_level=have.text("SlurmdSyslogDebug") or "quiet",
         tmp_fs=path("TmpFS"),
         pid_file=path("SlurmdPidFile"),
         reboot_program=""

@@ -1,4 +1,4 @@
-"""Logging: events with fields, to a file and to standard error, at Slurm's levels.
+"""Logging: events with fields, to a file, to standard error and to syslog, at Slurm's levels.
 
     log = get_logger("slurmctld")
     log.info("job.started", job_id=7, nodes="n[1-2]", wait_seconds=0.2)
@@ -7,13 +7,15 @@ writes `[2026-01-31T12:00:00.123] job.started job_id=7 nodes=n[1-2] wait_seconds
 Not the standard library's logging: that costs a command its start-up, and has neither these levels nor fields.
 Secrets, scripts and environments are never logged; that is the caller's duty.
 
-Sources: slurm.conf(5) SlurmctldDebug, SlurmctldLogFile, LogTimeFormat; slurmctld(8) SIGUSR2.
+Sources: slurm.conf(5) SlurmctldDebug, SlurmctldLogFile, SlurmctldSyslogDebug, LogTimeFormat; slurmctld(8) SIGUSR2.
+Differs: nothing goes to syslog unless it is asked for.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import syslog
 import threading
 import time
 import traceback
@@ -34,6 +36,9 @@ LEVELS = (
 )
 _QUIET, _FATAL, _ERROR, _INFO, _VERBOSE, _DEBUG = range(6)
 _PREFIX = {_FATAL: "fatal: ", _ERROR: "error: ", _DEBUG: "debug:  "}
+
+#: syslog's, of the levels up to info; all beyond are debug.
+_PRIORITY = {_FATAL: syslog.LOG_CRIT, _ERROR: syslog.LOG_ERR, _INFO: syslog.LOG_INFO, _VERBOSE: syslog.LOG_INFO}
 
 #: Characters that make a value be quoted, so that a line can be taken apart again.
 _QUOTED = frozenset(" \"'=\t\n\r\\")
@@ -88,6 +93,7 @@ class _Sinks:
         self.program = ""
         self.file_level = _QUIET
         self.stderr_level = _INFO
+        self.syslog_level = _QUIET
         self.path: str | None = None
         self.descriptor: int | None = None
         self.level_max = _INFO
@@ -117,6 +123,9 @@ class _Sinks:
         if level <= self.stderr_level:
             program = f"{self.program}: " if self.program else ""
             self._write_all(2, f"{program}{prefix}{text}\n")
+        if level <= self.syslog_level:
+            for line in f"{prefix}{text}".splitlines():
+                syslog.syslog(_PRIORITY.get(level, syslog.LOG_DEBUG), line)
 
     @staticmethod
     def _write_all(descriptor: int, line: str) -> None:
@@ -136,12 +145,13 @@ def configure(
     path: str | os.PathLike[str] | None = None,
     file_level: str | int = "info",
     stderr_level: str | int = "info",
+    syslog_level: str | int = "quiet",
 ) -> None:
-    """Say where lines of this process go: to `path` (appended) and to standard error, each up to a level.
+    """Say where lines of this process go: to `path` (appended), to standard error and to syslog, each up to a level.
 
     Raises OSError if the file cannot be opened and ValueError for an unknown level; then nothing has changed.
     """
-    levels = level_number(file_level), level_number(stderr_level)
+    levels = level_number(file_level), level_number(stderr_level), level_number(syslog_level)
     fresh = _Sinks()
     if path is not None:
         fresh.path = os.fspath(path)
@@ -149,16 +159,25 @@ def configure(
     _sinks.close_file()
     _sinks.program = program
     _sinks.path, _sinks.descriptor = fresh.path, fresh.descriptor
-    set_levels(file_level=levels[0], stderr_level=levels[1])
+    syslog.openlog(program, syslog.LOG_PID, syslog.LOG_DAEMON)
+    set_levels(file_level=levels[0], stderr_level=levels[1], syslog_level=levels[2])
 
 
-def set_levels(*, file_level: str | int | None = None, stderr_level: str | int | None = None) -> None:
+def set_levels(
+    *,
+    file_level: str | int | None = None,
+    stderr_level: str | int | None = None,
+    syslog_level: str | int | None = None,
+) -> None:
     """Change what the sinks take, as `scontrol setdebug` does. Raises ValueError for an unknown level."""
     if file_level is not None:
         _sinks.file_level = level_number(file_level)
     if stderr_level is not None:
         _sinks.stderr_level = level_number(stderr_level)
-    _sinks.level_max = max(_sinks.stderr_level, _sinks.file_level if _sinks.descriptor is not None else _QUIET)
+    if syslog_level is not None:
+        _sinks.syslog_level = level_number(syslog_level)
+    filed = _sinks.file_level if _sinks.descriptor is not None else _QUIET
+    _sinks.level_max = max(_sinks.stderr_level, filed, _sinks.syslog_level)
 
 
 def set_time_format(form: str) -> None:

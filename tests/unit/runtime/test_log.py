@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import syslog
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +132,22 @@ def test_a_log_file_follows_log_time_format(tmp_path: Path) -> None:
         log.set_time_format("iso8601_ms")
         log.configure("d")
     assert re.fullmatch(r"\[[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d\] a\.b\n", (tmp_path / "log").read_text())
+
+
+def test_syslog_gets_what_is_asked_for_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurm.conf(5) SlurmctldSyslogDebug; nothing goes there unless it is set."""
+    sent: list[tuple[int, str]] = []
+    monkeypatch.setattr(syslog, "syslog", lambda priority, line: sent.append((priority, line)))
+    try:
+        log.configure("d", stderr_level="quiet")
+        log.get_logger("d").error("a.b")
+        assert sent == []
+        log.configure("d", stderr_level="quiet", syslog_level="debug")
+        log.get_logger("d").error("a.b", exception=ValueError("x"))
+        log.get_logger("d").debug("c.d", e=1)
+        log.get_logger("d").debug2("f.g")
+    finally:
+        log.configure("d")
+    assert sent[0] == (syslog.LOG_ERR, "error: a.b")
+    assert sent[-1] == (syslog.LOG_DEBUG, "debug:  c.d e=1")
+    assert all("\n" not in line for _, line in sent)

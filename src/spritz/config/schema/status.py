@@ -11,6 +11,7 @@ from __future__ import annotations
 _SETTINGS = """
 ClusterName SlurmctldHost SlurmctldAddr SlurmUser SlurmdUser SlurmctldPort SlurmdPort StateSaveLocation SlurmdSpoolDir
 SlurmctldLogFile SlurmdLogFile SlurmctldPidFile SlurmdPidFile SlurmctldDebug SlurmdDebug LogTimeFormat
+SlurmctldSyslogDebug SlurmdSyslogDebug
 SlurmSchedLogFile SlurmSchedLogLevel
 MailProg MailDomain MCSParameters GresTypes SlurmdParameters SchedulerParameters DependencyParameters LaunchParameters
 PrologSlurmctld EpilogSlurmctld
@@ -99,7 +100,8 @@ DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost S
 StoragePassScript StoragePort StorageType StorageUrl StorageUser
 PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
 PurgeResvAfter PurgeUsageAfter ArchiveResvs ArchiveUsage
-AllResourcesAbsolute AllowNoDefAcct DefaultQOS DisableCoordDBD MaxQueryTimeRange MessageTimeout StorageBackupHost
+DebugLevelSyslog AllResourcesAbsolute AllowNoDefAcct DefaultQOS DisableCoordDBD MaxQueryTimeRange MessageTimeout
+StorageBackupHost
 ArchiveDir ArchiveEvents ArchiveJobs ArchiveScript ArchiveSteps ArchiveSuspend ArchiveTXN MaxPurgeLimit
 """
 
