@@ -77,7 +77,7 @@ def words(*jobs: JobWithSteps) -> str:
 
 def test_what_was_too_much_is_said_with_the_lines_for_next_time() -> None:
     one = JobWithSteps(job=a_job(), steps=[a_step({"n1": usage(cpu=1.9 * 3600, memory_mib=5 * GIB)})])
-    assert lines(one) == ["#SBATCH --cpus-per-task=3", "#SBATCH --mem=6G", "#SBATCH --time=01:20:00"]
+    assert lines(one) == ["#SBATCH --ntasks=1 --cpus-per-task=3", "#SBATCH --mem=6G", "#SBATCH --time=01:20:00"]
     assert words(one).splitlines() == [
         "Job 12 (train) of ann: COMPLETED",
         "It ran for 01:00:00 on n1.",
@@ -87,10 +87,10 @@ def test_what_was_too_much_is_said_with_the_lines_for_next_time() -> None:
         "CPUs    8           1.9 busy on average  24%",
         "Memory  32G         5G at most           16%",
         "",
-        "Next time:",
-        "  #SBATCH --cpus-per-task=3   # 1.9 of 8 CPUs were busy on average",
-        "  #SBATCH --mem=6G            # 5G of 32G was used at most",
-        "  #SBATCH --time=01:20:00     # it took 01:00:00 of 1-00:00:00",
+        "Next time, in place of what it asks for now:",
+        "  #SBATCH --ntasks=1 --cpus-per-task=3   # 1.9 of 8 CPUs were busy on average",
+        "  #SBATCH --mem=6G                       # 5G of 32G was used at most",
+        "  #SBATCH --time=01:20:00                # it took 01:00:00 of 1-00:00:00",
     ]
 
 
@@ -209,7 +209,7 @@ def test_for_programs_there_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = json.loads(context.stdout.getvalue())["jobs"]  # type: ignore[attr-defined]  # a StringIO
     assert job["memory_mib"] == 5 * GIB
     assert job["cpus_busy"] == pytest.approx(1.9)
-    assert next(each["line"] for each in job["advice"]) == "#SBATCH --cpus-per-task=3"
+    assert next(each["line"] for each in job["advice"]) == "#SBATCH --ntasks=1 --cpus-per-task=3"
 
 
 def test_a_job_that_nobody_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,3 +217,53 @@ def test_a_job_that_nobody_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     context = Context("spritz", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     assert call(main, ["eff", "99"], context) == 1
     assert context.stderr.getvalue() == "spritz: error: accounting knows no job 99\n"  # type: ignore[attr-defined]
+
+
+def test_cpus_asked_for_by_tasks_that_were_never_started_are_taken_back_too() -> None:
+    script = a_step({"n1": usage(cpu=3600, memory_mib=25 * GIB)})
+    one = JobWithSteps(job=a_job(time_limit_minutes=70), steps=[script])
+    assert lines(one) == ["#SBATCH --ntasks=1 --cpus-per-task=2"]
+    pair = [a_step({"n1": usage(cpu=1800, memory_mib=12 * GIB)}, step_id=number, tasks=2) for number in (0, 1)]
+    one = JobWithSteps(job=a_job(time_limit_minutes=70), steps=pair)
+    assert lines(one) == ["#SBATCH --ntasks=4 --cpus-per-task=1"], "two steps of two tasks at once"
+
+
+def test_idle_tasks_are_told_without_a_line() -> None:
+    step = a_step({"n1": usage(cpu=3600, memory_mib=25 * GIB)}, step_id=0, tasks=8)
+    one = JobWithSteps(job=a_job(time_limit_minutes=70), steps=[step])
+    assert lines(one) == []
+    assert "1 of 8 CPUs were busy on average: fewer tasks would do" in words(one)
+
+
+def test_nothing_is_said_of_cpus_that_were_not_asked_for() -> None:
+    script = a_step({"n1": usage(cpu=3600, memory_mib=25 * GIB)})
+    whole_node = a_job(time_limit_minutes=70, requested_cpus=1)
+    assert lines(JobWithSteps(job=whole_node, steps=[script])) == []
+
+
+def test_what_a_failed_job_did_not_use_is_no_measure() -> None:
+    one = JobWithSteps(job=a_job(state="FAILED"), steps=[a_step({"n1": usage(cpu=8 * 3600, memory_mib=5)})])
+    assert not any("--mem" in line for line in lines(one))
+
+
+def test_components_of_a_heterogeneous_job_have_lines_of_their_own() -> None:
+    told_lines = told(
+        [
+            measure(
+                JobWithSteps(
+                    job=a_job(job_id=12 + n, number=n, het_job_id=12, het_offset=n, time_limit_minutes=70),
+                    steps=[a_step({"n1": usage(cpu=7 * 3600, memory_mib=mib)}, number=n, job_id=12 + n)],
+                ),
+                NOW,
+            )
+            for n, mib in ((0, 26 * GIB), (1, 5 * GIB))
+        ]
+    )
+    text = "\n".join(told_lines)
+    assert "what was asked for suits 12+0" in text
+    assert "Next time for 12+1, in place of what it asks for now:\n  #SBATCH --mem=6G" in text
+
+
+def test_nothing_is_said_for_next_time_of_what_ended_at_once() -> None:
+    ended = [JobWithSteps(job=a_job(0.0, number=n, job_id=n, state="FAILED"), steps=[]) for n in (1, 2)]
+    assert "Nothing to change" not in "\n".join(told([measure(one, NOW) for one in ended]))

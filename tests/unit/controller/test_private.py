@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec import to_builtins
 
-from spritz.controller.api.jobs import visible_jobs
+from spritz.controller.api.jobs import shown_jobs, visible_jobs
 from spritz.controller.api.private import hides_jobs, need_open, own_associations, usable
 from spritz.controller.api.standings import shown, standings
 from spritz.model.cluster import Caller, ClusterSettings
+from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Association, Policy, SetPolicy
@@ -25,6 +26,10 @@ def test_jobs_of_others_are_hidden_from_all_but_administrators() -> None:
     jobs = [world.job(world.submit(ALICE)), world.job(world.submit(BOB))]
     assert visible_jobs(world.state, jobs, ALICE) == jobs[:1]
     assert [hides_jobs(world.state, caller) for caller in (ALICE, ROOT)] == [True, False]
+    mine, others = (JobFilter(targets=(JobTarget(job.id),)) for job in jobs)
+    assert shown_jobs(world.state, mine, jobs[:1], ALICE) == jobs[:1]
+    with pytest.raises(SpritzError, match="Invalid job id specified"):
+        shown_jobs(world.state, others, jobs[1:], ALICE)
     open_world = World(settings=ClusterSettings())
     assert visible_jobs(open_world.state, jobs, ALICE) == jobs
 

@@ -52,16 +52,24 @@ def _cpus(jobs: list[Efficiency]) -> Advice | None:
     busy = job.cpus_busy
     if busy >= 0.95 * job.cpus:
         return Advice("", f"{_number(busy)} of {job.cpus} CPUs were busy on average: more could make it quicker")
-    per_task = job.cpus / job.tasks
+    why = f"{_number(busy)} of {job.cpus} CPUs were busy on average"
+    per_task = job.cpus_asked / job.tasks
     wanted = max(1, math.ceil(busy * CPU_ROOM / job.tasks))
+    if per_task <= 1:
+        return Advice("", f"{why}: fewer tasks would do") if busy * CPU_ROOM <= (job.tasks - 1) * _WORTH else None
     if wanted > per_task * _WORTH:
         return None
-    if per_task > 1:
-        return Advice(f"#SBATCH --cpus-per-task={wanted}", f"{_number(busy)} of {job.cpus} CPUs were busy on average")
-    return None
+    # On one node both are said: it may have asked for its CPUs by tasks that it never started.
+    tasks = f"--ntasks={job.tasks} " if job.node_count == 1 else ""
+    return Advice(f"#SBATCH {tasks}--cpus-per-task={wanted}", why)
 
 
 def _memory(jobs: list[Efficiency]) -> Advice | None:
+    if not any(job.out_of_memory for job in jobs):
+        # What failed or was cancelled may not have come to use its memory.
+        jobs = [job for job in jobs if job.running or job.state in ("COMPLETED", "TIMEOUT")]
+        if not jobs:
+            return None
     job = max(jobs, key=lambda one: (one.out_of_memory, one.memory_mib))
     asked = job.memory_asked_per_node_mib
     if job.out_of_memory:

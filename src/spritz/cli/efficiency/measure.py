@@ -42,11 +42,14 @@ class Efficiency(Struct, kw_only=True):
     running: bool
     nodes: str
     node_count: int
+    #: most at once, of its steps
     tasks: int
     elapsed_seconds: int
     #: None: no limit
     limit_seconds: int | None
     cpus: int
+    #: fewer than it was given where it had whole nodes
+    cpus_asked: int
     cpu_seconds: float
     #: None: memory was not allocated
     memory_asked_mib: int | None
@@ -82,7 +85,9 @@ def measure(one: JobWithSteps, now: float) -> Efficiency:
     # Steps of a job of which nodes are not known one by one.
     user, system = row.cpu_seconds()
     most = [int(step_usage.parse(step.usage_in_max).get("mem", 0)) / _MIB for step in one.steps]
-    proper = [step.tasks for step in one.steps if step.step_id <= STEP_MAX]
+    proper = [
+        (step.started_at, step.ended_at or now, float(step.tasks)) for step in one.steps if step.step_id <= STEP_MAX
+    ]
     limit = job.time_limit_minutes
     return Efficiency(
         job=row.job_name(),
@@ -93,10 +98,11 @@ def measure(one: JobWithSteps, now: float) -> Efficiency:
         running=not job.ended_at,
         nodes=job.nodes,
         node_count=job.node_count,
-        tasks=max(proper, default=1),
+        tasks=int(_most_at_once(proper)) if proper else 1,
         elapsed_seconds=row.elapsed,
         limit_seconds=None if limit is None or limit >= INFINITE else limit * 60,
         cpus=job.cpus,
+        cpus_asked=min(job.cpus, job.requested_cpus or job.cpus),
         cpu_seconds=user + system,
         memory_asked_mib=given.get("mem"),
         memory_mib=max([memory.memory_mib, *most]),

@@ -21,13 +21,25 @@ def told(jobs: Sequence[Efficiency]) -> list[str]:
     """Lines: each job alone, or a table of several and what would be enough for all of them."""
     if len(jobs) == 1:
         (job,) = jobs
-        return [*_one(job), *(_next_time(advise(jobs), of="it") if job.sampled and job.elapsed_seconds else ())]
+        return [*_one(job), *(_next_time(advise(jobs), of="it") if _known(job) else ())]
     lines = _table([["JOBID", "STATE", "ELAPSED", "CPU", "MEMORY", "GPU", "NODES"], *map(_cells, jobs)])
-    return [*lines, *_next_time(advise(jobs), of=f"all {len(jobs)} of them")]
+    known = [job for job in jobs if _known(job)]
+    if not known:
+        return lines
+    if len({job.job.split("_")[0] for job in jobs}) == 1:
+        return [*lines, *_next_time(advise(jobs), of="all of them" if len(known) == len(jobs) else "those that ran")]
+    # Each has lines of its own: jobs of several scripts, or components of a heterogeneous one.
+    for job in known:
+        lines += _next_time(advise([job]), of=job.job, to=f" for {job.job}")
+    return lines
+
+
+def _known(job: Efficiency) -> bool:
+    return job.out_of_memory or (job.sampled and job.elapsed_seconds > 0)
 
 
 def _cells(job: Efficiency) -> list[str]:
-    known = job.sampled and job.elapsed_seconds
+    known = _known(job)
     asked = job.memory_asked_per_node_mib
     return [
         job.job,
@@ -53,8 +65,10 @@ def _one(job: Efficiency) -> list[str]:
         rows.append(["CPUs", str(job.cpus), f"{job.cpus_busy:.1f} busy on average", _share(job.cpus_busy, job.cpus)])
         asked = job.memory_asked_per_node_mib
         text = "not limited" if asked is None else format_mib(asked) + (" a node" if job.node_count > 1 else "")
-        most = f"{size(job.memory_mib)} at most"
-        rows.append(["Memory", text, most, _share(job.memory_mib, asked)])
+        if job.memory_mib:
+            rows.append(["Memory", text, f"{size(job.memory_mib)} at most", _share(job.memory_mib, asked)])
+        else:
+            rows.append(["Memory", text, "not sampled: too short", ""])
     if job.gpus:
         rows.append(
             ["GPUs", str(job.gpus), _gpus(job), _share(job.gpu_percent / 100, job.gpus) if job.gpus_known else ""]
@@ -94,10 +108,10 @@ def _nodes(job: Efficiency) -> list[str]:
     return _table(rows) + ([f"and {left} more nodes (--json has them all)"] if left > 0 else [])
 
 
-def _next_time(found: list[Advice], *, of: str) -> list[str]:
+def _next_time(found: list[Advice], *, of: str, to: str = "") -> list[str]:
     if not found:
         return ["", f"Nothing to change: what was asked for suits {of}, as far as it is known."]
-    lines = ["", "Next time:"]
+    lines = ["", f"Next time{to}, in place of what it asks for now:"]
     width = max(len(one.line) for one in found)
     for one in found:
         lines.append(f"  {one.line.ljust(width)}   # {one.why}" if one.line else f"  # {one.why}")

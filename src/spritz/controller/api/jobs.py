@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.cluster import Caller
+    from spritz.model.commands.job import JobFilter
 
 #: From so many on, rows are kept for the next listing of the kind.
 _MANY_JOBS = 200
@@ -68,7 +69,7 @@ class JobQueries:
         if isinstance(jobs, Rejection):
             raise SpritzError(jobs.text, code=jobs.code)
         if not operates(state, caller) and (not request.all or hides_jobs(state, caller)):
-            jobs = visible_jobs(state, jobs, caller)
+            jobs = shown_jobs(state, request.filter, jobs, caller)
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
         # What expected starts are changes with every look; single jobs are not worth keeping.
@@ -107,6 +108,14 @@ class JobQueries:
 
 def _refusal(code: str) -> SpritzError:
     return SpritzError(Rejection(code=code).text, code=code)
+
+
+def shown_jobs(state: State, job_filter: JobFilter, jobs: list[Job], caller: Caller) -> list[Job]:
+    """`visible_jobs`; a single one that is hidden is refused, as one that never was."""
+    visible = visible_jobs(state, jobs, caller)
+    if jobs and not visible and len(job_filter.targets) == 1:
+        raise _refusal("ESLURM_INVALID_JOB_ID")
+    return visible
 
 
 def visible_jobs(state: State, jobs: list[Job], caller: Caller) -> list[Job]:

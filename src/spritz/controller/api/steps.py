@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spritz.controller.api.filters import matching_jobs
-from spritz.controller.api.jobs import visible_jobs
+from spritz.controller.api.jobs import shown_jobs
 from spritz.core.rights import operates
 from spritz.model.commands.job import JobFilter
 from spritz.model.errors import Rejection, SpritzError
@@ -45,7 +45,7 @@ class StepQueries:
         if isinstance(jobs, Rejection):
             raise SpritzError(jobs.text, code=jobs.code)
         if not operates(state, caller):
-            jobs = visible_jobs(state, jobs, caller)
+            jobs = shown_jobs(state, request.filter, jobs, caller)
         wanted = _wanted_steps(request)
         views = [
             _view(job, step)
