@@ -21,7 +21,7 @@ from spritz.accounting.store import Store
 from spritz.model.accounting import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Coordinator, EditBook, GetBook, User
-from spritz.model.usage import AskUsage
+from spritz.model.usage import AskReservations, AskUsage
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.testing.history import History, in_groups
@@ -180,3 +180,18 @@ def test_no_question_names_more_jobs_than_memory_is_kept_for(store: Store) -> No
     assert asked(store, 0, SelectJobs(picks=many[1:]))
     with pytest.raises(SpritzError, match=f"{PICKS_MAX + 1} jobs are named in one question"):
         asked(store, 0, SelectJobs(picks=many))
+
+
+def test_private_reservations_are_refused_to_all_but_operators(store: Store) -> None:
+    async def ask(uid: int) -> Any:
+        api = Api(store, SystemClock(), get_logger("test"), 999_999, private=frozenset({"reservations"}))
+        answer: Any = api.handlers()[AskReservations]
+        call: Any = SimpleNamespace(caller=SimpleNamespace(uid=uid))
+        try:
+            return await answer(AskReservations(starts_at=0, ends_at=10), call)
+        finally:
+            await asyncio.to_thread(api.close)
+
+    with pytest.raises(SpritzError, match="Access/permission denied"):
+        asyncio.run(ask(STRANGER))
+    assert asyncio.run(ask(0)).reservations == []

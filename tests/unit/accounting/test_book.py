@@ -214,12 +214,12 @@ def test_private_parts_of_the_book_are_shown_to_operators_and_coordinators(engin
     assert len(everything[0]) == 3
     assert len(everything[1]) == 5
     assert seen("bob", "accounts") == (set(), *everything[1:])
-    assert seen("bob", "users") == (everything[0], {"bob"}, {"lab/bob"})
-    # A coordinator sees what is below, but of people only herself.
+    assert seen("bob", "users") == (everything[0], {"bob"}, {"lab/bob", "lab/", "chem/", "root/"})
+    # A coordinator sees what is below, but of people only herself; everybody, the accounts above his own.
     assert seen("alice", "accounts", "users") == (
         {"chem", "lab"},
         {"alice"},
-        {"chem/", "chem/alice", "lab/", "lab/bob"},
+        {"root/", "chem/", "chem/alice", "lab/", "lab/bob"},
     )
 
 

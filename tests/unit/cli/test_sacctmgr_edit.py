@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spritz.cli import people
 from spritz.cli.context import Context
 from spritz.cli.manager import add, change, files, jobs, rename
-from spritz.cli.manager.commit import Edit, commit
+from spritz.cli.manager.commit import Edit, commit, refusal
 from spritz.cli.manager.show import Style, show
 from spritz.cli.manager.words import Word, conditions, read
 from spritz.cli.silent import Silent
@@ -287,3 +287,26 @@ def test_what_is_wrong_is_said_as_slurm_says_it(verb: Any, words: str, said: str
     with pytest.raises(Silent):
         verb(_lab(), read(words.split())[0], context)
     assert err.getvalue().startswith(said)
+
+
+def test_private_accounts_are_refused_to_whoever_coordinates_none() -> None:
+    for accounts, said in (
+        ((), "sacctmgr: error: Access/permission denied\n Problem with query.\n"),
+        ((Account(name="lab"),), ""),
+    ):
+        context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+        book = Book(accounts=accounts, private=("accounts",))
+        try:
+            show("account", [], book, Style(), context)
+        except Silent:
+            pass
+        assert err.getvalue() == said
+
+
+@pytest.mark.parametrize("code", ["ESLURM_ACCESS_DENIED", "ESLURM_DB_CONNECTION"])
+def test_a_question_that_is_for_others_is_refused_in_two_lines(code: str) -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    with pytest.raises(Silent if code == "ESLURM_ACCESS_DENIED" else RemoteError), refusal(context, " Because: {}\n"):
+        raise RemoteError(Failure(code=code, errno=1, message="no"))
+    said = "sacctmgr: error: no\n Because: no\n"
+    assert err.getvalue() == (said if code == "ESLURM_ACCESS_DENIED" else "")

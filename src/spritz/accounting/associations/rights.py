@@ -64,11 +64,14 @@ def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:
     if rights.operator:
         return book
 
+    above = _above(book, rights.name)
+
     def those(records: tuple[_R, ...]) -> tuple[_R, ...]:
-        return tuple(one for one in records if _open(one, rights, private))
+        return tuple(one for one in records if _open(one, rights, private, above))
 
     return replace(
         book,
+        private=tuple(sorted(private)),
         accounts=those(book.accounts),
         users=those(book.users),
         coordinators=those(book.coordinators),
@@ -79,7 +82,19 @@ def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:
     )
 
 
-def _open(one: Record, rights: Rights, private: AbstractSet[str]) -> bool:
+def _above(book: Book, name: str) -> frozenset[tuple[str, str]]:
+    """(cluster, account) of which this person is a user, and of those above: limits on the way hold for him."""
+    parents = {(one.cluster, one.account): (one.cluster, one.parent) for one in book.associations if not one.user}
+    found: set[tuple[str, str]] = set()
+    for one in book.associations:
+        at = (one.cluster, one.account)
+        while one.user == name and at in parents and at not in found:
+            found.add(at)
+            at = parents[at]
+    return frozenset(found)
+
+
+def _open(one: Record, rights: Rights, private: AbstractSet[str], above: AbstractSet[tuple[str, str]]) -> bool:
     if isinstance(one, Account):
         return "accounts" not in private or one.name in rights.accounts
     if "users" not in private:
@@ -88,6 +103,8 @@ def _open(one: Record, rights: Rights, private: AbstractSet[str]) -> bool:
         return one.name == rights.name
     if isinstance(one, WcKey):
         return one.user == rights.name
+    if isinstance(one, Association) and not one.user and (one.cluster, one.account) in above:
+        return True
     if isinstance(one, Association | Coordinator):
         return (bool(one.user) and one.user == rights.name) or one.account in rights.accounts
     return True

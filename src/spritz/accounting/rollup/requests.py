@@ -12,7 +12,7 @@ from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.select import need_few
-from spritz.model.errors import SpritzError
+from spritz.model.errors import Rejection, SpritzError
 from spritz.model.usage import AskJobSizes, AskReservations, AskUsage, JobSizes, ReservationReport, UsageReport
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ class UsageRequests:
             return JobSizes(sizes=await self._read(job_sizes, self._api.engine, request, self._api.now()))
 
     async def reservations(self, request: AskReservations, call: Call) -> ReservationReport:
-        """Reservations. With PrivateData=reservations, only operators'."""
+        """Reservations; with PrivateData=reservations, for operators alone. Raises SpritzError."""
         if await self._api.restricted(call, "reservations") is not None:
-            return ReservationReport(reservations=[])
+            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
         await self._api.links.catch_up(request.clusters)
         async with self._api.reading:
             found = await self._read(reservations, self._api.engine, request, self._api.now())

@@ -6,12 +6,13 @@ Source: sacctmgr(1) -i; what 22.05 prints.
 from __future__ import annotations
 
 import select
+from contextlib import contextmanager
 
 from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Record, RehearseEdit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
@@ -44,6 +45,22 @@ def may(connection: Connection, level: str) -> bool:
             raise
         return False
     return True
+
+
+@contextmanager
+def refusal(context: Context, line: str) -> Iterator[None]:
+    """Of a question that is for others: the daemon's words, and `line` below, with them for {}. Raises Silent."""
+    from spritz.cli.silent import Silent
+    from spritz.client.errors import RemoteError
+
+    try:
+        yield
+    except RemoteError as error:
+        if error.code != "ESLURM_ACCESS_DENIED":
+            raise
+        context.error(error.message)
+        context.err(line.format(error.message))
+        raise Silent from error
 
 
 def commit(

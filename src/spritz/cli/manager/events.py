@@ -6,6 +6,7 @@ Source: sacctmgr(1) SPECIFICATIONS FOR EVENTS; what 22.05 prints.
 from __future__ import annotations
 
 from spritz.cli.manager.columns import Field
+from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
@@ -57,7 +58,8 @@ def show_events(connection: Connection, cluster: str, words: Sequence[Word], sty
             for one in piece.events:
                 yield {"e": one, "cluster": piece.cluster, "now": now}
 
-    print_table(columns, rows(), style, context)
+    with refusal(context, " Error with request: {}\n"):
+        print_table(columns, list(rows()), style, context)
     return 0
 
 

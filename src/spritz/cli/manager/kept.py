@@ -6,6 +6,7 @@ Source: sacctmgr(1) SPECIFICATIONS FOR RESERVATIONS; what 22.05 prints.
 from __future__ import annotations
 
 from spritz.cli.manager.columns import Field
+from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.cli.manager.words import match, time_of
 from spritz.cli.silent import Silent
@@ -51,7 +52,8 @@ def show_reservations(
         from spritz.cli.manager.commit import get_book
 
         book = get_book(connection)
-    found = connection.call(asked.query, ReservationReport, timeout=60.0)
+    with refusal(context, " Problem with query.\n"):
+        found = connection.call(asked.query, ReservationReport, timeout=60.0)
     chosen = [one for one in found.reservations if not asked.ids or one.record.reservation_id in asked.ids]
     print_table(columns, rows_of(chosen, book, now), style, context)
     return 0

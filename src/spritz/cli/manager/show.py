@@ -81,6 +81,12 @@ def show(
         print_table(columns, found, style, context)
         return 0
     asked = conditions(rest, context)
+    if entity == "account" and "accounts" in book.private and not book.accounts:
+        from spritz.model.errors import Rejection
+
+        context.error(Rejection(code="ESLURM_ACCESS_DENIED").text)
+        context.err(" Problem with query.\n")
+        raise Silent
     if as_json is not None:
         from spritz.cli.jsonview.envelope import show as show_json
         from spritz.cli.manager.json import View

@@ -225,6 +225,7 @@ class Session:
         self._print(f"{sizes.TITLES[report]} {span.text} ({span.seconds} secs)", about, columns + more, rows)
 
     def _kept(self, asked: Asked, span: Span) -> None:
+        from spritz.cli.manager.commit import refusal
         from spritz.cli.report import kept
         from spritz.model.usage import AskReservations, ReservationReport
         from spritz.notation.hostlist import expand
@@ -232,7 +233,7 @@ class Session:
         columns = choose(asked.format or kept.DEFAULT, kept.FIELDS, self.context)
         nodes = tuple(expand(",".join(asked.nodes))) if asked.nodes else ()
         connection, clusters = self._connected(asked, span)
-        with connection:
+        with connection, refusal(self.context, " Problem with reservation query.\n"):
             query = AskReservations(
                 clusters=clusters, starts_at=span.start, ends_at=span.end, names=tuple(asked.names), nodes=nodes
             )

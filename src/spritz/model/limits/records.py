@@ -249,6 +249,8 @@ class Book(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deleted_clusters: tuple[ClusterRow, ...] = ()
     #: keys of slurmdbd.conf that are on: AllResourcesAbsolute, AllowNoDefAcct
     options: tuple[str, ...] = ()
+    #: words of PrivateData that keep something from who asks
+    private: tuple[str, ...] = ()
     #: DefaultQOS: of new clusters
     default_qos: str = "normal"
 
