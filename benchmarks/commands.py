@@ -27,6 +27,8 @@ from .recorded import Recorded
 SUBMITTERS = (1, 4, 16)
 SUBMISSIONS = 256
 SBATCH = ("sbatch", "-H", "-o", "/dev/null", "--wrap", "true")
+#: what people type: such jobs start while others are submitted, and share the machine with that
+SBATCH_STARTING = ("sbatch", "-o", "/dev/null", "--wrap", "true")
 
 
 class System:
@@ -52,12 +54,12 @@ class System:
             raise BenchmarkError(f"{self.name}: {' '.join(words)}: wait status {status}")
         return (ended - began) * 1000
 
-    def submissions_per_second(self, submitters: int) -> float:
-        """Held jobs a second, by so many at once."""
+    def submissions_per_second(self, submitters: int, words: tuple[str, ...] = SBATCH) -> float:
+        """Jobs a second, by so many at once."""
 
         def submit() -> None:
             for _ in range(SUBMISSIONS // submitters):
-                self.call(*SBATCH)
+                self.call(*words)
 
         threads = [threading.Thread(target=submit) for _ in range(submitters)]
         began = time.perf_counter()
@@ -66,6 +68,12 @@ class System:
         for thread in threads:
             thread.join()
         return SUBMISSIONS / (time.perf_counter() - began)
+
+    def starting_per_second(self, submitters: int) -> float:
+        """As `submissions_per_second`, of jobs that start at once. Returns when they have ended."""
+        rate = self.submissions_per_second(submitters, SBATCH_STARTING)
+        self.cluster.wait_for(lambda: not self.cluster.out("squeue", "-h"), "an empty queue")
+        return rate
 
     def held(self, count: int) -> None:
         """Have so many pending jobs, in all."""
@@ -195,6 +203,8 @@ def _measure(systems: list[System], options: argparse.Namespace) -> Table:
         ask(f"submissions/s, {submitters} at once", lambda system, n=submitters: system.submissions_per_second(n), 2)  # type: ignore[misc]
     for system in _clusters(systems):
         system.clear()
+    for submitters in SUBMITTERS:
+        ask(f"as these start, {submitters} at once", lambda system, n=submitters: system.starting_per_second(n), 2)  # type: ignore[misc]
     for words in (("srun", "-N1", "true"), ("srun", "-N4", "-n4", "hostname")):
         ask(" ".join(words), lambda system, words=words: system.call(*words))  # type: ignore[misc]
     for count in options.pending:

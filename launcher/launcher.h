@@ -29,7 +29,7 @@ struct place {
     char stamp[96];             /* of that file; another one after each installation */
     char base[32];              /* name of the socket: installation, namespaces and protocol */
     char python_path[4096];     /* PYTHONPATH where Spritz itself is found there, else "" */
-    char path[PATH_MAX];        /* of the directory that holds the user's socket, as it was opened */
+    char path[112];             /* of the directory that holds the user's socket; "" where it is too long */
     int directory;              /* that directory; -1 where none is safe */
     int connection;             /* a socket that is not connected yet */
 };

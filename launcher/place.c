@@ -175,7 +175,8 @@ static int find_directory(struct place *place)
         if (parent >= 0 && fstat(parent, &info) == 0 && info.st_uid == geteuid() && !(info.st_mode & 077)) {
             int found = own_directory(parent, "spritz");
             close(parent);
-            snprintf(place->path, sizeof place->path, "%s/spritz", runtime);
+            if (snprintf(place->path, sizeof place->path, "%s/spritz", runtime) >= (int)sizeof place->path)
+                place->path[0] = 0;
             return found;
         } else if (parent >= 0) {
             close(parent);

@@ -84,7 +84,7 @@ static int connect_system(const struct place *place)
 static int connect_own(const struct place *place)
 {
     char path[sizeof ((struct sockaddr_un *)0)->sun_path];
-    if (snprintf(path, sizeof path, "%s/%s", place->path, place->base) >= (int)sizeof path)
+    if (!place->path[0] || snprintf(path, sizeof path, "%s/%s", place->path, place->base) >= (int)sizeof path)
         snprintf(path, sizeof path, "/proc/self/fd/%d/%s", place->directory, place->base);
     return connect_socket(place->connection, path);
 }

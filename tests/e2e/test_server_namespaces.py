@@ -79,3 +79,17 @@ def test_a_call_by_a_relative_path_leaves_a_server(launched: Launched) -> None:
     launched.warm()
     assert len(launched.servers()) == 1
     assert os.readlink(f"/proc/{launched.servers()[0]}/cwd") == "/"
+
+
+def test_a_runtime_directory_whose_path_is_too_long_for_an_address(
+    launcher: Path, packages: Path, tmp_path: Path
+) -> None:
+    """unix(7): 107 bytes. The server is found by its directory's descriptor."""
+    base = tmp_path / ("long" * 30)
+    base.mkdir()
+    launched = Launched(base, launcher, packages)
+    try:
+        launched.warm()
+        assert launched.socket.exists()
+    finally:
+        launched.close()
