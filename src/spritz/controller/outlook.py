@@ -75,7 +75,7 @@ class Outlook:
             return job if priority == job.priority else replace(job, priority=priority)
         priority = self.priority_of(job, now)
         start_at, nodes = self._expected(job.id)
-        if not job.eligible_at or not start_at:
+        if not start_at:
             return replace(job, priority=priority)
         return replace(job, priority=priority, expected_start_at=max(start_at, now), expected_nodes=nodes)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
+from spritz.scheduling.forecast import as_arrays, together
 from spritz.scheduling.guests import make_room
 from spritz.scheduling.kept import Kept
 from spritz.scheduling.licensing import NONE_ASKED, Licensing
@@ -23,7 +24,7 @@ from spritz.scheduling.promises import Promises
 from spritz.scheduling.records import Verdict
 from spritz.scheduling.search import Search
 from spritz.scheduling.shortest import Neediest, Shortest
-from spritz.scheduling.turns import Turns
+from spritz.scheduling.turns import Begun, Turns
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 from spritz.scheduling.waking import POWERED, Waking
 
@@ -69,6 +70,9 @@ class Cycle:
         #: what is promised, and what that leaves to others
         #: shapes that limits or licenses hold back, by order
         self._held: dict[int, Shape] = {}
+        #: records of arrays of which as many tasks run as may
+        self._capped: dict[int, JobRecord] = {}
+        self._begun: list[Begun] = []
         self.kept = Kept(snapshot, self.table, self.policy, self.rank)
         self.promises = Promises(snapshot, self.table, self.policy, self.kept, full=full)
         self.licensing = Licensing(snapshot, self.kept)
@@ -236,6 +240,7 @@ class Cycle:
         begun = self._array_starts.get(array_id, 0)
         if limit and self.snapshot.array_running.get(array_id, 0) + begun >= limit:
             self.notes.job(record, Verdict(Reason.ARRAY_TASK_LIMIT))
+            self._capped[record.id] = record
             return _NO_TASK
         if record.tasks is None:
             return None
@@ -275,6 +280,7 @@ class Cycle:
         self.preemptor.charge(holders)
         self.waking.take(allocation)
         self.limits.take(record, allocation, request.time_limit_minutes if minutes is None else minutes)
+        self._begun.append(Begun(record, ends_at))
         self.kept.redeem(record)
         if request.line in self.headed:
             self.search.backfilled += 1
@@ -434,9 +440,21 @@ class Cycle:
         return plan
 
     def _forecast(self) -> Forecast:
-        held = list(self._held.values())
-        turns = Turns(self.snapshot, self.limits, self.licensing.pool).times(held, self.started) if held else {}
-        return self.promises.forecast(self.started, held, turns)
+        snapshot = self.snapshot
+        known = list(self.promises.forecast(self.started))
+        to_come = snapshot.to_come.values()
+        if self._held or self._capped or to_come:
+            turns = Turns(
+                snapshot, self.limits, self.licensing.pool, self.promises.room, self._begun, self.notes.tasks_left
+            )
+            settled = self.started | self.promises.told
+            turns.hold(self._held.values(), settled)
+            turns.cap(record for record in self._capped.values() if record.id not in settled)
+            turns.come(to_come, known)
+            later = turns.starts()
+            together(later, {record.id: record.het_job_id for record in to_come if record.het_job_id})
+            known += later
+        return as_arrays(known)
 
     def _check_memo(self) -> None:
         """Starts that the core dropped leave room that earlier failures did not see."""

@@ -46,6 +46,7 @@ def _split(projection: Projection, event: job_events.ArrayTaskSplit) -> None:
     if event.job_id == event.array_job_id:
         array.tasks = None
         array.array_task_id = event.task_id
+        array.dependencies = array.dependencies_of(event.task_id)
         projection.place(array)
         return
     if array.tasks is not None:
@@ -101,6 +102,7 @@ def _accrued(projection: Projection, event: job_events.JobAccrued) -> None:
 def _dependencies_changed(projection: Projection, event: job_events.DependenciesChanged) -> None:
     record = projection.records[event.job_id]
     record.eligible_at = event.eligible_at
+    record.dependencies = event.dependencies
     record.set_reason(event.reason)
     projection.place(record)
 

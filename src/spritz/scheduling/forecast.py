@@ -55,34 +55,57 @@ def promised(told: Iterable[tuple[int, Promise]]) -> tuple[list[Starts], set[int
     return starts, set(first)
 
 
-def reckoned(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, eligibility: Eligibility) -> list[Starts]:
+class Groups:
+    """Those of one reckoning: one for all requests that need the same of the same nodes."""
+
+    def __init__(self, lanes: Lanes, eligibility: Eligibility) -> None:
+        self._lanes = lanes
+        self._eligibility = eligibility
+        self._groups: dict[tuple[object, ...], Group] = {}
+        self._of: dict[Request, Group] = {}
+        #: of requests that differ in their times alone
+        self._kinds: dict[Request, tuple[object, ...]] = {}
+        #: one array for the same nodes, since groups know them by that
+        self._named: dict[frozenset[int], Ints] = {}
+
+    def of(self, request: Request, fit: Request | None = None) -> Group:
+        """`fit`: the request without its times, where that is known."""
+        found = self._of.get(request)
+        if found is None:
+            found = self._of[request] = self._find(request, fit if fit is not None else request)
+        return found
+
+    def _find(self, request: Request, fit: Request) -> Group:
+        eligibility = self._eligibility
+        nodes = eligibility.nodes(request)
+        required = eligibility.required(request)
+        if required and len(required) >= request.nodes_min:
+            nodes = self._named.setdefault(required, np.array(sorted(required), np.int64))
+        kind = self._kinds.get(fit)
+        if kind is None:
+            kind = self._kinds[fit] = self._lanes.kind(request)
+        kind = (*kind, id(nodes))
+        if kind not in self._groups:
+            self._groups[kind] = Group(request, nodes)
+        return self._groups[kind]
+
+
+def reckoned(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, groups_of: Groups) -> list[Starts]:
     """Starts of all jobs of these shapes that are not in `known`, in order of the queue.
 
     A job that waits in several partitions can be there more than once.
     """
     if not shapes:
         return []
-    groups: dict[tuple[object, ...], Group] = {}
-    #: of requests that differ in their times alone
-    kinds: dict[Request, tuple[object, ...]] = {}
-    #: one array for the same nodes, since groups know them by that
-    named: dict[frozenset[int], Ints] = {}
-    numbers: dict[tuple[object, ...], int] = {}
+    numbers: dict[int, int] = {}
+    groups: list[Group] = []
     of_shape = []
     for shape in shapes:
-        request = shape.request
-        nodes = eligibility.nodes(request)
-        required = eligibility.required(request)
-        if required and len(required) >= request.nodes_min:
-            nodes = named.setdefault(required, np.array(sorted(required), np.int64))
-        kind = kinds.get(shape.fit)
-        if kind is None:
-            kind = kinds[shape.fit] = lanes.kind(request)
-        kind = (*kind, id(nodes))
-        if kind not in groups:
-            groups[kind] = Group(request, nodes)
-            numbers[kind] = len(numbers)
-        of_shape.append(numbers[kind])
+        group = groups_of.of(shape.request, shape.fit)
+        if id(group) not in numbers:
+            numbers[id(group)] = len(groups)
+            groups.append(group)
+        of_shape.append(numbers[id(group)])
     counts = [len(shape.keys) for shape in shapes]
     numbers_of_keys = chain.from_iterable(key for shape in shapes for key in shape.keys)
     keys = np.fromiter(numbers_of_keys, np.float64, 4 * sum(counts)).reshape(-1, 4)
@@ -98,7 +121,7 @@ def reckoned(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, elig
     turn, job_ids, seconds = by_group.tolist(), job_ids[order][by_group], seconds[order][by_group]
     waiting = [
         (turn[first], first, first, end, group)
-        for group, first, end in zip(groups.values(), [0, *ends], ends, strict=False)
+        for group, first, end in zip(groups, [0, *ends], ends, strict=False)
         if first < end
     ]
     heapify(waiting)
@@ -113,18 +136,6 @@ def reckoned(shapes: Sequence[Shape], known: Collection[int], lanes: Lanes, elig
             heapreplace(waiting, (turn[done], done, first, end, group))
         else:
             heappop(waiting)
-    return found
-
-
-def not_before(turns: Mapping[int, float], starts: Iterable[Starts]) -> list[Starts]:
-    """The starts of those jobs that have turns, none before its own."""
-    found = []
-    for each in starts:
-        numbers = each.job_ids.tolist()
-        fine = np.array([number in turns for number in numbers], bool)
-        if fine.any():
-            least = np.array([turns[number] for number in numbers if number in turns], np.float64)
-            found.append(Starts(each.job_ids[fine], np.maximum(each.start_at[fine], least), each.nodes[fine]))
     return found
 
 

@@ -94,13 +94,14 @@ class Lanes:
         need = _need(request, request.nodes_min, self._memory_max)
         return (need.lanes, need.whole, request.nodes_min, request.nodes_max, request.tasks)
 
-    def starts(self, group: Group, seconds: Floats) -> tuple[Floats, Ints]:
+    def starts(self, group: Group, seconds: Floats, since: float = 0.0) -> tuple[Floats, Ints]:
         """Start (float64[job]) and nodes (int64[job, node]) of the next jobs of the group, which last so long; fewer
-        if there is no room for them.
+        if there is no room for them. `since`: none starts earlier.
         """
-        found = self._first(group, len(seconds)) if group.pool is not None else None
-        if found is None and self._new_pool(group, len(seconds)):
-            found = self._first(group, len(seconds), any_limit=True)
+        since = max(since, self._now)
+        found = self._first(group, len(seconds), since) if group.pool is not None else None
+        if found is None and self._new_pool(group, len(seconds), since):
+            found = self._first(group, len(seconds), since, any_limit=True)
         if found is None:
             return np.zeros(0), np.zeros((0, group.need.nodes), np.int64)
         chosen, ready = found
@@ -110,46 +111,46 @@ class Lanes:
             self._take(chosen.reshape(-1), np.repeat(ready + lasts, chosen.shape[1]), group.need)
         return ready, chosen
 
-    def _first(self, group: Group, count: int, *, any_limit: bool = False) -> tuple[Ints, Floats] | None:
+    def _first(self, group: Group, count: int, since: float, *, any_limit: bool = False) -> tuple[Ints, Floats] | None:
         """The nodes of the pool that are free first, and when; None if others may be free sooner."""
         assert group.pool is not None
         size = group.need.nodes
         wanted = min(count, len(group.pool) // size) * size
         if not wanted or (wanted < count * size and not any_limit and group.limit < NEVER):
             return None
-        chosen, at = self._soonest(group.pool, group.need, wanted)
-        if at[-1] > group.limit and not any_limit:
+        chosen, at = self._soonest(group.pool, group.need, wanted, since)
+        if at[-1] > max(group.limit, since) and not any_limit:
             return None
         return chosen.reshape(-1, size), at.reshape(-1, size).max(axis=1)
 
-    def _soonest(self, nodes: Ints, need: _Need, wanted: int) -> tuple[Ints, Floats]:
+    def _soonest(self, nodes: Ints, need: _Need, wanted: int, since: float) -> tuple[Ints, Floats]:
         """So many of the nodes that can give what is needed first, in order of time and of `nodes`, and when."""
         if compiled:
             chosen, at = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
-            _lanes.soonest(self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, self._now, chosen, at)
+            _lanes.soonest(self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, since, chosen, at)
             return chosen, at
-        at = self._ready(nodes, need)
+        at = self._ready(nodes, need, since)
         order = np.argsort(at, kind="stable")[:wanted]
         return nodes[order], at[order]
 
-    def _pool(self, nodes: Ints, need: _Need, width: int) -> tuple[Ints, int, float]:
+    def _pool(self, nodes: Ints, need: _Need, width: int, since: float) -> tuple[Ints, int, float]:
         """So many of the nodes that can give what is needed first, in their order; how many of all of them ever can,
         and when the first of the others can.
         """
         if compiled:
             chosen = np.empty(width, np.int64)
             usable, limit = _lanes.pool(
-                self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, self._now, chosen
+                self.free_at, need.lanes, need.whole, self._cpus, self._up, nodes, since, chosen
             )
             return chosen, usable, limit
-        at = self._ready(nodes, need)
+        at = self._ready(nodes, need, since)
         order = np.argsort(at, kind="stable")
         return np.sort(nodes[order[:width]]), int((at < NEVER).sum()), float(at[order[width]])
 
-    def _ready(self, nodes: Ints, need: _Need) -> Floats:
+    def _ready(self, nodes: Ints, need: _Need, since: float) -> Floats:
         """When each of these nodes can give what is needed."""
         everywhere = len(nodes) == len(self._up)
-        at = np.full(len(nodes), self._now)
+        at = np.full(len(nodes), since)
         for free_at, lanes in zip(self.free_at, need.lanes, strict=True):
             if lanes > len(free_at):
                 return np.full(len(nodes), NEVER)
@@ -160,7 +161,7 @@ class Lanes:
         at[~(self._up if everywhere else self._up[nodes])] = NEVER
         return at
 
-    def _new_pool(self, group: Group, count: int) -> bool:
+    def _new_pool(self, group: Group, count: int, since: float) -> bool:
         """Choose its nodes again; False if there are not enough that will ever serve."""
         request, nodes = group.request, group.nodes
         most = min(len(nodes), request.nodes_max or len(nodes))
@@ -169,7 +170,7 @@ class Lanes:
             need = _need(request, size, self._memory_max)
             width = min(len(nodes), size * count + max(POOL, len(nodes) // POOL_SHARE))
             all_of_them = width >= len(nodes)
-            pool, usable, limit = self._pool(nodes, need, 0 if all_of_them else width)
+            pool, usable, limit = self._pool(nodes, need, 0 if all_of_them else width, since)
             if usable >= size:
                 group.need = need
                 group.pool, group.limit = (nodes, NEVER) if all_of_them else (pool, limit)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spritz.model.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.limits.check import exceeded
-from spritz.model.limits.minutes import out_of_minutes
+from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.limits.reasons import first_of
+from spritz.model.limits.usage import rates_of
 from spritz.model.reasons import Reason
+from spritz.scheduling.minutes_ahead import MinutesAhead
 from spritz.scheduling.records import Verdict
 
 if TYPE_CHECKING:
@@ -76,8 +78,8 @@ class Limits:
         self._rules = snapshot.rules
         #: of those that run, and that this cycle has started
         self.in_use = snapshot.in_use.fork()
-        #: the latter: when they end at the latest, and what they count
-        self.starting: list[tuple[float, Charge]] = []
+        #: the latter: when they end at the latest, what they count, and their UsageFactor
+        self.starting: list[tuple[float, Charge, float]] = []
         self._minutes = snapshot.minutes.fork()
         self._inputs = snapshot.pricing.inputs
         self._now = snapshot.now
@@ -90,6 +92,13 @@ class Limits:
         other.starting = []
         other._inputs, other._now, other._safe = self._inputs, self._now, self._safe
         return other
+
+    def minutes_ahead(self) -> MinutesAhead:
+        """Limits on minutes after this cycle's starts, as time goes on."""
+        minutes = Minutes(self._minutes.usage.copy(), self._minutes.committed.fork())
+        for _ends_at, charge, factor in self.starting:
+            minutes.usage.change(charge.keys, rates_of(charge.tres, 0.0, factor), 1, self._now)
+        return MinutesAhead(minutes, safe=self._safe)
 
     def verdict(self, record: JobRecord, request: Request, allocation: Allocation | None = None) -> Verdict | None:
         """The limit that holds the job back, with what it asks for or with what it would be given."""
@@ -131,9 +140,8 @@ class Limits:
     def take(self, record: JobRecord, allocation: Allocation, minutes: int) -> None:
         """A job starts, for at most so long."""
         if self._rules.known:
-            charge = charge_of(self._rules, record, allocation)
+            charge, factor = charge_of(self._rules, record, allocation), self._rules.usage_factor(record.spec.qos)
             count_in(self.in_use, charge)
-            self.starting.append((self._now + minutes * 60.0, charge))
+            self.starting.append((self._now + minutes * 60.0, charge, factor))
             if self._rules.foresees:
-                factor = self._rules.usage_factor(record.spec.qos)
                 self._minutes.committed.add(charge.keys, charge.tres, self._now + minutes * 60.0, factor)

@@ -106,6 +106,8 @@ class Projection:
         self.occupants = Occupants(self.table, ())
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
+        #: jobs that are to join the queue when their begin times or other jobs let them
+        self.to_come: dict[int, JobRecord] = {}
         #: jobs whose rank has changed by itself, and when that was last looked for
         self.reorder: dict[int, JobRecord] = {}
         self.priorities_at = 0.0
@@ -187,6 +189,7 @@ class Projection:
             reserved=self.reserved,
             occupants=self.occupants,
             run_times=self.run_times,
+            to_come=self.to_come,
         )
 
     def settle(self, now: float, reorder_max: int | None = None) -> None:
@@ -456,6 +459,7 @@ class Projection:
         record.priority = job.priority
         record.submitted_at = job.submitted_at
         record.eligible_at = job.eligible_at
+        record.dependencies = job.dependencies
         record.accrued_at = job.accrued_at
         record.set_reason(job.reason, job.reason_detail)
         record.expected_start_at = job.expected_start_at
@@ -494,6 +498,7 @@ class Projection:
         self._leave_account(record)
         self.unplaced.pop(job_id, None)
         self.reorder.pop(job_id, None)
+        self.to_come.pop(job_id, None)
         if record.entries:
             self.queue.remove(record)
         if job_id not in self.array_running:

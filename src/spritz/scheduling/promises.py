@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.model.limits.flags import NO_RESERVE
-from spritz.model.plan import Forecast
 from spritz.scheduling.allowance import Allowance
 from spritz.scheduling.backfill import Promise, all_free, earliest, planned
-from spritz.scheduling.forecast import as_arrays, not_before, promised, reckoned, together
+from spritz.scheduling.forecast import Groups, promised, reckoned, together
 from spritz.scheduling.gangs import start_later, where_promised
 from spritz.scheduling.lanes import Lanes
 from spritz.scheduling.overtaking import Overtaking
@@ -29,10 +28,11 @@ from spritz.scheduling.profile import NEVER
 from spritz.scheduling.reservations import crossed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from spritz.model.plan import PlannedPromise
     from spritz.model.resources import Allocation
+    from spritz.scheduling.forecast import Starts
     from spritz.scheduling.gangs import Choices, Gang, Placed
     from spritz.scheduling.kept import Kept
     from spritz.scheduling.notes import Notes
@@ -68,6 +68,7 @@ class Promises:
         self._told: list[tuple[JobRecord, Promise]] = []
         #: promises that were made before so many had joined the queue have been dropped, but for those of jobs before
         self._renewed, self._told_of = 0, Counter[int]()
+        self._lanes: tuple[Lanes, Groups] | None = None
         #: shapes whose jobs wait for room
         self._waiting: dict[int, Shape] = {}
         self._allowance = Allowance(snapshot, policy, full=full)
@@ -377,8 +378,20 @@ class Promises:
         now = self._snapshot.now
         return any(promise.start_at <= now and record.id not in started for record, promise in self._told)
 
-    def forecast(self, started: set[int], held: Sequence[Shape], turns: Mapping[int, float]) -> Forecast:
-        """Expected starts of all that wait for room, and after them of those that are `held` back until their turns."""
+    @property
+    def told(self) -> set[int]:
+        """Jobs that are promised a start."""
+        return {record.id for record, _promise in self._told}
+
+    def room(self) -> tuple[Lanes, Groups]:
+        """What promises leave of all nodes, for reckonings that follow one another."""
+        if self._lanes is None:
+            lanes = Lanes(self._kept.profile(), self._snapshot.now)
+            self._lanes = lanes, Groups(lanes, self._snapshot.eligibility)
+        return self._lanes
+
+    def forecast(self, started: set[int]) -> Sequence[Starts]:
+        """Expected starts of all that wait for room."""
         known, told = promised((record.id, item) for record, item in self._told if record.id not in started)
         shapes = [
             shape
@@ -387,15 +400,11 @@ class Promises:
             and not shape.request.reservation
             and not (shape.request.licenses and self._kept.licenses is not None)
         ]
-        snapshot = self._snapshot
-        held = [shape for shape in held if not shape.request.reservation and turns]
-        lanes = Lanes(self._kept.profile(), snapshot.now) if shapes or held else None
-        rest = reckoned(shapes, told | started, lanes, snapshot.eligibility) if lanes is not None else []
-        if held and lanes is not None:
-            rest += not_before(turns, reckoned(held, told | started, lanes, snapshot.eligibility))
-        if snapshot.queue.gangs:
-            together(rest, {number: whole for whole, waiting in snapshot.queue.gangs.items() for number in waiting})
-        return as_arrays([*known, *rest])
+        rest = reckoned(shapes, told | started, *self.room()) if shapes else []
+        gangs = self._snapshot.queue.gangs
+        if gangs:
+            together(rest, {number: whole for whole, waiting in gangs.items() for number in waiting})
+        return [*known, *rest]
 
     def list(self) -> tuple[PlannedPromise, ...] | None:
         """All promises that now hold; None if they are as they were."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from spritz.model.reasons import Reason
 
 if TYPE_CHECKING:
-    from spritz.model.job import JobSpec
+    from spritz.model.job import Dependency, JobSpec
     from spritz.model.resources import Allocation
     from spritz.scheduling.limits import Charge
     from spritz.scheduling.nodes import NodeRow
@@ -62,6 +62,7 @@ class JobRecord:
         "charge",
         "claiming",
         "completing",
+        "dependencies",
         "eligible_at",
         "ends_at",
         "entries",
@@ -134,6 +135,8 @@ class JobRecord:
         #: what it counts for limits while it runs
         self.charge: Charge | None = None
         self.completing: set[str] = set()
+        #: those that are still open
+        self.dependencies: tuple[Dependency, ...] = ()
         self.entries: list[tuple[SortKey, Shape]] = []
         #: `Queue.count` when it took its place in the queue
         self.queued = 0
@@ -155,6 +158,11 @@ class JobRecord:
         )
 
     @property
+    def to_come(self) -> bool:
+        """It waits for its begin time or for other jobs, and will be in the queue once these let it."""
+        return self.pending and not self.held and self.reason in (Reason.DEPENDENCY, Reason.BEGIN_TIME)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Nodes of which it holds a part."""
         return self.allocation.names if self.allocation is not None else ()
@@ -169,6 +177,13 @@ class JobRecord:
         self.reason = reason
         self.reason_detail = detail
 
+    def dependencies_of(self, task_id: int) -> tuple[Dependency, ...]:
+        """What this task of the array waits for, once it has a record of its own."""
+        return tuple(
+            replace(item, task_id=task_id) if item.kind == "aftercorr" and item.task_id is None else item
+            for item in self.dependencies
+        )
+
     def split(self, job_id: int, task_id: int) -> JobRecord:
         """The record of one task of this array, as it leaves it."""
         task = JobRecord(job_id, self.spec)
@@ -181,6 +196,7 @@ class JobRecord:
         task.priority = self.priority
         task.submitted_at = self.submitted_at
         task.eligible_at = self.eligible_at
+        task.dependencies = self.dependencies_of(task_id)
         task.accrued_at = self.accrued_at
         task.reason = self.reason
         task.reason_detail = self.reason_detail

@@ -40,6 +40,7 @@ def start(
 ) -> None:
     """The job runs and holds `allocation` and licenses. `ends_at` 0.0: no limit."""
     record.pending = record.expediting = record.claiming = False
+    record.dependencies = ()
     record.allocation = allocation
     record.request = waiting.request_of(projection, record, allocation.partition)
     if projection.ledger.promises:
@@ -61,6 +62,7 @@ def end(projection: Projection, record: JobRecord, completing: Iterable[str], at
     """The job runs no more; nodes of `completing` still hold their part, but not for long."""
     was_running = record.allocation is not None and not record.completing
     record.pending = record.preempting = record.stopped = record.claiming = False
+    record.dependencies = ()
     if was_running:
         if record.licenses:
             projection.licenses.give_back(record.licenses)

@@ -135,6 +135,7 @@ class Snapshot:
         "run_times",
         "settings",
         "table",
+        "to_come",
     )
 
     def __init__(
@@ -163,6 +164,7 @@ class Snapshot:
         reserved: Reserved,
         occupants: Occupants,
         run_times: Predictor,
+        to_come: dict[int, JobRecord],
     ) -> None:
         self.now = now
         self.settings = settings
@@ -187,6 +189,7 @@ class Snapshot:
         self.reserved = reserved
         self.occupants = occupants
         self.run_times = run_times
+        self.to_come = to_come
 
     def empty_table(self) -> NodeTable:
         """The nodes without any job, up or down as they are."""

@@ -7,7 +7,7 @@ Source: slurm.conf(5) PriorityTier, PriorityCalcPeriod; sbatch(1) --switches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -22,9 +22,12 @@ from spritz.scheduling.resolve import boots_of, resolve
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
+    from spritz.model.limits.rules import Rules
+    from spritz.scheduling.priority import Pricing
     from spritz.scheduling.projection import Projection
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
+    from spritz.scheduling.reservations import Reserved
 
 #: Above every PriorityTier (16 bits).
 EXPEDITED_TIER = 1 << 16
@@ -32,6 +35,16 @@ EXPEDITED_TIER = 1 << 16
 RESERVED_TIER = 1 << 17
 #: Jobs for which others were preempted come before all: what they were given back is not lost to somebody else.
 CLAIMING_TIER = 1 << 18
+
+
+class Cluster(Protocol):
+    """What requests and ranks are made by: the projection has it, and a snapshot of it."""
+
+    settings: ClusterSettings
+    partitions: dict[str, Partition]
+    rules: Rules
+    reserved: Reserved
+    pricing: Pricing
 
 
 def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
@@ -58,6 +71,10 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
         queued = record.queued if record.id not in projection.unplaced else 0
         if record.entries:
             projection.queue.remove(record)
+        if record.to_come:
+            projection.to_come[record.id] = record
+        else:
+            projection.to_come.pop(record.id, None)
         if record.waiting:
             projection.queue.add(record, _entries(projection, record, now))
             # One that only moves has not come later than the promises that there are.
@@ -113,51 +130,51 @@ def _entries(projection: Projection, record: JobRecord, now: float) -> list[tupl
     return found
 
 
-def requests_of(projection: Projection, record: JobRecord) -> list[tuple[int, Request]]:
+def requests_of(cluster: Cluster, record: JobRecord) -> list[tuple[int, Request]]:
     """(PriorityTier, request) for each partition that the job names and that exists."""
     names = record.spec.partitions
     if not names:
-        names = tuple(name for name, partition in projection.partitions.items() if partition.default)
+        names = tuple(name for name, partition in cluster.partitions.items() if partition.default)
     first = EXPEDITED_TIER * record.expediting + CLAIMING_TIER * record.claiming
     return [
-        (projection.partitions[name].priority_tier + first + bool(reservation) * RESERVED_TIER, request)
+        (cluster.partitions[name].priority_tier + first + bool(reservation) * RESERVED_TIER, request)
         for name in dict.fromkeys(names)
-        if name in projection.partitions
-        for reservation, request in _in_reservations(projection, record, request_of(projection, record, name))
+        if name in cluster.partitions
+        for reservation, request in _in_reservations(cluster, record, request_of(cluster, record, name))
     ]
 
 
-def _in_reservations(projection: Projection, record: JobRecord, request: Request) -> list[tuple[str, Request]]:
+def _in_reservations(cluster: Cluster, record: JobRecord, request: Request) -> list[tuple[str, Request]]:
     """The request once for each reservation in which the job may run, and "" outside of all."""
-    if not projection.reserved.by_name and not record.spec.reservation:
+    if not cluster.reserved.by_name and not record.spec.reservation:
         return [("", request)]
     return [
         (name, replace(request, reservation=name) if name else request)
-        for name in projection.reserved.names_for(record.spec)
+        for name in cluster.reserved.names_for(record.spec)
     ]
 
 
-def request_of(projection: Projection, record: JobRecord, partition: str) -> Request:
+def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
     """What the job asks for in this partition."""
-    home = projection.partitions.get(partition) or Partition(name=partition)
-    found = resolve(record.spec, home, projection.settings, projection.rules.placing(record.spec.qos))
-    outside = missing(projection.rules, projection.settings.enforce, record.spec, partition)
+    home = cluster.partitions.get(partition) or Partition(name=partition)
+    found = resolve(record.spec, home, cluster.settings, cluster.rules.placing(record.spec.qos))
+    outside = missing(cluster.rules, cluster.settings.enforce, record.spec, partition)
     if outside is None and shuts_out(home, record.spec):
         outside = Reason.PARTITION_CONFIG, f"partition {partition} is not open to the groups of {record.spec.user}"
     if outside is not None:
         found = replace(found, barred=outside)
-    owner = billed(projection.rules, record.spec, partition, projection.settings.enforce)
+    owner = billed(cluster.rules, record.spec, partition, cluster.settings.enforce)
     if owner is not None:
         found = replace(found, billed=owner)
-    if projection.settings.preemption.type == "qos":
+    if cluster.settings.preemption.type == "qos":
         found = replace(found, preempts=record.spec.qos)
-    if projection.rules.guarantees:
+    if cluster.rules.guarantees:
         spec = record.spec
-        if projection.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
+        if cluster.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
             found = replace(found, guaranteed=spec.account)
     if record.het_job_id:
         found = replace(found, component=record.id)
-    if found.features and projection.settings.features.names:
-        boots = boots_of(record.spec, projection.settings)
+    if found.features and cluster.settings.features.names:
+        boots = boots_of(record.spec, cluster.settings)
         found = replace(found, boots=boots, boots_later=bool(boots) and not record.may_boot)
     return replace(found, switches=0) if record.any_switches else found

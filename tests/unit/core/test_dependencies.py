@@ -64,3 +64,16 @@ def test_the_end_of_a_task_that_never_had_a_record_is_heard_of(world: World, kin
     assert not world.job(waiting).dependencies
     assert bool(world.job(last).dependencies) is goes
     world.check()
+
+
+def test_tasks_of_an_array_keep_its_place_among_singletons(world: World) -> None:
+    """Jobs of the name that wait for the array would otherwise be waited for by its tasks, whose numbers are higher."""
+    first, before = world.submit(array="0-1"), world.submit(name="train")
+    singleton, counterpart = Dependency(kind="singleton"), Dependency(kind="aftercorr", job_id=first)
+    array = world.submit(array="0-2", name="train", dependencies=(singleton, counterpart))
+    depending(world, "afterany", array, name="train")
+    fail_task(world, first, 0)
+    world.cancel(before)
+    task = world.job(world.state.arrays[array][0])
+    assert [item.kind for item in task.dependencies] == ["aftercorr"]
+    world.check()

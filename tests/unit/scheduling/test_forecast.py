@@ -146,6 +146,6 @@ def test_compiled_and_numpy_choose_the_same_pool(seed: int, count: int, values: 
         found = []
         for compiled in (True, False):
             patch.setattr(lanes, "compiled", compiled)
-            pool, usable, limit = some._pool(nodes, need, width)
+            pool, usable, limit = some._pool(nodes, need, width, 2.0)
             found.append((pool.tolist(), usable, limit))
     assert found[0] == found[1]

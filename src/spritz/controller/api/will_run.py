@@ -1,6 +1,7 @@
 """`sbatch --test-only`: when would this job start? Answered from a forked copy of the state, which then vanishes.
 
-As in Slurm only running jobs stand in the way, not those that wait: a hold, a dependency and the queue are left out.
+As in Slurm only running jobs stand in the way, not those that wait: a hold and the queue are left out. A job that
+depends on others is planned among all of them.
 The answer is read from a plan as `scontrol explain` reads it.
 
 Source: sbatch(1), srun(1) --test-only.
@@ -8,7 +9,7 @@ Source: sbatch(1), srun(1) --test-only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -30,6 +31,7 @@ from spritz.scheduling.projection import Projection
 if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
+    from spritz.model.events import Event
     from spritz.model.job import Job, JobSpec
     from spritz.model.reservation import Reservation
 
@@ -97,8 +99,9 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     queued = [event.job for event in outcome.events if isinstance(event, JobQueued)]
     if not queued:
         return Estimate()
+    if any(job.dependencies for job in queued):
+        return _after_others(context, outcome.events, queued, now)
     whole = [freed(job, now) for job in queued]
-    alone = whole[0]
     now = max(now, *(_reservation_begins(state.reservations, job.spec, now) for job in whole))
     projection = Projection()
     there = [state.jobs[number] for number in (*state.running, *state.completing)]
@@ -108,7 +111,22 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     projection.follow_minutes(state.minutes)
     snapshot = projection.snapshot(now)
     view = View(snapshot, cycle.run(snapshot), {**state.jobs, **{job.id: job for job in whole}}, state.nodes)
-    starts = [start_of(view, snapshot.records[job.id]) for job in whole]
+    return _read(view, whole, now)
+
+
+def _after_others(context: Context, events: Iterable[Event], queued: Sequence[Job], now: float) -> Estimate:
+    """It depends on other jobs, which may wait themselves: planned among all of them."""
+    state, projection = context.machine.state, context.outlook.projection
+    for event in events:
+        projection.apply(event)
+    snapshot = projection.snapshot(now)
+    return _read(View(snapshot, cycle.run(snapshot), state.jobs, state.nodes), queued, now)
+
+
+def _read(view: View, whole: Sequence[Job], now: float) -> Estimate:
+    """What the plan says of the job and all its components."""
+    alone = whole[0]
+    starts = [start_of(view, view.snapshot.records[job.id]) for job in whole]
     found = [start for start in starts if start is not None]
     if len(found) < len(whole):
         return Estimate(None, explain(view, alone).summary)

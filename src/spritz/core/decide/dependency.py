@@ -80,16 +80,25 @@ def judge(state: State, waiter: Waiter, item: Dependency, now: float) -> Depende
 
 
 def _name_is_taken(state: State, waiter: Waiter) -> bool:
-    """An earlier or running job of this user has this name. Parts of the same whole do not wait for each other here."""
+    """An earlier or running job of this user has this name. Parts of the same whole do not wait for each other here,
+    and are as early as the whole: a task's own number comes late, and those that it would wait for may wait for it.
+    """
+    own = waiter.whole_id or waiter.job_id
     for other_id in state.live_by_name.get((waiter.uid, waiter.name), ()):
         if other_id == waiter.job_id:
             continue
         other = state.jobs[other_id]
-        if waiter.whole_id and waiter.whole_id in (other.array_job_id, other.het_job_id):
+        whole = _whole(other)
+        if whole == own:
             continue
-        if other_id < waiter.job_id or other.state is not JobState.PENDING:
+        if whole < own or other.state is not JobState.PENDING:
             return True
     return False
+
+
+def _whole(job: Job) -> int:
+    """The array or heterogeneous job that it is a part of; else its own number."""
+    return job.array_job_id or job.het_job_id or job.id
 
 
 def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tuple[str, float]:
@@ -195,8 +204,9 @@ def job_is_over(turn: Turn, job: Job) -> None:
         same_name = turn.state.singletons.get((over.spec.uid, over.spec.name))
         if same_name:
             # Of several, only the oldest can go: the others wait for it.
-            for oldest in het.members(turn.state, turn.state.jobs[min(same_name)]):
-                killed = look_again(turn, oldest.id)
+            oldest = min(_whole(turn.state.jobs[number]) for number in same_name)
+            for number in [one for one in same_name if _whole(turn.state.jobs[one]) == oldest]:
+                killed = look_again(turn, number)
                 if killed is not None:
                     queue.append(killed)
 

@@ -264,7 +264,7 @@ def _times(one: Association | Qos) -> bool:
 
 def _foresees(one: Association | Qos) -> bool:
     """It bounds what is used up, and what running jobs may still use."""
-    if one.grp_tres_mins or one.grp_tres_run_mins:
+    if one.grp_tres_mins or one.grp_tres_run_mins or one.grp_wall is not None:
         return True
     return isinstance(one, Qos) and bool(one.max_tres_run_mins_pu or one.max_tres_run_mins_pa)
 

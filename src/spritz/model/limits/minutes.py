@@ -82,6 +82,13 @@ class Committed:
         counts, ends = self._seen(key).get(name, (0, 0))
         return max(0.0, (ends - counts * now) / MICRO)
 
+    def below_at(self, key: Key, name: str, most: float, now: float) -> float:
+        """From when on no more than that is left, if no other job starts."""
+        counts, ends = self._seen(key).get(name, (0, 0))
+        if (ends - counts * now) / MICRO <= most:
+            return now
+        return (ends - most * MICRO) / counts if counts > 0 and most >= 0.0 else NEVER
+
 
 class Minutes:
     """What was used, and what is committed. `committed` is kept only where a limit asks for it."""

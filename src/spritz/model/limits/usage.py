@@ -129,6 +129,14 @@ class Usage:
                 entry = self.entries[key] = Entry(now, self._constant_of(key))
             entry.change(rates, sign, now)
 
+    def copy(self) -> Usage:
+        """An independent one."""
+        other = Usage(self.decay)
+        for key, entry in self.entries.items():
+            mine = other.entries[key] = Entry(entry.at, entry.constant)
+            mine.amounts, mine.rates = dict(entry.amounts), dict(entry.rates)
+        return other
+
     def amounts(self, key: Key, now: float) -> Mapping[str, float]:
         """TRES seconds, RAW and WALL at `now`."""
         entry = self.entries.get(key)

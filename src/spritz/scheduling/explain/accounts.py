@@ -16,6 +16,7 @@ from msgspec import Struct
 from spritz.model.explain import Limit
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
+from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.model.limits.reasons import rank_of, reason_of
 from spritz.model.reasons import Reason
 from spritz.scheduling.explain.words import count, largest, limit_text, listed, memory
@@ -84,7 +85,12 @@ def over_alone(view: View, spec: JobSpec, request: Request) -> bool:
     """One job of this request is more than some limit allows."""
     party = _party(view, request)
     minutes, nodes = request.time_limit_minutes, request.nodes_min
-    return party is not None and exceeded(party, Ledger(), wanted_by(spec, request), minutes, nodes=nodes) is not None
+    if party is None:
+        return False
+    wanted, safe = wanted_by(spec, request), "safe" in view.snapshot.settings.enforce
+    if out_of_minutes(party, Minutes(), dict(wanted), minutes, view.now, safe=safe) is not None:
+        return True
+    return exceeded(party, Ledger(), wanted, minutes, nodes=nodes) is not None
 
 
 def bounds(party: Party) -> list[Bound]:

@@ -15,6 +15,7 @@ from spritz.model.reasons import Reason
 from spritz.notation.duration import format_span
 from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.accounts import over_own
+from spritz.scheduling.explain.minutes import fades, used_up_for_good
 from spritz.scheduling.explain.words import count
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.priority import NEVER
@@ -39,7 +40,9 @@ NEVER_REASONS = frozenset(
 )
 
 _UNKNOWN = {
-    Reason.DEPENDENCY: "unknown: it depends on when other jobs end, which may be long before their limits",
+    Reason.DEPENDENCY: "unknown: no start or end is foreseen of what it depends on, as of jobs that are held or have no"
+    " time limit, and of what these keep back",
+    Reason.QOS_USAGE_THRESHOLD: "unknown: when the fair-share factor is high enough again, by what others use",
     Reason.BEGIN_TIME: "not before its begin time; from then on it is in the queue",
     Reason.RESERVATION: "not before its reservation begins; from then on it is in the queue",
     Reason.LICENSES: "unknown: no end of a running job that is planned ahead brings the licenses back",
@@ -49,6 +52,15 @@ _UNKNOWN = {
     Reason.NODES_NOT_AVAILABLE: "unknown: when the nodes that it needs come back",
     Reason.MAX_POWERED_UP_NODES: "unknown: when fewer nodes are powered up (max_powered_nodes)",
     Reason.CONSTRAINTS: "unknown: when a node says so (scontrol update NodeName=… Extra=…)",
+}
+
+
+#: How rough a start is that waits for something else than room.
+_ESTIMATES = {
+    Reason.DEPENDENCY: "an estimate: what it depends on is taken to come true, with all jobs running to their limits;"
+    " nothing is kept for it yet",
+    Reason.BEGIN_TIME: "an estimate: from its begin time on it is in the queue; nothing is kept for it yet",
+    Reason.ARRAY_TASK_LIMIT: "an estimate: when enough tasks of its array have ended, by their time limits",
 }
 
 
@@ -98,7 +110,12 @@ def expected(view: View, record: JobRecord) -> Expected:
         text = (
             "a rough estimate: when enough jobs under the same limit have ended, which may be before their time limits"
         )
+        if fades(view, record):
+            text = "an estimate: when what was used of the limit has faded enough, if nobody uses more"
         return Expected(sure="forecast", text=text, start_at=start.at, nodes=nodes)
+    estimate = _ESTIMATES.get(view.reason(record)[0])
+    if estimate is not None:
+        return Expected(sure="forecast", text=estimate, start_at=start.at, nodes=nodes)
     text = _why_coarse(view, start.at) + _spared(view, record, start.at)
     return Expected(sure="forecast", text=text, start_at=start.at, nodes=nodes)
 
@@ -136,7 +153,7 @@ def _why_coarse(view: View, at: float) -> str:
 def _why_unknown(view: View, record: JobRecord) -> str:
     reason, detail = view.reason(record)
     if record.held:
-        return "unknown: it is held"
+        return "unknown: it is held, and starts no sooner than it is released"
     if record.claiming:
         return "as soon as the jobs that make room for it have left"
     if reason in NEVER_REASONS:
@@ -144,7 +161,9 @@ def _why_unknown(view: View, record: JobRecord) -> str:
     if reason in LIMIT_REASONS:
         if over_own(view, record):
             return "never, as things are"
-        return "unknown: when enough has ended, or usage has faded, under the same limit, which is not foreseen"
+        if used_up_for_good(view, record):
+            return "never, unless the limit is raised or what was used is reset (RawUsage=0): it does not fade"
+        return _UNKNOWN.get(reason, "unknown: when enough has ended, or usage has faded, under the same limit")
     if reason is Reason.RESOURCES and detail:
         return "unknown: when nodes that are down or drained come back"
     if reason is Reason.RESOURCES and record.spec.switches and not record.any_switches:

@@ -18,7 +18,7 @@ from spritz.model.job import Hold
 from spritz.model.limits import flags
 from spritz.model.limits.reasons import rank_of
 from spritz.model.reasons import Reason
-from spritz.model.states import PartitionState
+from spritz.model.states import JobState, PartitionState
 from spritz.notation.hostlist import compress
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
@@ -128,8 +128,21 @@ def _dependencies(view: View, job: Job, record: JobRecord, requests: tuple[Reque
             text += " (any one of these will do)"
         subject = str(item.job_id) if item.task_id is None else f"{item.job_id}_{item.task_id}"
         yield Limit(
-            kind="Dependency", subject=item.kind if item.kind == "singleton" else subject, text=text, holds=True
+            kind="Dependency",
+            subject=item.kind if item.kind == "singleton" else subject,
+            text=text,
+            holds=True,
+            at=_met_at(view, item),
         )
+
+
+def _met_at(view: View, item: Dependency) -> float:
+    """When the condition on a single job that runs comes true at the latest, if it does; 0.0: not known here."""
+    other = view.jobs.get(item.job_id)
+    if item.due_at or other is None or item.kind in ("singleton", "after") or item.state == "failed":
+        return item.due_at
+    single = not other.array_job_id and not other.het_job_id
+    return other.ends_at if single and other.state is JobState.RUNNING else 0.0
 
 
 def _some(labels: list[str]) -> str:

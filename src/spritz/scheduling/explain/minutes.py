@@ -120,6 +120,35 @@ def _used(
     )
 
 
+def _reached(view: View, record: JobRecord) -> Iterator[tuple[Place, str]]:
+    """What is used up that the job is under, in every partition in which it waits."""
+    usage, now = view.snapshot.minutes.usage, view.now
+    for _key, shape in record.entries:
+        if shape.request.billed is None:
+            continue
+        account, user, qos, exempt = shape.request.billed
+        party = view.snapshot.rules.party(account, user, shape.request.partition, qos, exempt)
+        counts = {name: count * party.usage_factor for name, count in wanted_by(record.spec, shape.request)}
+        for place in party.places:
+            limits = [*place.used, *([(WALL, place.wall)] if place.wall is not None else [])]
+            for name, most in limits:
+                least = brief(most, counts.get(name, 1.0), shape.request.time_limit_minutes)
+                if usage.amount(place.key, name, now) > most * 60.0 - least:
+                    yield place, name
+
+
+def used_up_for_good(view: View, record: JobRecord) -> bool:
+    """Some of the minutes are used up, and time does not bring them back."""
+    if view.snapshot.settings.priority_policy.reset_period.upper() not in ("NONE", "NOW"):
+        return False
+    return any(not view.snapshot.minutes.usage.constant(place.key) for place, _name in _reached(view, record))
+
+
+def fades(view: View, record: JobRecord) -> bool:
+    """Some of the minutes are used up, and will be less so."""
+    return any(True for _found in _reached(view, record))
+
+
 def _asked(wanted: int, request: Request) -> str:
     minutes = request.time_limit_minutes
     return "more than any" if minutes >= INFINITE else str(wanted * minutes)
