@@ -90,6 +90,7 @@ def cluster_settings(
         memory_consumable=memory,
         one_task_per_core="CR_ONE_TASK_PER_CORE" in select,
         least_loaded="CR_LLN" in select,
+        pack_nodes="CR_Pack_Nodes" in select,
         block_cores="CR_CORE_DEFAULT_DIST_BLOCK" in select,
         enforce_gres_binding="ENFORCE_BINDING_GRES" in select,
         least_loaded_shares="LL_SHARED_GRES" in select,

@@ -15,9 +15,9 @@ from spritz.controller.api.submit import environment_of
 from spritz.core import effects as core_effects
 from spritz.core import het
 from spritz.core.decide.ending import life_ended_at
-from spritz.core.layout import job_task_counts
 from spritz.model import launch
 from spritz.model.job import Component
+from spritz.model.layout import job_task_counts
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core import layout
 from spritz.core.binding import Hardware, cpu_masks, gpu_masks, near_cpus
 from spritz.core.holdings import is_shared
 from spritz.core.step_room import Room, asks_gres, asks_memory, rooms_of
 from spritz.core.step_shares import shares_by_task, with_shared
 from spritz.core.turn import Refused
+from spritz.model import layout
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
 from spritz.model.step import StepNode
 from spritz.notation import distribution, features
@@ -44,13 +44,14 @@ class Wish:
         "most",
         "nodes",
         "overcommit",
+        "packs",
         "plane",
         "shares_each",
         "spec",
         "tasks",
     )
 
-    def __init__(self, job: Job, spec: StepSpec, default_bind: str) -> None:
+    def __init__(self, job: Job, spec: StepSpec, default_bind: str, packs: bool) -> None:
         assert job.allocation is not None, f"job {job.id} holds nothing"
         count = len(job.allocation.nodes)
         self.spec = spec
@@ -65,12 +66,18 @@ class Wish:
         parsed = distribution.parse(spec.distribution) if spec.distribution else None
         self.method = parsed.nodes if parsed is not None else ""
         self.plane = parsed.plane_size if parsed is not None else 0
+        asked = parsed.pack if parsed is not None else None
+        #: nodes are filled one after the other, not evenly (`Pack`, CR_Pack_Nodes)
+        self.packs = packs if asked is None else asked
         self.tasks = _task_count(job, spec, count)
         if self.method == "arbitrary" and spec.tasks is None and spec.node_list:
             self.tasks = len(spec.node_list)
         available = count - (spec.relative or 0)
         self.nodes = spec.nodes_min or min(max(available, 1), self.tasks)
         self.most = max(self.nodes, spec.nodes_max or self.nodes)
+        if asked and self.nodes == count:
+            # All nodes of the job were not asked for: that is how many there are.
+            self.nodes = 1
         if self.method == "arbitrary":
             self.nodes = self.most = len(set(spec.node_list[: self.tasks])) or self.nodes
 
@@ -92,11 +99,16 @@ def _task_count(job: Job, spec: StepSpec, job_nodes: int) -> int:
 
 
 def lay_out(
-    job: Job, spec: StepSpec, steps: Iterable[Step], node_of: Callable[[str], Node], default_bind: str = ""
+    job: Job,
+    spec: StepSpec,
+    steps: Iterable[Step],
+    node_of: Callable[[str], Node],
+    default_bind: str = "",
+    packs: bool = False,
 ) -> tuple[StepNode, ...]:
-    """The step's nodes in rank order. Raises Refused."""
+    """The step's nodes in rank order. `packs`: CR_Pack_Nodes. Raises Refused."""
     assert job.allocation is not None, f"job {job.id} holds nothing"
-    wish = Wish(job, spec, default_bind)
+    wish = Wish(job, spec, default_bind, packs)
     if wish.tasks < 1:
         raise Refused("ESLURM_BAD_TASK_COUNT")
     shares = job.allocation.nodes
@@ -220,7 +232,7 @@ def _task_ids(wish: Wish, limits: list[int]) -> list[tuple[int, ...]] | None:
         return layout.dealt_ids(wish.tasks, limits)
     if method == "plane":
         return layout.dealt_ids(wish.tasks, limits, wish.plane)
-    counts = layout.block_counts(wish.tasks, limits)
+    counts = (layout.block_counts if wish.packs else layout.spread_counts)(wish.tasks, limits)
     return None if counts is None else layout.block_ids(counts)
 
 

@@ -133,6 +133,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     #: CR_CORE_DEFAULT_DIST_BLOCK: cores of one socket after the other, unless --distribution says otherwise
     block_cores: bool = False
     select_linear: bool = False
+    #: CR_Pack_Nodes: tasks fill one node after the other, and are not spread evenly
+    pack_nodes: bool = False
     #: ENFORCE_BINDING_GRES: as if every job said --gres-flags=enforce-binding; LL_SHARED_GRES: shares of the GPU that
     #: has given out least, not most
     enforce_gres_binding: bool = False

@@ -152,8 +152,8 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
         ("SlurmctldParameters=enable_configless", "SlurmctldParameters=enable_configless is not implemented yet"),
         ("TaskPluginParam=SlurmdOffSpec", "TaskPluginParam=SlurmdOffSpec is not implemented yet"),
         (
-            "SelectTypeParameters=CR_CPU,CR_Pack_Nodes",
-            "SelectTypeParameters=CR_Pack_Nodes has no effect: tasks fill one",
+            "SelectTypeParameters=CR_CPU,OTHER_CONS_RES",
+            "SelectTypeParameters=OTHER_CONS_RES has no effect: it was for machines",
         ),
         ("HealthCheckNodeState=ANY,MIXED", "HealthCheckNodeState=MIXED is not implemented yet"),
         ("TCPTimeout=9", "TCPTimeout has no effect: a connection is made within MessageTimeout"),

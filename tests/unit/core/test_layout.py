@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.core import layout
+from spritz.model import layout
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import Allocation
 from spritz.testing.builders import node_share
@@ -26,6 +26,13 @@ def test_block_fills_node_after_node_and_leaves_none_empty(tasks: int, limits: l
     # Once a node is not full, every later one has a single task.
     first = next((rank for rank, count in enumerate(counts) if count < limits[rank]), len(counts))
     assert all(count == 1 for count in counts[first + 1 :])
+
+
+@given(st.integers(1, 40), capacities)
+def test_spread_is_as_many_as_dealing_one_by_one_gives(tasks: int, limits: list[int]) -> None:
+    """As Slurm does without Pack: a cyclic deal says how many each node gets."""
+    dealt = layout.dealt_ids(tasks, limits)
+    assert layout.spread_counts(tasks, limits) == (None if dealt is None else tuple(map(len, dealt)))
 
 
 @given(st.integers(1, 40), capacities, st.integers(1, 4))
@@ -48,12 +55,17 @@ def test_plane_deals_blocks_of_tasks(size: int, expected: list[tuple[int, ...]])
     assert layout.dealt_ids(6, [4, 4], size) == expected
 
 
+def test_plane_leaves_no_node_without_a_task() -> None:
+    """As Slurm 22.05 does: `srun -N2 -n4 -m plane=4`."""
+    assert layout.dealt_ids(4, [8, 8], 4) == [(0, 1, 2), (3,)]
+
+
 def test_cyclic_passes_over_nodes_that_are_full() -> None:
     assert layout.dealt_ids(6, [1, 4, 1]) == [(0,), (1, 3, 4, 5), (2,)]
 
 
 def test_overcommit_spreads_evenly() -> None:
-    assert layout.block_counts(7, [layout.UNLIMITED] * 3) == [3, 2, 2]
+    assert layout.block_counts(7, [layout.UNLIMITED] * 3) == (3, 2, 2)
 
 
 def test_arbitrary_follows_the_list() -> None:
@@ -65,11 +77,14 @@ def test_arbitrary_follows_the_list() -> None:
     [
         ({}, (4, 2)),
         ({"cpus_per_task": 2}, (2, 1)),
-        ({"tasks": 5, "tasks_given": True}, (4, 1)),
+        ({"tasks": 5, "tasks_given": True}, (3, 2)),
         ({"tasks": 2, "tasks_given": True}, (1, 1)),
         ({"tasks_per_node": 2}, (2, 2)),
         ({"tasks": 3, "tasks_given": True, "tasks_per_node": 2}, (2, 1)),
         ({"tasks": 20, "tasks_given": True, "overcommit": True}, (10, 10)),
+        ({"tasks": 4, "tasks_given": True}, (2, 2)),
+        ({"tasks": 4, "tasks_given": True, "distribution": "block,pack"}, (3, 1)),
+        ({"tasks": 5, "tasks_given": True, "distribution": "plane=3"}, (3, 2)),
     ],
 )
 def test_tasks_per_node_of_a_job(fields: dict[str, object], expected: tuple[int, ...]) -> None:

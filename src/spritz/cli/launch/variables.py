@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from spritz.model.ids import INFINITE
 from spritz.model.job_variables import request_variables
+from spritz.model.layout import job_task_counts
 from spritz.notation import hostlist, taskcounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from spritz.model.job import Job
     from spritz.model.queries import AllocationGranted
-    from spritz.model.resources import Allocation
 
 Variables = dict[str, str]
 
@@ -42,7 +39,7 @@ def allocation_variables(granted: AllocationGranted, slurm_conf: str) -> Variabl
         "SLURM_NNODES": count,
         "SLURM_JOB_PARTITION": allocation.partition,
         "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in allocation.nodes),
-        "SLURM_TASKS_PER_NODE": taskcounts.format(_task_counts(job, allocation)),
+        "SLURM_TASKS_PER_NODE": taskcounts.format(job_task_counts(job)),
         "SLURM_JOB_START_TIME": str(int(job.started_at)),
         "SLURM_JOB_END_TIME": str(int(job.ends_at) or INFINITE),
         "SLURM_SUBMIT_DIR": spec.work_dir,
@@ -58,10 +55,3 @@ def allocation_variables(granted: AllocationGranted, slurm_conf: str) -> Variabl
     if spec.tasks_given or spec.tasks_per_node:
         variables |= {"SLURM_NTASKS": str(spec.tasks), "SLURM_NPROCS": str(spec.tasks)}
     return variables | request_variables(spec)
-
-
-def _task_counts(job: Job, allocation: Allocation) -> Iterable[int]:
-    if allocation.tasks:
-        return allocation.tasks
-    each = job.spec.cpus_per_task or 1
-    return [max(1, node.cpu_count // each) for node in allocation.nodes]

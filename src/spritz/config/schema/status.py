@@ -90,7 +90,7 @@ SlurmdParameters.config_overrides SlurmdParameters.private_hosts
 
 _SELECT = """
 CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_ONE_TASK_PER_CORE CR_LLN
-CR_CORE_DEFAULT_DIST_BLOCK ENFORCE_BINDING_GRES LL_SHARED_GRES
+CR_Pack_Nodes CR_CORE_DEFAULT_DIST_BLOCK ENFORCE_BINDING_GRES LL_SHARED_GRES
 MULTIPLE_SHARING_GRES_PJ ONE_TASK_PER_SHARING_GRES
 """
 
@@ -229,7 +229,6 @@ MOOT: dict[str, str] = {
     "SchedulerParameters.step_retry_time": "steps wait in the controller, and begin as soon as there is room",
     "PrivateData.accounts": "slurmdbd keeps accounts: slurmdbd.conf has it too",
     "PrivateData.events": "slurmdbd keeps events: slurmdbd.conf has it too",
-    "SelectTypeParameters.CR_Pack_Nodes": "tasks fill one node after the other anyway",
     "SelectTypeParameters.OTHER_CONS_RES": "it was for machines that are no longer in Slurm",
     "SelectTypeParameters.OTHER_CONS_TRES": "it was for machines that are no longer in Slurm",
     "SchedulerParameters.bf_continue": "a full cycle works on a copy of its own and is never cut short",

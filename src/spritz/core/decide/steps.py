@@ -163,7 +163,7 @@ def _made_before(turn: Turn, command: CreateStep) -> Step | None:
 def _laid_out(turn: Turn, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:
     nodes = turn.state.nodes
     try:
-        return lay_out(job, spec, live, nodes.__getitem__, _default_binding(turn, job))
+        return lay_out(job, spec, live, nodes.__getitem__, _default_binding(turn, job), turn.state.settings.pack_nodes)
     except NotationError as error:
         raise Refused("ESLURM_BAD_DIST", hint=str(error)) from error
 

@@ -8,8 +8,9 @@ Source: srun(1) --distribution, --ntasks-per-node, --overcommit; recorded layout
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from spritz.notation import distribution
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,7 +23,8 @@ UNLIMITED = 1 << 30
 def job_task_counts(job: Job) -> tuple[int, ...]:
     """Tasks on each allocated node as SLURM_TASKS_PER_NODE shows them.
 
-    The scheduler's layout if it made one; else as asked, and without any number of tasks as many as the CPUs hold.
+    A number of tasks is laid out over the CPUs as a step would be; where more than CPUs decides, as the scheduler laid
+    it out. Without any number there are as many as the CPUs hold.
     """
     allocation = job.allocation
     if allocation is None:
@@ -30,7 +32,8 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
     spec = job.spec
     each = spec.cpus_per_task or 1
     capacities = [max(1, share.cpu_count // each) for share in allocation.nodes]
-    if allocation.tasks and not (allocation.whole_nodes and _leaves_tasks_open(spec)):
+    open_ended = allocation.whole_nodes and _leaves_tasks_open(spec)
+    if allocation.tasks and not open_ended and (not spec.tasks_given or _is_tied(spec)):
         return allocation.tasks
     if spec.tasks_per_node and not spec.tasks_given:
         return (spec.tasks_per_node,) * len(capacities)
@@ -40,8 +43,19 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
         capacities = [UNLIMITED] * len(capacities)
     elif spec.tasks_per_node:
         capacities = [min(capacity, spec.tasks_per_node) for capacity in capacities]
-    counts = block_counts(spec.tasks, capacities)
-    return tuple(counts) if counts is not None else even_counts(spec.tasks, len(capacities))
+    parsed = distribution.parse(spec.distribution) if spec.distribution else None
+    if parsed is not None and parsed.nodes == "plane":
+        ids = dealt_ids(spec.tasks, capacities, parsed.plane_size)
+        return tuple(map(len, ids)) if ids is not None else even_counts(spec.tasks, len(capacities))
+    packs = parsed is not None and parsed.pack
+    counts = (block_counts if packs else spread_counts)(spec.tasks, capacities)
+    return counts if counts is not None else allocation.tasks or even_counts(spec.tasks, len(capacities))
+
+
+def _is_tied(spec: JobSpec) -> bool:
+    """More than CPUs says how many tasks a node holds."""
+    tied = spec.tasks_per_core or spec.tasks_per_socket or spec.tasks_per_gpu or spec.gpus_per_task
+    return bool(tied or spec.gres_per_task) or spec.distribution.lower() == "arbitrary"
 
 
 def _leaves_tasks_open(spec: JobSpec) -> bool:
@@ -55,8 +69,23 @@ def even_counts(tasks: int, nodes: int) -> tuple[int, ...]:
     return tuple(each + 1 if rank < more else each for rank in range(nodes))
 
 
-def block_counts(tasks: int, capacities: Sequence[int]) -> list[int] | None:
-    """One task on every node, the rest filling node after node. None if they do not fit.
+def spread_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | None:
+    """As even as the nodes can hold, the first ones having more. None if they do not fit."""
+    if sum(capacities) < tasks:
+        return None
+    counts, left = [0] * len(capacities), tasks
+    roomy = [rank for rank, capacity in enumerate(capacities) if capacity > 0]
+    while left:
+        each = min(left // len(roomy), min(capacities[rank] - counts[rank] for rank in roomy))
+        for place, rank in enumerate(roomy):
+            counts[rank] += each or place < left
+        left -= each * len(roomy) or left
+        roomy = [rank for rank in roomy if counts[rank] < capacities[rank]]
+    return tuple(counts)
+
+
+def block_counts(tasks: int, capacities: Sequence[int]) -> tuple[int, ...] | None:
+    """One task on every node, the rest filling node after node (Pack). None if they do not fit.
 
     With unlimited capacity (--overcommit) they are spread evenly instead.
     """
@@ -64,14 +93,14 @@ def block_counts(tasks: int, capacities: Sequence[int]) -> list[int] | None:
     if tasks < nodes or min(capacities) < 1 or sum(capacities) < tasks:
         return None
     if min(capacities) >= UNLIMITED:
-        return list(even_counts(tasks, nodes))
+        return even_counts(tasks, nodes)
     counts = [1] * nodes
     left = tasks - nodes
     for rank, capacity in enumerate(capacities):
         more = min(capacity - 1, left)
         counts[rank] += more
         left -= more
-    return counts
+    return tuple(counts)
 
 
 def block_ids(counts: Sequence[int]) -> list[tuple[int, ...]]:
@@ -84,14 +113,19 @@ def block_ids(counts: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def dealt_ids(tasks: int, capacities: Sequence[int], size: int = 1) -> list[tuple[int, ...]] | None:
-    """`size` tasks at a time to node after node, round and round (cyclic: 1; plane: more). None if they do not fit."""
+    """`size` tasks at a time to node after node, round and round (cyclic: 1; plane: more), and no node without one.
+
+    None if they do not fit.
+    """
     if sum(capacities) < tasks:
         return None
     ids: list[list[int]] = [[] for _ in capacities]
     task = 0
     while task < tasks:
         for rank, capacity in enumerate(capacities):
-            count = min(size, capacity - len(ids[rank]), tasks - task)
+            # Those after it want one each.
+            others = 0 if ids[rank] or tasks < len(capacities) else len(capacities) - 1 - rank
+            count = max(0, min(size, capacity - len(ids[rank]), tasks - task - others))
             ids[rank].extend(range(task, task + count))
             task += count
     return [tuple(some) for some in ids]

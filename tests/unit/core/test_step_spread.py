@@ -1,0 +1,39 @@
+"""How many tasks of a step each of its nodes has. Source: srun(1) --distribution; answers of Slurm 22.05."""
+
+from __future__ import annotations
+
+import pytest
+
+from spritz.core.step_layout import lay_out
+from spritz.model.job import Job, JobSpec
+from spritz.model.node import Node, NodeConfig
+from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
+from spritz.model.states import JobState
+from spritz.model.step import StepSpec
+
+
+@pytest.mark.parametrize(
+    ("tasks", "distribution", "packs", "expected"),
+    [
+        (10, "", False, [5, 5]),
+        (3, "block", False, [2, 1]),
+        (10, "", True, [8, 2]),
+        (10, "block,nopack", True, [5, 5]),
+        (10, "block,pack", False, [8, 2]),
+        (6, "block,pack", False, [6]),
+        (10, "plane=4", False, [6, 4]),
+        (4, "plane=4", False, [3, 1]),
+        (16, "", False, [8, 8]),
+    ],
+)
+def test_tasks_are_spread_unless_nodes_are_to_be_filled(
+    tasks: int, distribution: str, packs: bool, expected: list[int]
+) -> None:
+    """`packs`: SelectTypeParameters=CR_Pack_Nodes."""
+    names = ("n1", "n2")
+    allocation = Allocation(partition="p", nodes=tuple(NodeAllocation(node=name, cpus="ff") for name in names))
+    job = Job(id=1, spec=JobSpec(), state=JobState.RUNNING, allocation=allocation)
+    node = Node(config=NodeConfig(name="n1", capacity=NodeCapacity(cpus=8, cores_per_socket=8)))
+    spec = StepSpec(tasks=tasks, distribution=distribution)
+    found = lay_out(job, spec, (), lambda name: node, packs=packs)
+    assert [len(one.task_ids) for one in found] == expected
