@@ -20,7 +20,7 @@ from msgspec.msgpack import Decoder
 
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, unreachable
 from spritz.client.locate import ControllerConfig, locate_controller
-from spritz.wire.envelope import Hello, Response, decode_envelope, encode, encode_request
+from spritz.wire.envelope import NO_BODY, Hello, Response, decode_envelope, encode, encode_request
 from spritz.wire.frames import FrameDecoder, FrameError
 from spritz.wire.versions import IncompatiblePeer, hello, negotiate
 
@@ -148,6 +148,26 @@ class Connection:
             if not response.more:
                 return
             yield _body(decoder, response)
+
+    def joined(self, request: Struct, item_type: type[T], field: str) -> T:
+        """The items of a stream as one: the first one, with what all of them have in `field`, a list.
+
+        A daemon of an earlier release gives all in one plain answer.
+        """
+        decoder, request_id = decoder_of(item_type), self.send(request)
+        first: T | None = None
+        while True:
+            response = _expect(request_id, self.receive())
+            if response.more or bytes(response.body) != NO_BODY:
+                item = _body(decoder, response)
+                if first is None:
+                    first = item
+                else:
+                    getattr(first, field).extend(getattr(item, field))
+            if not response.more:
+                if first is None:
+                    raise _not_understood(FrameError("an answer without content"))
+                return first
 
     def send(self, request: Struct) -> int:
         """Send a request without waiting; its id. With `receive`, many can be on their way at once."""

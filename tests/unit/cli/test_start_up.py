@@ -103,8 +103,8 @@ _RECORDS = HEAVY - {"collections", "contextlib", "functools", "re", "socket", "t
         (("sacct", "-j", "1"), 65, HEAVY),
         (("scontrol", "show", "node"), 50, HEAVY),
         (("scontrol", "update", "jobid=1", "comment=x"), 57, HEAVY),
-        (("sacctmgr", "show", "cluster"), 86, _RECORDS),
-        (("sreport", "cluster", "utilization"), 75, _RECORDS),
+        (("sacctmgr", "show", "cluster"), 90, _RECORDS),
+        (("sreport", "cluster", "utilization"), 80, _RECORDS),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )

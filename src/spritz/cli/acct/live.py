@@ -59,7 +59,7 @@ def _ask() -> list[tuple[Job, list[StepRecord]]]:
         with connect_controller(wait_seconds=0.0) as controller:
             jobs = [job for piece in controller.stream(ListJobs(all=True), Jobs, timeout=30.0) for job in piece.jobs]
             steps: dict[int, list[StepRecord]] = {}
-            for view in controller.call(ListSteps(), Steps).steps:
+            for view in controller.joined(ListSteps(pieces=True), Steps, "steps").steps:
                 steps.setdefault(view.step.job_id, []).append(step_record_of(0, view.step))
     except ClientError:
         return []  # neither knows more than the other: the database's records are what there is

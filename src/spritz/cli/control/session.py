@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeVar
 
     from msgspec import Struct
@@ -62,10 +63,19 @@ class Session:
     ) -> T:
         """Ask the controller. Raises ClientError, RemoteError for a refusal; a lost connection is made anew next
         time."""
+        return self._ask(
+            lambda: self.controller(wait_seconds=wait_seconds).call(request, reply, timeout=timeout),
+        )
+
+    def joined(self, request: Struct, item: type[T], field: str) -> T:
+        """As `call`, for an answer that comes in pieces: see `Connection.joined`."""
+        return self._ask(lambda: self.controller().joined(request, item, field))
+
+    def _ask(self, ask: Callable[[], T]) -> T:
         from spritz.client.errors import ClientError, RemoteError
 
         try:
-            return self.controller(wait_seconds=wait_seconds).call(request, reply, timeout=timeout)
+            return ask()
         except RemoteError:
             raise
         except ClientError:

@@ -60,7 +60,7 @@ def daemons(session: Session, words: list[str]) -> int:
     names = []
     if any(host.partition(".")[0] in local or host in local for host in locate_controller().hosts):
         names.append("slurmctld")
-    answer = session.call(ListNodes(all=True), Nodes)
+    answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     configs = [view.node.config for view in answer.nodes]
     if any({config.name, config.hostname.partition(".")[0], config.address} & local for config in configs):
         names.append("slurmd")

@@ -16,7 +16,7 @@ def run(session: Session, words: list[str]) -> int:
     from spritz.model.queries import ListNodes, Nodes
     from spritz.notation.hostlist import HostlistError, expand
 
-    answer = session.call(ListNodes(all=True), Nodes)
+    answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     views = {view.node.name: view for view in answer.nodes}
     status = 0
     if words and words[0].upper() != "ALL":
@@ -108,7 +108,7 @@ def aliases(session: Session, words: list[str]) -> int:
     """show aliases HOSTNAME: nodes on that host."""
     from spritz.model.queries import ListNodes, Nodes
 
-    answer = session.call(ListNodes(all=True), Nodes)
+    answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     host = words[0] if words else _this_host()
     names = [v.node.name for v in answer.nodes if host in (v.node.hostname, v.node.address)]
     if names:

@@ -12,7 +12,7 @@ def run(session: Session, words: list[str]) -> int:
     from spritz.model.queries import ListNodes, ListPartitions, Nodes, Partitions
 
     answer = session.call(ListPartitions(all=session.all or bool(words)), Partitions)
-    nodes = session.call(ListNodes(all=True), Nodes)
+    nodes = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     views = {view.node.name: view for view in nodes.nodes}
     chosen = [p for p in answer.partitions if not words or p.name in words[0].split(",")]
     if session.json is not None:

@@ -154,7 +154,7 @@ def _names(session: Session, text: str) -> list[str]:
     if text.upper() == "ALL":
         from spritz.model.queries import ListNodes, Nodes
 
-        return [view.node.name for view in session.call(ListNodes(all=True), Nodes).nodes]
+        return [view.node.name for view in session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes]
     from spritz.model.errors import SpritzError
     from spritz.notation.hostlist import HostlistError, expand
 

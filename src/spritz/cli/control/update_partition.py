@@ -182,7 +182,7 @@ def _nodes(session: Session, text: str) -> list[str]:
     if text.upper() == "ALL":
         from spritz.model.queries import ListNodes, Nodes
 
-        return [view.node.name for view in session.call(ListNodes(all=True), Nodes).nodes]
+        return [view.node.name for view in session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes]
     try:
         return expand(text)
     except HostlistError as error:

@@ -115,7 +115,7 @@ class Listing:
         except RemoteError as error:
             raise self._not_told("slurm_load_part", error) from error
         try:
-            nodes = controller.call(ListNodes(all=True), Nodes)
+            nodes = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
         except RemoteError as error:
             raise self._not_told("slurm_load_node", error) from error
         if "verbose" in self._given:

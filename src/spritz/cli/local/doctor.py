@@ -152,7 +152,7 @@ def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         return
     try:
         with connect_controller(locate_controller(paths.slurm_conf)) as controller:
-            views = controller.call(ListNodes(all=True), Nodes).nodes
+            views = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes
     except ClientError as error:
         yield Finding(WRONG, f"the controller does not answer: {error.message}", f"see {paths.controller_log}")
         return

@@ -50,7 +50,7 @@ def _gather(controller: Connection) -> dict:  # type: ignore[type-arg]  # plain 
     from spritz.model.queries import JobRows, ListJobs, ListNodes, Nodes, Ping, Pong
 
     pong = controller.call(Ping(), Pong)
-    answer = controller.call(ListNodes(all=True), Nodes)
+    answer = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     jobs: dict[str, int] = {}
     for piece in controller.stream(ListJobs(fields=("state",), all=True), JobRows):
         for (state,) in piece.rows:

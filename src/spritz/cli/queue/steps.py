@@ -78,7 +78,7 @@ class StepListing:
         if "verbose" in self._given:
             self._context.info(f"asking for steps: {asked}")
         try:
-            answer = controller.call(ListSteps(filter=asked), Steps)
+            answer = controller.joined(ListSteps(filter=asked, pieces=True), Steps, "steps")
         except RemoteError as error:
             if error.code != "ESLURM_INVALID_JOB_ID":
                 raise

@@ -16,6 +16,8 @@ from spritz.model.launch import MeasureStep, StepMeasured
 from spritz.model.queries import ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable
+
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: A node that has not answered by then is not waited for.
 MEASURE_SECONDS = 10.0
+#: In one turn of the loop.
+STEPS_PER_SLICE = 200
 
 
 class StepQueries:
@@ -33,8 +37,12 @@ class StepQueries:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def list_steps(self, request: ListSteps, call: Call) -> Steps:
+    def list_steps(self, request: ListSteps, call: Call) -> AsyncIterator[Steps] | Awaitable[Steps]:
         """Running steps of the jobs that match; targets may name single steps."""
+        pieces = self._pieces(request, call)
+        return pieces if request.pieces else _joined(pieces)
+
+    async def _pieces(self, request: ListSteps, call: Call) -> AsyncIterator[Steps]:
         context = self._context
         caller = context.identity.caller(call)
         state = context.machine.state
@@ -47,15 +55,17 @@ class StepQueries:
         if not operates(state, caller):
             jobs = shown_jobs(state, request.filter, jobs, caller)
         wanted = _wanted_steps(request)
-        views = [
-            _view(job, step)
+        found = [
+            (job, step)
             for job in jobs
             for step in _steps_of(state, job)
             if wanted is None or (job.id, step.step_id) in wanted or (0, step.step_id) in wanted
         ]
         now = context.clock.now()
         await context.writer.durable()
-        return Steps(now=now, steps=views)
+        for start in range(0, len(found) or 1, STEPS_PER_SLICE):
+            yield Steps(now=now, steps=[_view(job, step) for job, step in found[start : start + STEPS_PER_SLICE]])
+            await context.clock.sleep(0)
 
     async def measure(self, request: MeasureSteps, call: Call) -> StepUsage:
         """Ask every node of the step, all at once."""
@@ -84,6 +94,11 @@ class StepQueries:
             self._context.log.verbose("step.not_measured", node=node, job_id=request.job_id, error=error.message)
             return node
         return NodeUsage(node=found.node, usage=found.usage, pids=found.pids)
+
+
+async def _joined(pieces: AsyncIterator[Steps]) -> Steps:
+    found = [piece async for piece in pieces]
+    return Steps(now=found[0].now, steps=[view for piece in found for view in piece.steps])
 
 
 def _running(state: State, request: MeasureSteps) -> tuple[Job, Step] | None:

@@ -8,10 +8,14 @@ from spritz.model.node import Node, NodeSample
 
 
 class ListNodes(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Nodes (all when `names` is empty). Reply: `Nodes`. Unknown names give ESLURM_INVALID_NODE_NAME."""
+    """Nodes (all when `names` is empty). Reply: `Nodes`. Unknown names give ESLURM_INVALID_NODE_NAME.
+
+    With `pieces` the reply is a stream of them, some hundred nodes in each.
+    """
 
     names: tuple[str, ...] = ()
     all: bool = False
+    pieces: bool = False
 
 
 class NodeView(Struct, frozen=True, kw_only=True):

@@ -10,10 +10,11 @@ from spritz.model.step import Step
 
 
 class ListSteps(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Running steps. Reply: `Steps`."""
+    """Running steps. Reply: `Steps`; with `pieces` a stream of them, some hundred steps in each."""
 
     filter: JobFilter = JobFilter()
     step_id: int | None = None
+    pieces: bool = False
 
 
 class StepView(Struct, frozen=True, kw_only=True):
