@@ -19,6 +19,7 @@ from spritz.config.gres import SHARED, GresFile, GresSpec, parse_spec
 from spritz.config.mcs import check_mcs
 from spritz.config.plugins import check_plugins
 from spritz.config.power import check_power
+from spritz.config.weights import check_weights
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.errors import shown
@@ -87,6 +88,7 @@ def _settings(parsed: Parsed, diagnostics: Diagnostics, whole: Place) -> None:
     check_power(parsed, diagnostics)
     check_mcs(parsed.settings, diagnostics)
     check_plugins(settings, diagnostics)
+    check_weights(parsed, diagnostics)
     _ports(parsed, diagnostics)
 
 

@@ -21,6 +21,15 @@ def test_all_errors_come_at_once_each_with_its_place(tmp_path: Path) -> None:
     ]
 
 
+def test_weights_of_what_there_is_are_taken_and_others_named(tmp_path: Path) -> None:
+    weights = "cpu=1,Mem=0.25G,license/lab=2,gres/gpu:a100=3,fs/lustre=1"
+    good = f'GresTypes=gpu\nPriorityWeightTRES={weights}\nPartitionName=w Nodes=n1 TRESBillingWeights="{weights}"\n'
+    assert not errors(tmp_path, good)
+    assert not [text for text in warnings(tmp_path, good) if "TRES" in text]
+    (told,) = [text for text in warnings(tmp_path, "PriorityWeightTRES=cup=3\n") if "TRES" in text]
+    assert told.endswith("PriorityWeightTRES: 'cup' is not a configured TRES; it weighs nothing (did you mean cpu?)")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -67,6 +76,10 @@ def test_all_errors_come_at_once_each_with_its_place(tmp_path: Path) -> None:
         ("NodeName=x CPUs=0", "CPUs=0: expected a whole number from 1 to 65533"),
         ("NodeName=x State=BUSY", "State=BUSY: expected one of UNKNOWN"),
         ("NodeName=x Gres=gpu:4", 'Gres "gpu" is not in GresTypes (write GresTypes=gpu)'),
+        (
+            "GresTypes=gpu\nPartitionName=w Nodes=n1 TRESBillingWeights=CPU=1,GRES/gpux:a=2",
+            "TRES weight 'GRES/gpux:a' is not a configured TRES type (did you mean gres/gpu?)",
+        ),
         ("GresTypes=gpu\nNodeName=x Gres=gpu:a:b:4", "Gres=gpu:a:b:4: expected name[:type][:no_consume]:count"),
         ("GresTypes=gpu\nNodeName=x Gres=gpu:4,gpu:a:4", "Gres gpu is given with and without a type"),
         ("GresTypes=shard\nNodeName=x Gres=shard:4", "shares of gpu, which it has none of"),
