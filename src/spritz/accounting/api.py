@@ -19,6 +19,7 @@ from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.associations.rights import name_of, read_rights
+from spritz.accounting.debug_flags import DebugFlags
 from spritz.accounting.links import Link, Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
 from spritz.accounting.rollup.requests import UsageRequests
@@ -76,6 +77,7 @@ class Api:
         self.statistics_of_calls = CallStatistics()
         #: rounds of work that nobody asks for, by name
         self.rounds: dict[str, RollupCount] = {}
+        self.debug_flags = DebugFlags(self)
         self.admin = AdminRequests(self, self._store_by, self._read_by, self.statistics_of_calls)
         self.usage = UsageRequests(self, self._store_by, self._read_by)
         self._counts = {"events.stored_count": 0.0, "queries.count": 0.0, "batches.count": 0.0}

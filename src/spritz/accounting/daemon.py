@@ -123,6 +123,7 @@ def _configure(api: Api, settings: DbdSettings) -> None:
     api.book_options = tuple(key for key in ("AllResourcesAbsolute", "AllowNoDefAcct") if settings[key])
     api.default_qos = settings.text("DefaultQOS").lower() or "normal"
     api.message_timeout = float(settings.integer("MessageTimeout"))
+    api.debug_flags.put(settings.words("DebugFlags"))
     api.upkeep = wanted(settings)
     api.admin.settings = settings
 

@@ -59,6 +59,11 @@ def _purge(what: str) -> Key:
     return Key(f"Purge{what}After", PERIOD, None, "Forget these records when they are older; never, if not set.")
 
 
+_DEBUG_FLAGS = (
+    *("AuditRPCs", "AuditTLS", "DB_ARCHIVE", "DB_ASSOC", "DB_EVENT", "DB_JOB", "DB_QOS", "DB_QUERY"),
+    *("DB_RESERVATION", "DB_RESOURCE", "DB_STEP", "DB_TRES", "DB_USAGE", "DB_WCKEY", "FEDERATION", "Network"),
+)
+
 DBD_KEYS = (
     Key("AllResourcesAbsolute", BOOL, False, "Count shared resources in pieces and not in percent."),
     Key("AllowNoDefAcct", BOOL, False, "Users may be without a default account."),
@@ -81,7 +86,7 @@ DBD_KEYS = (
     Key("DbdBackupHost", STRING, None, "Host of the backup slurmdbd."),
     Key("DbdHost", STRING, "localhost", "Host that slurmdbd runs on."),
     Key("DbdPort", PORT, 6819, "Port that slurmdbd listens on."),
-    Key("DebugFlags", WORDS, None, "Subjects to log more about."),
+    Key("DebugFlags", flags(*_DEBUG_FLAGS), (), "Subjects to log more about."),
     Key("DebugLevel", LOG_LEVEL, "info", "How much is logged."),
     Key("DebugLevelSyslog", LOG_LEVEL, None, "How much goes to syslog."),
     Key("DefaultQOS", STRING, None, "QOS of new clusters."),

@@ -203,6 +203,10 @@ HONOURED: dict[str, frozenset[str]] = {
         | {"NOT_RESPONDING", "RESERVED"}
     ),
     "PrivateData": frozenset({"all", "cloud", "jobs", "nodes", "partitions", "reservations", "usage", "users"}),
+    "slurmdbd.conf.DebugFlags": frozenset(
+        {"AuditRPCs", "DB_ASSOC", "DB_EVENT", "DB_JOB", "DB_QOS", "DB_QUERY", "DB_RESERVATION", "DB_RESOURCE"}
+        | {"DB_STEP", "DB_TRES", "DB_USAGE", "DB_WCKEY"}
+    ),
     "slurmdbd.conf.PrivateData": frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"}),
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
     "cgroup.conf.CgroupPlugin": frozenset({"autodetect"}),
