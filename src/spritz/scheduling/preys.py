@@ -37,6 +37,7 @@ class Preys:
         self._of: dict[Kind, tuple[list[Kind], bool]] = {}
         self._parties: dict[tuple[Kind, int], Party] = {}
         self._made: dict[int, Victim] = {}
+        self._recalculated = snapshot.settings.priority_policy.calculate_running
         self._priorities: dict[int, int] = {}
 
     def kind_of(self, record: JobRecord, request: Request) -> Kind:
@@ -57,6 +58,8 @@ class Preys:
 
     def priority(self, record: JobRecord) -> int:
         """Of a job that runs: in force."""
+        if not self._recalculated:
+            return record.priority
         found = self._priorities.get(record.id)
         if found is None:
             assert record.allocation is not None
