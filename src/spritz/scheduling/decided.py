@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.request import Request
     from spritz.scheduling.search import Found
     from spritz.scheduling.snapshot import Snapshot
+    from spritz.scheduling.table import Ints
 
 
 class Cycle:
@@ -370,13 +371,16 @@ class Cycle:
                 return False
             return roomy == () or self.limits.roomy(record, request.partition, allocated_pairs(allocation)) == roomy
 
+        def apart() -> Ints:
+            return kept.unpromised_until(ends_at, request)
+
         pool = self.licensing.pool
         pool = pool.without(self.licensing.reserved(request)) if request.licenses else pool
-        room = self.preemptor.find(record, request, task_id, self.table, pool, accept, roomy)
+        room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart, roomy)
         if room is None and roomy:
             # More than is guaranteed may yet be had in the usual way.
             roomy = ()
-            room = self.preemptor.find(record, request, task_id, self.table, pool, accept)
+            room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart)
         self.search.examined += self.preemptor.placements
         self.preemptor.placements = 0
         if room is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.decided import Cycle
     from spritz.scheduling.gangs import Choices, Gang, Placed
     from spritz.scheduling.request import Request
-    from spritz.scheduling.table import NodeTable
+    from spritz.scheduling.table import Ints, NodeTable
     from spritz.scheduling.victims import Victim
 
     #: places for all components on a table, beside what is promised to others; None if there are none
@@ -163,8 +163,11 @@ class _Attempt:
             def accept(found: Allocation, mine: tuple[Guarantee, ...] = mine) -> bool:
                 return self._permits(index, request, found, mine)
 
+            def apart() -> Ints:
+                return cycle.kept.unpromised_until(cycle.snapshot.now + request.seconds, request)
+
             before = len(self.preemptor.chosen)
-            room = self.preemptor.find(record, request, None, self._table, pool, accept, mine)
+            room = self.preemptor.find(record, request, None, self._table, pool, accept, apart, mine)
             if room is not None:
                 for victim in self.preemptor.chosen[before:]:
                     self.claimant[victim.record.id] = index

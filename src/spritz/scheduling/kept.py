@@ -11,6 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from spritz.scheduling.backfill import Beside, Promise, clash, fits, is_free
 from spritz.scheduling.licenses_ahead import LicensesAhead
 from spritz.scheduling.overdue import Overdue
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.request import Request
     from spritz.scheduling.reservations import Reserved
     from spritz.scheduling.snapshot import Snapshot
-    from spritz.scheduling.table import NodeTable
+    from spritz.scheduling.table import Ints, NodeTable
 
 
 class Kept:
@@ -71,6 +73,10 @@ class Kept:
         """When something is first promised or reserved on each node, as jobs of the request see it (inf: never)."""
         self.before_reading()
         return self.view(request).held_from
+
+    def unpromised_until(self, ends_at: float, request: Request) -> Ints:
+        """Nodes of which nothing is promised or reserved before then, as jobs of the request see it."""
+        return np.flatnonzero(self.held_from(request) >= ends_at)
 
     def starts_between(self, first: float, last: float) -> list[float]:
         """Different starts of promises and reservations within these times, ascending."""

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.records import JobRecord
     from spritz.scheduling.request import Request
     from spritz.scheduling.snapshot import Snapshot
-    from spritz.scheduling.table import NodeTable
+    from spritz.scheduling.table import Ints, NodeTable
 
 #: With more parts of nodes that could be taken back than this, victims are looked for on a few nodes first, which hold
 #: no more of them than this.
@@ -165,12 +165,13 @@ class Preemptor:
         table: NodeTable,
         licenses: LicensePool,
         accept: Callable[[Allocation], bool],
+        apart: Callable[[], Ints],
         roomy: tuple[Guarantee, ...] = (),
     ) -> Verdict | None:
         """How the job, for which `table` has no room, can have some; None if it cannot.
 
-        `accept` says whether an allocation leaves alone what earlier jobs will need; `roomy`: guarantees that have room
-        for the job.
+        `accept` says whether an allocation leaves alone what earlier jobs will need, `apart` where it certainly does;
+        `roomy`: guarantees that have room for the job.
         """
         if not self.enabled:
             return None
@@ -189,7 +190,7 @@ class Preemptor:
         pool = licenses.copy()
         for other in self._leaving:
             pool.give_back(other.record.licenses)
-        search = Search(self.snapshot, request, self._base, accept, pool, self._trials_left)
+        search = Search(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
         # What is about to be free anyway comes first: then nobody else need be looked at.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         found: list[Victim] | None = []

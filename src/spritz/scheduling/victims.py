@@ -100,7 +100,9 @@ class Cleared:
 
 
 class Search:
-    """Victims for one request on one table."""
+    """Victims for one request on one table. `accept`: does it break no promise there? `apart`: nodes of which nothing
+    is promised for as long as the job would last.
+    """
 
     def __init__(
         self,
@@ -110,12 +112,14 @@ class Search:
         accept: Callable[[Allocation], bool],
         licenses: LicensePool,
         trials_left: int,
+        apart: Callable[[], Ints],
     ) -> None:
         policy = snapshot.settings.preemption
         self.eligibility = snapshot.eligibility
         self.request = request
         self.base = base
         self.accept = accept
+        self._apart = apart
         self.licenses = licenses
         self.reclaim = policy.reclaim_licenses
         self.placements = self.trials = 0
@@ -126,10 +130,22 @@ class Search:
         self.result: Allocation | None = None
 
     def place_on(self, table: NodeTable) -> Allocation | None:
-        """A place on this table that is acceptable."""
+        """A place on this table that is acceptable: where one would look first, else apart from all promises, else
+        anywhere but there.
+        """
+        first = self._place(table)
+        if first is None or self.accept(first):
+            return first
+        others = np.setdiff1d(self.eligibility.nodes(self.request), [self.base.index_of[name] for name in first.names])
+        for within in (self._apart(), others):
+            found = self._place(table, within) if len(within) else None
+            if found is not None and self.accept(found):
+                return found
+        return None
+
+    def _place(self, table: NodeTable, within: Ints | None = None) -> Allocation | None:
         self.placements += 1
-        allocation = place(table, self.request, self.eligibility)
-        return allocation if allocation is not None and self.accept(allocation) else None
+        return place(table, self.request, self.eligibility, within=within)
 
     def licensed(self, victims: Iterable[Victim]) -> bool:
         """Are there licenses for the job once these are gone?"""

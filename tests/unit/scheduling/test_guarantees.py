@@ -81,6 +81,24 @@ def test_what_is_idle_may_be_borrowed_and_is_given_back_by_the_youngest_when_it_
     assert states(here, guests[3], mine) == ["PENDING", "RUNNING"]
 
 
+def test_who_waits_for_his_own_keeps_nobody_else_from_theirs() -> None:
+    """ai must wait an hour before it takes back, and is promised a node that a guest will leave; bio need not wait."""
+    here = site({"ai": "gres/gpu=4", "bio": "gres/gpu=2"}, nodes=4, after={"ai": 60, "bio": 0})
+    guests = []
+    for _ in range(16):
+        guests.append(submit(here, "guests"))
+        run(here)
+        later(here)
+    first = submit(here, "ai")
+    run(here)
+    later(here)
+    mine = submit(here, "bio")
+    assert len(victims(run(here))) == 1
+    leave(here)
+    run(here)
+    assert states(here, first, mine) == ["PENDING", "RUNNING"]
+
+
 def test_nobody_gives_back_while_there_is_room() -> None:
     here = site({"ai": "gres/gpu=2"})
     submit(here, "guests", 3)
