@@ -47,8 +47,12 @@ class PidFile:
             except OSError as error:
                 pid = _number(os.read(descriptor, 32))
                 os.close(descriptor)
+                if error.errno == errno.ENOLCK:
+                    raise OSError(
+                        error.errno, f"{error.strerror}. Set it to a file of a local disk.", self.path
+                    ) from error
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise  # such as ENOLCK: a file system without locks
+                    raise
                 raise AlreadyRunning(self.path, pid) from error
             # The file may have been removed, by the daemon that held it, between our open and our lock.
             if self._is_ours(descriptor):

@@ -116,6 +116,6 @@ def test_a_pid_file_where_nothing_can_be_locked_is_not_held_by_another(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.lockf", lockf)
-    with pytest.raises(OSError, match="No locks available") as refused:
+    with pytest.raises(OSError, match=r"No locks available\. Set it to a file of a local disk") as refused:
         PidFile(tmp_path / "pid").acquire()
     assert not isinstance(refused.value, AlreadyRunning)

@@ -86,6 +86,10 @@ def living(paths: ClusterPaths) -> dict[str, int | None]:
     return found
 
 
+#: for a home over NFS
+_ELSEWHERE = "`spritz up --dir DIRECTORY` keeps the cluster's files elsewhere than in the home directory"
+
+
 def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: float = 30.0) -> None:
     """Start daemons side by side; each command returns when its daemon serves. Raises SpritzError with what the
     failing one printed. One that has not served yet when that is raised, or at Ctrl-C, is ended."""
@@ -104,7 +108,8 @@ def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: f
                 raise SpritzError(f"{command[2]} did not start within {timeout_seconds:.0f} s") from None
             if child.returncode != 0:
                 text = output.decode(errors="replace").strip()
-                raise SpritzError(text or f"{command[2]} ended with status {child.returncode}")
+                hint = _ELSEWHERE if "local disk" in text else ""
+                raise SpritzError(text or f"{command[2]} ended with status {child.returncode}", hint=hint)
     except BaseException:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         for child in children:
