@@ -22,11 +22,12 @@ from spritz.controller.scheduler import QUICK_PLACEMENTS, QUICK_SECONDS
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobQueued, JobsNoted, JobStarted
-from spritz.model.job import Job, JobSpec
+from spritz.model.job import Dependency, Job, JobSpec
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan
 from spritz.model.preemption import PreemptionPolicy
+from spritz.model.reasons import Reason
 from spritz.model.resources import GresCapacity, GresRequest, NodeCapacity
 from spritz.model.states import JobState, NodeState
 from spritz.scheduling import cycle
@@ -55,6 +56,13 @@ class Bench:
         """Queue a job."""
         job = Job(id=self.next_id, spec=spec, priority=1, submitted_at=self.now, eligible_at=self.now)
         self.next_id += 1
+        self.projection.apply(JobQueued(at=self.now, job=job))
+
+    def submit_later(self, spec: JobSpec, target: Dependency) -> None:
+        """A job that waits for another."""
+        reason, number = Reason.DEPENDENCY, self.next_id
+        self.next_id += 1
+        job = Job(id=number, spec=spec, priority=1, submitted_at=self.now, reason=reason, dependencies=(target,))
         self.projection.apply(JobQueued(at=self.now, job=job))
 
     def submit_whole(self, specs: list[JobSpec]) -> None:
@@ -310,6 +318,24 @@ def gangs(nodes: int, running: int, count: int) -> None:
     say(f"gangs_{nodes}_nodes_{count}_waiting", first_ms=costs[0], again_ms=statistics.mean(costs[1:]))
 
 
+def to_come(kind: str, count: int) -> None:
+    """So many jobs in one chain of dependencies, or all behind one job ("fan"), on 1,000 nodes: what do their expected
+    starts cost in a full cycle, and what do the jobs cost a quick one?
+    """
+    bench = Bench(1000, 64, 8)
+    bench.submit(JobSpec(tasks=1, tasks_given=True, time_limit_minutes=10))
+    bench.apply(cycle.run(bench.projection.snapshot(bench.now), expect=False))
+    for number in range(count):
+        target = Dependency(kind="afterany", job_id=bench.next_id - 1 if kind == "chain" else 1)
+        bench.submit_later(JobSpec(tasks=1, tasks_given=True, time_limit_minutes=1 + number % 7), target)
+    bench.projection.settle(bench.now)
+    cost, plan = timed(lambda: cycle.run(bench.projection.snapshot(bench.now)))
+    assert plan.forecast is not None
+    quick = min(timed(bench.quick)[0] for _ in range(5))
+    told = len(plan.forecast.job_ids) // 8
+    say(f"to_come_{kind}_of_{count}", full_cycle_ms=cost, full_cycle_expected=told, quick_ms=quick)
+
+
 def burst() -> None:
     """5,000 empty nodes, 6,000 single-node GPU jobs of many sizes at once: placements a second."""
     rng = random.Random(7)
@@ -335,6 +361,8 @@ def main(arguments: list[str]) -> int:
     gangs(1000, 4000, 100)
     gangs(20, 100, 40)
     preemption(1000)
+    to_come("chain", 10_000)
+    to_come("fan", 10_000)
     if "--large" in arguments:
         preemption(10_000)
         cluster(10_000, 100_000, 2000)

@@ -9,6 +9,7 @@ import pytest
 from spritz.cli.scontrol import main as scontrol
 from spritz.cli.squeue import main
 from spritz.notation.octets import plain
+from spritz.notation.times import format_time
 from spritz.testing.builders import ALICE, BOB
 from tests.unit.cli.site import Site
 
@@ -342,3 +343,18 @@ def test_what_a_later_option_displaces_is_read_too(site: Site, words: list[str],
     ran = site.run(main, *words)
     assert (ran.status, ran.out) == (1, "")
     assert complaint in ran.err
+
+
+@pytest.mark.parametrize(("limit", "end"), [(5, "start+300"), (None, "NONE")])
+def test_the_end_of_a_job_that_waits_follows_from_its_expected_start(site: Site, limit: int | None, end: str) -> None:
+    """As squeue 22.05 prints it; without an expected start neither is known."""
+    begin_at = site.world.now + 3600
+    job = site.submit(begin_at=begin_at, time_limit_minutes=limit)
+    held = site.submit(hold=True, time_limit_minutes=limit)
+    found = end if end == "NONE" else format_time(begin_at + 300)
+    assert site.run(main, "-h", "-o", "%i %S %e", "-S", "i").lines == [
+        f"{job} {format_time(begin_at)} {found}",
+        f"{held} N/A N/A",
+    ]
+    shown = "Unknown" if end == "NONE" else found
+    assert f"StartTime={format_time(begin_at)} EndTime={shown}" in site.run(scontrol, "show", "job", str(job)).out

@@ -167,12 +167,23 @@ def _start(now: float, state: str, started: float, expected: float, begin: float
     return clock_text(moment) if moment else NA
 
 
-def _end(now: float, state: str, ends: float, ended: float, limit: int | None) -> str:
+def _end(
+    now: float,
+    state: str,
+    ends: float,
+    ended: float,
+    granted: int | None,
+    asked: int | None,
+    expected: float,
+    begin: float,
+) -> str:
     if ended:
         return clock_text(ended)
-    if state == "PENDING" or not ends or limit in (None, INFINITE):
-        return NA
-    return clock_text(ends)
+    if state == "PENDING":
+        start = expected or (begin if begin > now else 0.0)
+        limit = _limit_order(granted, asked)
+        return NA if not start else "NONE" if limit >= INFINITE else clock_text(start + limit * 60.0)
+    return NA if not ends or granted in (None, INFINITE) else clock_text(ends)
 
 
 def memory_text(per_node: int | None, per_cpu: int | None, per_gpu: int | None, *, convert: bool = True) -> str:
@@ -343,7 +354,18 @@ def _start_order(state: str, started: float, expected: float, begin: float) -> f
     return (expected or begin or float("inf")) if state == "PENDING" else started
 
 
-def _end_order(state: str, ends: float, ended: float, limit: int | None) -> float:
+def _end_order(
+    state: str,
+    ends: float,
+    ended: float,
+    granted: int | None,
+    asked: int | None,
+    expected: float,
+    begin: float,
+) -> float:
+    limit = _limit_order(granted, asked)
+    if state == "PENDING":
+        return (expected or begin) + limit * 60.0 if (expected or begin) and limit < INFINITE else float("inf")
     return ended or ends or float("inf")
 
 
@@ -419,7 +441,20 @@ LETTERS: dict[str, Field] = {
     "C": Field("CPUS", _SIZE, _cpus, sort=cpu_count),
     "d": Field("MIN_TMP_DISK", ("spec.tmp_mib",), _or_zero, sort=_number),
     "D": Field("NODES", ("allocation", "spec.nodes_min"), _count_nodes, sort=_nodes_order),
-    "e": Field("END_TIME", ("state", "ends_at", "ended_at", "time_limit_minutes"), _end, sort=_end_order),
+    "e": Field(
+        "END_TIME",
+        (
+            "state",
+            "ends_at",
+            "ended_at",
+            "time_limit_minutes",
+            "spec.time_limit_minutes",
+            "expected_start_at",
+            "spec.begin_at",
+        ),
+        _end,
+        sort=_end_order,
+    ),
     "E": Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency),
     "f": Field("FEATURES", ("spec.features",), _or_null),
     "F": Field(

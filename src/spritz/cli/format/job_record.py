@@ -110,7 +110,9 @@ def _times(job: Job, now: float) -> list[str]:
     start = (job.expected_start_at or (spec.begin_at if spec.begin_at > now else 0.0)) if pending else job.started_at
     if job.state.ended and not start:
         start = job.ended_at  # a job that never ran: Slurm gives it the moment of its end
-    end = job.ended_at or (job.ends_at if not pending and limit_minutes(job) < INFINITE else 0.0)
+    limited = limit_minutes(job) < INFINITE
+    planned = start + limit_minutes(job) * 60.0 if start else 0.0
+    end = job.ended_at or ((planned if pending else job.ends_at) if limited else 0.0)
     before = max(0, int(job.suspended_at - job.started_at - job.suspended_seconds)) if job.suspended_at else 0
     by = "Backfill" if job.scheduler == "Backfill" else "Main"
     preempted = []

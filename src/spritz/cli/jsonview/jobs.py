@@ -12,6 +12,7 @@ from spritz.cli.jsonview.envelope import cluster_name, version_of
 from spritz.cli.jsonview.envelope import show_records as print_records
 from spritz.cli.jsonview.pretty import Printer, Shared, record_of
 from spritz.cli.jsonview.values import exit_code, moment, number
+from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec
 from spritz.model.states import JobFlag
 from spritz.notation import dependency, tres
@@ -215,17 +216,19 @@ def _times(job: Job) -> Json:
     spec = job.spec
     pending = job.state == "PENDING"
     limit = job.time_limit_minutes if job.time_limit_minutes is not None else spec.time_limit_minutes
+    start = (job.expected_start_at or spec.begin_at) if pending else job.started_at
+    planned = start + limit * 60.0 if pending and start and limit is not None and limit < INFINITE else 0.0
     return {
         "accrue_time": moment(job.grows_older_since),
         "deadline": moment(spec.deadline_at),
         "eligible_time": moment(job.eligible_at),
-        "end_time": moment(job.ended_at or (0 if pending else job.ends_at)),
+        "end_time": moment(job.ended_at or (planned if pending else job.ends_at)),
         "last_sched_evaluation": moment(job.last_evaluated_at),
         "pre_sus_time": moment(job.suspended_seconds),
         "preempt_time": moment(job.preempted_at),
         "preemptable_time": moment(0),
         "resize_time": moment(0),
-        "start_time": moment((job.expected_start_at or spec.begin_at) if pending else job.started_at),
+        "start_time": moment(start),
         "submit_time": moment(job.submitted_at),
         "suspend_time": moment(job.suspended_at),
         "time_limit": number(limit),

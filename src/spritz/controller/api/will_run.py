@@ -1,7 +1,7 @@
 """`sbatch --test-only`: when would this job start? Answered from a forked copy of the state, which then vanishes.
 
 As in Slurm only running jobs stand in the way, not those that wait: a hold and the queue are left out. A job that
-depends on others is planned among all of them.
+depends on others is planned among all of them, if it is foreseen when these end.
 The answer is read from a plan as `scontrol explain` reads it.
 
 Source: sbatch(1), srun(1) --test-only.
@@ -100,7 +100,9 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     if not queued:
         return Estimate()
     if any(job.dependencies for job in queued):
-        return _after_others(context, outcome.events, queued, now)
+        told = _after_others(context, outcome.events, queued, now)
+        if told.start is not None:
+            return told
     whole = [freed(job, now) for job in queued]
     now = max(now, *(_reservation_begins(state.reservations, job.spec, now) for job in whole))
     projection = Projection()
