@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from msgspec.structs import replace
 
 from spritz.accounting.associations.book import applied, policy_of
 from spritz.accounting.associations.rules import BookError, check_book
@@ -121,9 +122,36 @@ def test_bad_input_changes_nothing(command: str, said: str) -> None:
 
 
 def test_no_more_than_all_of_a_resource_is_given_away() -> None:
-    assert given(BOOK, "add name=matlab server=flex cluster=real percentallowed=150")[0] == " Nothing new added.\n"
     assert given(BOOK, "delete name=nosuch")[0] == " Nothing deleted\n"
     share = ResourceShare(name="matlab", server="flex", cluster="real", percent=50)
     book = applied(BOOK, [share], [])
     with pytest.raises(BookError, match="more than 100%"):
         check_book(applied(book, [ResourceShare(name="matlab", server="flex", cluster="other", percent=51)], []))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            "add name=matlab server=flex cluster=real percent=160",
+            " Adding this 1 clusters to resource matlab@flex at 160% each , with 0% already used,  would go over 100%."
+            "  Please redo your math and resubmit.\n",
+        ),
+        (
+            "modify name=matlab server=flex cluster=two set percent=90",
+            "sacctmgr: error: You can not allocate more than 100% of a resource\n"
+            " If change was accepted it would look like this...\n  matlab@flex\n"
+            "   Cluster - two\t 90%\n   Cluster - three\t 60%\n   total\t\t150%\n",
+        ),
+    ],
+)
+def test_more_than_all_of_it_is_told_before_anything_is_done(command: str, said: str) -> None:
+    shares = tuple(
+        ResourceShare(name="matlab", server="flex", cluster=cluster, percent=percent)
+        for cluster, percent in (("two", 20), ("three", 60))
+    )
+    book = BOOK if command.startswith("add") else replace(BOOK, resource_shares=shares)
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    with pytest.raises(Silent):
+        edited(book, command, context)
+    assert err.getvalue() == said

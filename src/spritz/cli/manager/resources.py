@@ -121,10 +121,15 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             context.err(f" Need to designate a resource type to initially add '{name}'.\n")
             raise Silent
         shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in given]
-        left = 100 if unit else known.get((name, asked.server), asked.count or 0)
-        left -= sum(one.percent for one in book.resource_shares if (one.name, one.server) == (name, asked.server))
-        if len(shares) * (asked.percent or 0) > left:
-            shares = []
+        whole = 100 if unit else known.get((name, asked.server), asked.count or 0)
+        used = sum(one.percent for one in book.resource_shares if (one.name, one.server) == (name, asked.server))
+        if len(shares) * (asked.percent or 0) > whole - used:
+            context.err(
+                f" Adding this {len(shares)} clusters to resource {name}@{asked.server} at {asked.percent}{unit} each "
+                f", with {used}{unit} already used,  would go over {whole}{unit}."
+                "  Please redo your math and resubmit.\n"
+            )
+            raise Silent
         if not new and not shares:
             continue
         lines.append(f"  {name}@{asked.server}")
@@ -190,7 +195,24 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
                 lines.append(f"  Cluster - {share.cluster}\t- {share.name}@{share.server}")
     if not puts:
         return " Nothing modified\n", [], []
+    _need_enough(book, puts, context)
     return "\n".join([" Modified server resource ...", *lines]) + "\n", puts, []
+
+
+def _need_enough(book: Book, puts: list[Record], context: Context) -> None:
+    """No more than all of a resource is given away. Raises Silent after sacctmgr's lines."""
+    unit = "" if "AllResourcesAbsolute" in book.options else "%"
+    wholes = {(one.name, one.server): one.count for one in (*book.resources, *puts) if isinstance(one, Resource)}
+    shares = [one for one in (*book.resource_shares, *puts) if isinstance(one, ResourceShare)]
+    for (name, server), count in wholes.items():
+        given = {one.cluster: one.percent for one in shares if (one.name, one.server) == (name, server)}
+        whole = 100 if unit else count
+        if sum(given.values()) > whole:
+            context.error(f"You can not allocate more than {whole}{unit} of a resource")
+            context.err(f" If change was accepted it would look like this...\n  {name}@{server}\n")
+            context.err("".join(f"   Cluster - {cluster}\t {part}{unit}\n" for cluster, part in given.items()))
+            context.err(f"   total\t\t{sum(given.values())}{unit}\n")
+            raise Silent
 
 
 def delete(book: Book, where: list[Word], context: Context) -> Edit:
