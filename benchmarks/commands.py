@@ -204,7 +204,8 @@ def _measure(systems: list[System], options: argparse.Namespace) -> Table:
     for system in _clusters(systems):
         system.clear()
     for submitters in SUBMITTERS:
-        ask(f"as these start, {submitters} at once", lambda system, n=submitters: system.starting_per_second(n), 2)  # type: ignore[misc]
+        title = f"as these start, {submitters} at once"
+        _in_turns(_clusters(systems), title, lambda system, n=submitters: system.starting_per_second(n), 2, table)  # type: ignore[misc]
     for words in (("srun", "-N1", "true"), ("srun", "-N4", "-n4", "hostname")):
         ask(" ".join(words), lambda system, words=words: system.call(*words))  # type: ignore[misc]
     for count in options.pending:
@@ -232,7 +233,7 @@ def _print(table: dict[str, dict[str, float]], names: list[str]) -> None:
     both = {"real", "ours"} <= set(names)
     print(f"{'':32}" + "".join(f"{name:>10}" for name in names) + ("  ours/real" if both else ""), file=sys.stderr)
     for title, cells in table.items():
-        line = f"{title:32}" + "".join(f"{cells[name]:10.2f}" for name in names)
+        line = f"{title:32}" + "".join(f"{cells[name]:10.2f}" if name in cells else f"{'-':>10}" for name in names)
         print(line + (f"{cells['ours'] / cells['real']:11.2f}" if both else ""), file=sys.stderr)
 
 
