@@ -221,6 +221,9 @@ class SchedulerDriver:
         if isinstance(event, job_events.JobQueued):
             record = self._projection.records.get(event.job.id)
             if record is not None and not record.waiting:
+                # While the queue is short, whoever waits for others is soon told when he will start.
+                few = len(self._context.machine.state.pending) <= SHORT_QUEUE
+                self._full_wanted = self._full_wanted or (few and record.to_come)
                 return  # held, or kept back by something else that ends with an event of its own
             policy, batch = self._policy, event.job.spec.batch
             if policy.defer or (policy.defer_batch and batch):

@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.limits.usage import WALL, Decay
@@ -115,6 +116,29 @@ def test_begin_times_come_and_conditions_with_them() -> None:
     second = job(site, 5, f"afterany:{first}")
     third = job(site, 5, f"after:{first}", begin_at=site.now + 1200)
     assert minutes(site) == {first: 10, second: 15, third: 20}
+
+
+def test_components_start_together_and_are_waited_for_together() -> None:
+    site = site_of()
+    first = job(site, 10)
+    parts = [
+        SubmitJob(
+            spec=structs.replace(
+                spec(1, time_limit_minutes=limit, user="alice", account="lab", qos="normal"),
+                partitions=("debug",),
+                uid=1000,
+                batch=limit == 5,
+                **depends(f"afterany:{first}"),
+            ),
+            script=b"#!/bin/sh\n" if limit == 5 else b"",
+        )
+        for limit in (5, 7)
+    ]
+    whole = site.do(SubmitHetJob(components=tuple(parts)))
+    assert isinstance(whole, JobSubmitted)
+    leader = whole.job_id
+    after = job(site, needs=f"afterany:{leader}")
+    assert minutes(site) == {leader: 10, leader + 1: 10, after: 17}
 
 
 def test_what_nobody_knows_is_not_told() -> None:
