@@ -26,7 +26,6 @@ def by_node_count(request: Request) -> Iterator[Request]:
 
 
 def by_company(request: Request) -> Iterator[Request]:
-    """A request that may share its CPUs, with fewer jobs on each of them than may be: none first."""
-    yield replace(request, share_rows=0)
+    """A request that may share its CPUs, with fewer jobs on each of them than may be."""
     for rows in range(2, request.share_rows):
         yield replace(request, share_rows=rows)

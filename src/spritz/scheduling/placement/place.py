@@ -64,13 +64,16 @@ def place(
         allocation = place(table, each, eligibility, prefer, within)
         if allocation is not None:
             return allocation
+    if request.share_rows:
+        # Most jobs find CPUs that nobody uses, and those are counted in arrays.
+        allocation = _place_as_asked(table, replace(request, share_rows=0), eligibility, prefer, within)
+        if allocation is not None:
+            return allocation
     allocation = _place_as_asked(table, request, eligibility, prefer, within)
-    if allocation is None or not request.share_rows:
-        return allocation
-    for each in by_company(request):
-        alone = _place_as_asked(table, each, eligibility, prefer, within)
-        if alone is not None:
-            return alone
+    for each in by_company(request) if allocation is not None else ():
+        better = _place_as_asked(table, each, eligibility, prefer, within)
+        if better is not None:
+            return better
     return allocation
 
 
