@@ -343,3 +343,21 @@ def test_work_grows_with_the_moments_and_not_with_the_jobs_held_back(monkeypatch
     searches.clear()
     site.plan(budget=64)
     assert not searches
+
+
+def test_nothing_is_kept_for_jobs_to_come() -> None:
+    """Starts, promises and expected starts of all others are the same with them and without them."""
+    plans = []
+    for to_come in (False, True):
+        site = site_of(nodes=2)
+        for limit in (10, 20):
+            job(site, limit, tasks=4)
+        site.look()
+        for limit in (5, 30, 5):
+            job(site, limit, tasks=4)
+        if to_come:
+            for number in (1, 2, 3, 4):
+                job(site, 5, f"afterany:{number}", tasks=4)
+        plan = site.plan()
+        plans.append((plan.starts, plan.promises, {number: starts(plan)[number] for number in (3, 4, 5)}))
+    assert plans[0] == plans[1]
