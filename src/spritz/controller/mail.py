@@ -47,6 +47,8 @@ class _Group:
     def __init__(self) -> None:
         self.started: set[int] = set()
         self.requeued: set[int] = set()
+        #: what is queued again for the loss of a node is told as a failure too
+        self.lost_nodes: set[int] = set()
         #: jobs whose life ended -> from when to when it ran
         self.lives: dict[int, tuple[float, float]] = {}
 
@@ -98,6 +100,8 @@ class Mailer:
                 self._running[event.job_id] = event.at
             elif type(event) is job_events.JobEnded:
                 group.lives[event.job_id] = self._running.pop(event.job_id, 0.0), event.at
+                if event.state is JobState.NODE_FAIL:
+                    group.lost_nodes.add(event.job_id)
             elif type(event) is job_events.JobRequeued:
                 group.requeued.add(event.job_id)
         return group
@@ -138,9 +142,12 @@ class Mailer:
             self._send(kind, job, members, summary=summary)
 
     def _requeued(self, event: Event, job: Job, group: _Group) -> None:
+        started, ended = group.lives.get(job.id, (0.0, 0.0))
+        life = structs.replace(job, started_at=started, ended_at=ended)
         if "REQUEUE" in job.spec.mail_types:
-            started, ended = group.lives.get(job.id, (0.0, 0.0))
-            self._send("REQUEUE", job, [structs.replace(job, started_at=started, ended_at=ended)])
+            self._send("REQUEUE", job, [life])
+        if job.id in group.lost_nodes and "FAIL" in job.spec.mail_types:
+            self._send("FAIL", job, [structs.replace(life, state=JobState.NODE_FAIL)])
 
     def _hopeless(self, event: Event, job: Job, group: _Group) -> None:
         if job.reason is Reason.DEPENDENCY_NEVER_SATISFIED and "INVALID_DEPEND" in job.spec.mail_types:

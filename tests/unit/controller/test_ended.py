@@ -108,6 +108,13 @@ def test_an_array_task_that_waited_and_a_job_that_never_ran() -> None:
     assert (found["LIMIT"], found["NODES"], found["NODECNT"], found["PROCS"]) == ("UNLIMITED", "", "0", "0")
 
 
+def test_a_component_goes_by_both_names_that_slurm_has_for_it() -> None:
+    one = an_end()
+    component = Ended(replace(one.job, het_job_id=10, het_offset=1), one.event, one.started, one.allocation)
+    found = variables(component, "real")
+    assert [found[f"{name}JOB{what}"] for name in ("HET", "PACK") for what in ("ID", "OFFSET")] == ["10", "1"] * 2
+
+
 def test_a_document_has_slurms_names_and_nothing_that_is_not_known() -> None:
     found = document(an_end(), "real", "#!/bin/sh\n")
     assert {name: found[name] for name in ("jobid", "@submit", "@start", "@end", "elapsed", "@queue_wait")} == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from spritz.controller.mail import Mailer
@@ -65,11 +66,16 @@ def test_the_leader_speaks_for_a_heterogeneous_job() -> None:
     assert [(kind, number) for kind, number, _ in mailer.sent] == [("BEGIN", 7)]
 
 
-def test_a_requeue_tells_how_long_the_job_had_run() -> None:
+@pytest.mark.parametrize(
+    ("state", "kinds"), [(JobState.CANCELLED, ["REQUEUE"]), (JobState.NODE_FAIL, ["REQUEUE", "FAIL"])]
+)
+def test_a_requeue_tells_how_long_the_job_had_run_and_a_lost_node_is_a_failure(
+    state: JobState, kinds: list[str]
+) -> None:
     mailer = Sent(a_job(7, started_at=10.0))
     mailer.listen([start(7)])
     mailer.jobs[7] = structs.replace(mailer.jobs[7], started_at=0.0, restart_count=1)
-    ended = JobEnded(at=64.0, job_id=7, state=JobState.CANCELLED)
+    ended = JobEnded(at=64.0, job_id=7, state=state)
     requeued = JobRequeued(at=64.0, job_id=7, restart_count=1, eligible_at=64.0, priority=1)
     mailer.listen([ended, requeued])
-    assert mailer.sent[1:] == [("REQUEUE", 7, 54.0)]
+    assert mailer.sent[1:] == [(kind, 7, 54.0) for kind in kinds]

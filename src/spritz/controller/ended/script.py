@@ -93,7 +93,9 @@ def variables(one: Ended, cluster: str) -> dict[str, str]:
         "WORK_DIR": spec.work_dir,
     }
     if job.het_job_id:
-        found |= {"HETJOBID": str(job.het_job_id), "HETJOBOFFSET": str(job.het_offset)}
+        # 22.05 says both names.
+        for name in ("HET", "PACK"):
+            found |= {f"{name}JOBID": str(job.het_job_id), f"{name}JOBOFFSET": str(job.het_offset)}
     if spec.batch:
         found["STDIN"] = spec.stdin or "/dev/null"
         found |= {name: path for name, path in (("STDERR", spec.stderr), ("STDOUT", spec.stdout)) if path}
