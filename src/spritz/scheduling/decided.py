@@ -13,6 +13,7 @@ from spritz.model.plan import Plan, PlannedPreemption, PlannedStart
 from spritz.model.reasons import Reason
 from spritz.scheduling.forecast import as_arrays, together
 from spritz.scheduling.guests import make_room
+from spritz.scheduling.happenings import Begun
 from spritz.scheduling.kept import Kept
 from spritz.scheduling.licensing import NONE_ASKED, Licensing
 from spritz.scheduling.limits import Limits, wanted_by
@@ -24,7 +25,7 @@ from spritz.scheduling.promises import Promises
 from spritz.scheduling.records import Verdict
 from spritz.scheduling.search import Search
 from spritz.scheduling.shortest import Neediest, Shortest
-from spritz.scheduling.turns import Begun, Turns
+from spritz.scheduling.turns import Turns
 from spritz.scheduling.verdicts import partition_verdict, reserved_verdict, stuck_verdict
 from spritz.scheduling.waking import POWERED, Waking
 

@@ -35,6 +35,29 @@ class Starts:
         self.nodes = nodes
 
 
+class Found:
+    """Expected starts so far: one for each job, the earliest."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, float] = {}
+        self._by_size: dict[int, list[tuple[int, float, Sequence[int]]]] = {}
+
+    def add(self, number: int, at: float, nodes: Sequence[int]) -> None:
+        if number not in self._at:
+            self._at[number] = at
+            self._by_size.setdefault(len(nodes), []).append((number, at, nodes))
+
+    def starts(self) -> list[Starts]:
+        return [
+            Starts(
+                np.array([number for number, _at, _nodes in some], np.int64),
+                np.array([at for _number, at, _nodes in some], np.float64),
+                np.array([nodes for _number, _at, nodes in some], np.int64).reshape(len(some), size),
+            )
+            for size, some in self._by_size.items()
+        ]
+
+
 def promised(told: Iterable[tuple[int, Promise]]) -> tuple[list[Starts], set[int]]:
     """Starts of jobs that have promises, the earliest where there are several; and the numbers of these jobs."""
     first: dict[int, Promise] = {}

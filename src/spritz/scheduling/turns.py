@@ -17,7 +17,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.model.ids import INFINITE
@@ -26,7 +25,8 @@ from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.minutes import Minutes, out_of_minutes
 from spritz.scheduling.conditions import Conditions
 from spritz.scheduling.feasible import UNSEEN
-from spritz.scheduling.forecast import Starts
+from spritz.scheduling.forecast import Found
+from spritz.scheduling.happenings import Arrival, Begun, Call, End, Look
 from spritz.scheduling.licenses import NOTHING, LicensePool
 from spritz.scheduling.limits import Charge, count_in, wanted_by
 from spritz.scheduling.lines import Entry, Line
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from spritz.model.job import JobSpec
     from spritz.model.limits.bounds import Tres
-    from spritz.scheduling.forecast import Groups
+    from spritz.scheduling.forecast import Groups, Starts
     from spritz.scheduling.lanes import Lanes
     from spritz.scheduling.limits import Limits
     from spritz.scheduling.records import JobRecord, Shape, SortKey
@@ -57,66 +57,6 @@ LATER = 1 << 40
 NO_CHARGE = Charge((), ())
 #: a job (or a task of it, as a mask), what it counts, and the licenses that it gets
 Admitted = tuple["JobRecord", int, Charge, "Mapping[str, int]"]
-
-
-class _End(Struct, frozen=True, gc=False):
-    """A job is over at its time limit: what it counted, its licenses, and its array (0: none)."""
-
-    charge: Charge
-    licenses: Mapping[str, int]
-    array: int
-    ends_at: float
-    factor: float
-
-
-class _Arrival(Struct, frozen=True):
-    """The job is let go, or these tasks of it. `apart`: with a record of their own, which has a later number."""
-
-    record: JobRecord
-    tasks: int
-    apart: bool
-
-
-class _Look(Struct, frozen=True):
-    """Minutes of use have faded enough for the first job of the line."""
-
-    line: Line
-
-
-class _Call(Struct, frozen=True):
-    """Something is to be looked at."""
-
-    function: Callable[[float], None]
-
-
-class Begun(Struct, frozen=True, gc=False):
-    """A start of this cycle."""
-
-    record: JobRecord
-    ends_at: float
-
-
-class Found:
-    """Expected starts so far: one for each job, the earliest."""
-
-    def __init__(self) -> None:
-        self._at: dict[int, float] = {}
-        self._by_size: dict[int, list[tuple[int, float, Sequence[int]]]] = {}
-
-    def add(self, number: int, at: float, nodes: Sequence[int]) -> None:
-        if number not in self._at:
-            self._at[number] = at
-            self._by_size.setdefault(len(nodes), []).append((number, at, nodes))
-
-    def starts(self) -> list[Starts]:
-        return [
-            Starts(
-                np.array([number for number, _at, _nodes in some], np.int64),
-                np.array([at for _number, at, _nodes in some], np.float64),
-                np.array([nodes for _number, _at, nodes in some], np.int64).reshape(len(some), size),
-            )
-            for size, some in self._by_size.items()
-        ]
 
 
 class Turns:
@@ -152,7 +92,7 @@ class Turns:
         self._begun = begun
         #: tasks that have been let go and have no start yet, and arrivals to come
         self._waiting = self._arrivals = 0
-        self._events: list[tuple[float, int, _End | _Arrival | _Call | _Look]] = []
+        self._events: list[tuple[float, int, End | Arrival | Call | Look]] = []
         self._lines: dict[tuple[Request, int], Line | None] = {}
         self._touched: dict[object, list[Line]] = {}
         self._entries: dict[tuple[int, int], Entry] = {}
@@ -227,11 +167,11 @@ class Turns:
 
     def _arrive(self, at: float, record: JobRecord, tasks: int, apart: bool) -> None:
         self._arrivals += 1
-        heappush(self._events, (max(at, self._now), next(self._order), _Arrival(record, tasks, apart)))
+        heappush(self._events, (max(at, self._now), next(self._order), Arrival(record, tasks, apart)))
 
     def _call(self, at: float, function: Callable[[float], None]) -> None:
         self._arrivals += 1
-        heappush(self._events, (max(at, self._now), next(self._order), _Call(function)))
+        heappush(self._events, (max(at, self._now), next(self._order), Call(function)))
 
     def _tell(self, conditions: Conditions, known: Sequence[Starts]) -> None:
         """Of all that runs, or has an expected start, until when it may be there."""
@@ -284,7 +224,7 @@ class Turns:
             some: dict[int, Line] = {}
             while events and events[0][0] == at:
                 _at, _order, event = heappop(events)
-                if isinstance(event, _Call):
+                if isinstance(event, Call):
                     self._arrivals -= 1
                     event.function(at)
                     continue
@@ -304,7 +244,7 @@ class Turns:
         found = [
             (
                 max(ends_at, self._now),
-                _End(
+                End(
                     record.charge or NO_CHARGE,
                     record.licenses,
                     record.array_job_id,
@@ -315,20 +255,20 @@ class Turns:
             for ends_at, number in self._snapshot.ends
             if (record := records[number]).charge is not None or record.licenses or record.array_job_id
         ]
-        found += [(ends_at, _End(charge, NOTHING, 0, ends_at, factor)) for ends_at, charge, factor in self._starting]
+        found += [(ends_at, End(charge, NOTHING, 0, ends_at, factor)) for ends_at, charge, factor in self._starting]
         arrays = [one for one in self._begun if one.record.array_job_id]
-        found += [(one.ends_at, _End(NO_CHARGE, NOTHING, one.record.array_job_id, one.ends_at, 1.0)) for one in arrays]
+        found += [(one.ends_at, End(NO_CHARGE, NOTHING, one.record.array_job_id, one.ends_at, 1.0)) for one in arrays]
         self._events += [(at, next(self._order), end) for at, end in found]
         heapify(self._events)
 
-    def _stirred(self, event: _End | _Arrival | _Look, at: float) -> Iterable[Line]:
+    def _stirred(self, event: End | Arrival | Look, at: float) -> Iterable[Line]:
         """Lines that may move now."""
-        if isinstance(event, _Look):
+        if isinstance(event, Look):
             self._arrivals -= 1
             return (event.line,)
-        return self._over(event, at) if isinstance(event, _End) else self._come(event, at)
+        return self._over(event, at) if isinstance(event, End) else self._come(event, at)
 
-    def _over(self, end: _End, at: float) -> Iterator[Line]:
+    def _over(self, end: End, at: float) -> Iterator[Line]:
         """What the job had is given back. Returns lines that wait for some of it."""
         charge = end.charge
         if charge.keys:
@@ -341,7 +281,7 @@ class Turns:
         for key in (*charge.keys, *end.licenses, end.array):
             yield from self._touched.get(key, ())
 
-    def _come(self, arrival: _Arrival, at: float) -> Iterator[Line]:
+    def _come(self, arrival: Arrival, at: float) -> Iterator[Line]:
         """The job, or a task of it, waits for no other any more. Returns lines in which it stands."""
         self._arrivals -= 1
         record = arrival.record
@@ -396,7 +336,7 @@ class Turns:
         if at < NEVER and at != line.look_at:
             line.look_at = at
             self._arrivals += 1
-            heappush(self._events, (at, next(self._order), _Look(line)))
+            heappush(self._events, (at, next(self._order), Look(line)))
 
     def _never(self, line: Line) -> bool:
         """It is too much by itself, or held back by what is not foreseen."""
@@ -474,7 +414,7 @@ class Turns:
             self._place(record, tasks, start_at, chosen, line.request)
             if line.limited:
                 factor = line.party.usage_factor if line.party is not None else 1.0
-                end = _End(charge, licenses, record.array_job_id, at + line.request.seconds, factor)
+                end = End(charge, licenses, record.array_job_id, at + line.request.seconds, factor)
                 heappush(self._events, (start_at + line.request.seconds, next(self._order), end))
 
     def _place(
