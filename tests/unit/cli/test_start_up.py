@@ -69,8 +69,8 @@ def imported(*words: str, conf: Path, script: str = _SCRIPT) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("squeue",), 57),
-        (("squeue", "-j", "1,2"), 60),
+        (("squeue",), 58),
+        (("squeue", "-j", "1,2"), 61),
         (("sinfo",), 62),
         (("scancel", "99"), 50),
         (("scontrol", "ping"), 53),

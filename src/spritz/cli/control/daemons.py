@@ -201,7 +201,7 @@ def completing(session: Session, words: list[str]) -> int:
     )
     for piece in session.controller().stream(wanted, JobRows):
         for job_id, name, ended, nodes, _ in piece.rows:
-            from spritz.cli.format.job_fields import clock_text
+            from spritz.cli.format.local_time import clock_text
 
             since = max(0, int(piece.now - float(str(ended or piece.now))))
             session.out(

@@ -7,7 +7,7 @@ texts as 22.05 prints them,
 
 from __future__ import annotations
 
-from spritz.cli.format import job_text
+from spritz.cli.format import job_text, job_times
 from spritz.cli.format.columns import Field, itself
 from spritz.model.ids import INFINITE
 
@@ -31,19 +31,6 @@ def _hosts_or_blank(now: float, names: list[str]) -> str:
     from spritz.notation.hostlist import compress
 
     return compress(names)
-
-
-def _moment(now: float, at: float) -> str:
-    return clock_text(at) if at else NA
-
-
-def clock_text(at: float) -> str:
-    """Local time as SLURM_TIME_FORMAT asks."""
-    import os
-
-    from spritz.cli.format.local_time import local_time
-
-    return local_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)
 
 
 def _label(now: float, job_id: int, array_job: int, task: int | None, array: Plain | None, het_job: int) -> str:
@@ -129,61 +116,6 @@ def cpu_count(allocation: Plain | None, tasks: int, per_task: int | None, nodes:
 
 def _cpus(now: float, allocation: Plain | None, tasks: int, per_task: int | None, nodes: int, overcommit: bool) -> str:
     return str(cpu_count(allocation, tasks, per_task, nodes, overcommit))
-
-
-def _used(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> str:
-    from spritz.notation.duration import format_elapsed
-
-    return format_elapsed(job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
-
-
-def _limit(now: float, granted: int | None, asked: int | None) -> str:
-    from spritz.notation.duration import format_limit
-
-    return format_limit(granted if granted is not None else asked if asked is not None else INFINITE)
-
-
-def _left(
-    now: float,
-    granted: int | None,
-    asked: int | None,
-    state: str,
-    started: float,
-    ended: float,
-    suspended: float,
-    suspended_at: float,
-) -> str:
-    from spritz.notation.duration import format_left
-
-    limit = granted if granted is not None else asked if asked is not None else INFINITE
-    return format_left(limit, job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
-
-
-def _start(now: float, state: str, started: float, expected: float, begin: float) -> str:
-    if state == "PENDING":
-        moment = expected or (begin if begin > now else 0.0)
-    else:
-        moment = started
-    return clock_text(moment) if moment else NA
-
-
-def _end(
-    now: float,
-    state: str,
-    ends: float,
-    ended: float,
-    granted: int | None,
-    asked: int | None,
-    expected: float,
-    begin: float,
-) -> str:
-    if ended:
-        return clock_text(ended)
-    if state == "PENDING":
-        start = expected or (begin if begin > now else 0.0)
-        limit = _limit_order(granted, asked)
-        return NA if not start else "NONE" if limit >= INFINITE else clock_text(start + limit * 60.0)
-    return NA if not ends or granted in (None, INFINITE) else clock_text(ends)
 
 
 def memory_text(per_node: int | None, per_cpu: int | None, per_gpu: int | None, *, convert: bool = True) -> str:
@@ -342,43 +274,8 @@ def _label_order(job_id: int, array_job: int, task: int | None, array: Plain | N
     return (array_job or job_id, INFINITE if task is None else task)
 
 
-def _limit_order(granted: int | None, asked: int | None) -> int:
-    return granted if granted is not None else asked if asked is not None else INFINITE
-
-
 def _number(value: int | None) -> int:
     return value or 0
-
-
-def _start_order(state: str, started: float, expected: float, begin: float) -> float:
-    return (expected or begin or float("inf")) if state == "PENDING" else started
-
-
-def _end_order(
-    state: str,
-    ends: float,
-    ended: float,
-    granted: int | None,
-    asked: int | None,
-    expected: float,
-    begin: float,
-) -> float:
-    limit = _limit_order(granted, asked)
-    if state == "PENDING":
-        return (expected or begin) + limit * 60.0 if (expected or begin) and limit < INFINITE else float("inf")
-    return ended or ends or float("inf")
-
-
-def _used_order(state: str, started: float, ended: float, suspended: float, suspended_at: float) -> float:
-    # Of two jobs at one moment the later started has run less; ended ones keep their own length.
-    if not started or state == "PENDING":
-        return 0.0
-    return (ended - started - suspended) if ended else 1e12 - started - suspended
-
-
-def _left_order(granted: int | None, asked: int | None, *times: Any) -> float:
-    limit = _limit_order(granted, asked)
-    return float("inf") if limit == INFINITE else limit * 60 - _used_order(*times)
 
 
 _TIMES = ("state", "started_at", "ended_at", "suspended_seconds", "suspended_at")
@@ -452,8 +349,8 @@ LETTERS: dict[str, Field] = {
             "expected_start_at",
             "spec.begin_at",
         ),
-        _end,
-        sort=_end_order,
+        job_times.end,
+        sort=job_times.end_order,
     ),
     "E": Field("DEPENDENCY", ("dependencies", "spec.dependency_mode"), _dependency),
     "f": Field("FEATURES", ("spec.features",), _or_null),
@@ -473,15 +370,15 @@ LETTERS: dict[str, Field] = {
     "J": Field("THREADS_PER_CORE", ("spec.threads_per_core",), _star),
     "k": Field("COMMENT", ("spec.comment",), _or_null),
     "K": Field("ARRAY_TASK_ID", ("array_task_id", "array"), _array_task, sort=lambda task, array: _number(task)),
-    "l": Field("TIME_LIMIT", _LIMIT, _limit, sort=_limit_order),
-    "L": Field("TIME_LEFT", (*_LIMIT, *_TIMES), _left, sort=_left_order),
+    "l": Field("TIME_LIMIT", _LIMIT, job_times.limit, sort=job_times.limit_order),
+    "L": Field("TIME_LEFT", (*_LIMIT, *_TIMES), job_times.left, sort=job_times.left_order),
     "m": Field(
         "MIN_MEMORY",
         ("spec.memory_mib_per_node", "spec.memory_mib_per_cpu", "spec.memory_mib_per_gpu"),
         _memory,
         sort=lambda node, cpu, gpu: node or cpu or gpu or 0,
     ),
-    "M": Field("TIME", _TIMES, _used, sort=_used_order),
+    "M": Field("TIME", _TIMES, job_times.used, sort=job_times.used_order),
     "n": Field("REQ_NODES", ("spec.node_list",), _hosts_or_blank),
     "N": Field("NODELIST", ("allocation",), _node_list),
     "o": Field("COMMAND", ("spec.command",), _or_null),
@@ -498,13 +395,18 @@ LETTERS: dict[str, Field] = {
     "r": REASON,
     "R": REASON_LIST,
     "s": Field("", (), lambda now: ""),
-    "S": Field("START_TIME", ("state", "started_at", "expected_start_at", "spec.begin_at"), _start, sort=_start_order),
+    "S": Field(
+        "START_TIME",
+        ("state", "started_at", "expected_start_at", "spec.begin_at"),
+        job_times.start,
+        sort=job_times.start_order,
+    ),
     "t": STATE_COMPACT,
     "T": STATE,
     "u": Field("USER", ("spec.user",)),
     "U": Field("UID", ("spec.uid",), sort=_number),
     "v": Field("RESERVATION", ("spec.reservation", "allocation"), _reservation),
-    "V": Field("SUBMIT_TIME", ("submitted_at",), _moment, sort=lambda at: at),
+    "V": Field("SUBMIT_TIME", ("submitted_at",), job_times.moment, sort=lambda at: at),
     "w": Field("WCKEY", ("spec.wckey",), _or_null),
     "W": Field("LICENSES", ("spec.licenses",), _or_null),
     "x": Field("EXC_NODES", ("spec.exclude",), _hosts_or_blank),

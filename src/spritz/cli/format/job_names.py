@@ -8,6 +8,7 @@ from __future__ import annotations
 from spritz.cli.format import job_fields
 from spritz.cli.format.columns import Field
 from spritz.cli.format.job_fields import LETTERS, NA, NULL
+from spritz.cli.format.local_time import clock_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _or(empty: str) -> Callable[[float, object], str]:
 
 
 def _moment(now: float, at: float) -> str:
-    return job_fields.clock_text(at) if at else NA
+    return clock_text(at) if at else NA
 
 
 def _flag(now: float, value: object) -> str:

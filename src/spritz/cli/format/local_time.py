@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from time import localtime
 
 #: the year 10000: what lies beyond is refused by `datetime`, and not shown as if it were a date
@@ -16,3 +17,8 @@ def local_time(at: float, style: str = "", now: float = 0.0) -> str:
         return format_time(at, style, now)
     year, month, day, hour, minute, second, *_ = localtime(int(at))
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+
+
+def clock_text(at: float) -> str:
+    """Local time as SLURM_TIME_FORMAT asks."""
+    return local_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)

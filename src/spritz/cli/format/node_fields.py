@@ -261,7 +261,7 @@ def _user_long(view: NodeView) -> str:
 def _timestamp(view: NodeView) -> str:
     if not view.node.reason_at or not view.node.reason:
         return "Unknown"
-    from spritz.cli.format.job_fields import clock_text
+    from spritz.cli.format.local_time import clock_text
 
     return clock_text(view.node.reason_at)
 

@@ -1,0 +1,126 @@
+"""Times of a job as squeue shows them, and (`…_order`) sorts by them; what has none comes last.
+
+Points in time are seconds since the epoch, 0.0 for none; limits are minutes. `expected` is the start that is foreseen.
+
+Source: squeue(1) TIME, TIME_LEFT, TIME_LIMIT, START_TIME, END_TIME.
+"""
+
+from __future__ import annotations
+
+from spritz.cli.format import job_text
+from spritz.model.ids import INFINITE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+NA = "N/A"
+
+
+def moment(now: float, at: float) -> str:
+    """A point in time."""
+    if not at:
+        return NA
+    from spritz.cli.format.local_time import clock_text
+
+    return clock_text(at)
+
+
+def used(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> str:
+    """TIME: how long it has run."""
+    from spritz.notation.duration import format_elapsed
+
+    return format_elapsed(job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
+
+
+def limit(now: float, granted: int | None, asked: int | None) -> str:
+    """TIME_LIMIT."""
+    from spritz.notation.duration import format_limit
+
+    return format_limit(limit_order(granted, asked))
+
+
+def left(
+    now: float,
+    granted: int | None,
+    asked: int | None,
+    state: str,
+    started: float,
+    ended: float,
+    suspended: float,
+    suspended_at: float,
+) -> str:
+    """TIME_LEFT: of the limit."""
+    from spritz.notation.duration import format_left
+
+    return format_left(
+        limit_order(granted, asked), job_text.used_seconds(now, state, started, ended, suspended, suspended_at)
+    )
+
+
+def start(now: float, state: str, started: float, expected: float, begin: float) -> str:
+    """START_TIME."""
+    return moment(now, _expected(now, expected, begin) if state == "PENDING" else started)
+
+
+def end(
+    now: float,
+    state: str,
+    ends: float,
+    ended: float,
+    granted: int | None,
+    asked: int | None,
+    expected: float,
+    begin: float,
+) -> str:
+    """END_TIME."""
+    if ended:
+        return moment(now, ended)
+    if state == "PENDING":
+        start_at, minutes = _expected(now, expected, begin), limit_order(granted, asked)
+        return NA if not start_at else "NONE" if minutes >= INFINITE else moment(now, start_at + minutes * 60.0)
+    return moment(now, 0.0 if granted in (None, INFINITE) else ends)
+
+
+def _expected(now: float, expected: float, begin: float) -> float:
+    return expected or (begin if begin > now else 0.0)
+
+
+def limit_order(granted: int | None, asked: int | None) -> int:
+    """Of TIME_LIMIT, which is this in minutes."""
+    return granted if granted is not None else asked if asked is not None else INFINITE
+
+
+def start_order(state: str, started: float, expected: float, begin: float) -> float:
+    """Of START_TIME."""
+    return (expected or begin or float("inf")) if state == "PENDING" else started
+
+
+def end_order(
+    state: str,
+    ends: float,
+    ended: float,
+    granted: int | None,
+    asked: int | None,
+    expected: float,
+    begin: float,
+) -> float:
+    """Of END_TIME."""
+    if state == "PENDING":
+        start_at, minutes = expected or begin, limit_order(granted, asked)
+        return start_at + minutes * 60.0 if start_at and minutes < INFINITE else float("inf")
+    return ended or ends or float("inf")
+
+
+def used_order(state: str, started: float, ended: float, suspended: float, suspended_at: float) -> float:
+    """Of TIME."""
+    # Of two jobs at one moment the later started has run less; ended ones keep their own length.
+    if not started or state == "PENDING":
+        return 0.0
+    return (ended - started - suspended) if ended else 1e12 - started - suspended
+
+
+def left_order(granted: int | None, asked: int | None, *times: Any) -> float:
+    """Of TIME_LEFT."""
+    minutes = limit_order(granted, asked)
+    return float("inf") if minutes == INFINITE else minutes * 60 - used_order(*times)
