@@ -152,6 +152,9 @@ def test_energy_of_a_job_that_ran_is_shown_where_it_was_measured() -> None:
     assert shown(columns, a_job(), a_step()) == "0|0"
     measured = Row(a_job(), None, [a_step(usage_in_tot="energy=2000")], NOW, (0.0, 0.0))
     assert usage.energy_text(measured) == "2000"
+    batch, numbered = a_step(), a_step(step_id=0)
+    assert usage.energy_text(Row(a_job(), None, [batch], NOW, (0.0, 0.0))) == ""
+    assert usage.energy_text(Row(a_job(), None, [batch, numbered], NOW, (0.0, 0.0))) == "0"
 
 
 def test_a_steps_line() -> None:

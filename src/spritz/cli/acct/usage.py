@@ -120,9 +120,15 @@ def energy(row: Row) -> int:
 
 
 def energy_text(row: Row, *, convert: bool | None = None) -> str:
-    """`energy`, of a job that had nodes only where anything was measured; `convert` None: the plain number."""
+    """`energy`; of a job that had nodes and steps for none but its script, only where anything was measured.
+
+    `convert` None: the plain number. Source: what 22.05 prints.
+    """
+    from spritz.model.ids import STEP_MAX
+
     joules = energy(row)
-    if not joules and row.step is None and row.job.tres_allocated:
+    counted = any(step.step_id <= STEP_MAX for step in row.steps)
+    if not joules and not counted and row.step is None and row.job.tres_allocated:
         return ""
     return str(joules) if convert is None else count_text(joules, convert=convert)
 
