@@ -25,7 +25,7 @@ from spritz.notation.errors import shown
 from spritz.notation.names import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from spritz.config.diagnostics import Diagnostic
     from spritz.config.settings import Settings
@@ -55,7 +55,7 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
         return None, tuple(diagnostics.items)
     gres_lines = gres.read(_beside(files, path, "gres.conf"), diagnostics)
     cgroup_lines = list(_beside(files, path, "cgroup.conf"))
-    cgroup = _cgroup(cgroup_lines, diagnostics)
+    cgroup = CgroupSettings(single_keys("cgroup.conf", cgroup_lines, diagnostics).values)
     partitions = check.check(parsed, gres_lines, diagnostics, Place(path, 0))
     networks = _networks(files, path, parsed, diagnostics)
     changeable = _helpers(files, path, parsed, diagnostics)
@@ -88,16 +88,24 @@ def examine(path: str, *, check_users: bool = True) -> tuple[LoadedConfig | None
 def load_slurmdbd(path: str) -> DbdSettings:
     """slurmdbd.conf. Raises ConfigError with every fault in it."""
     diagnostics = Diagnostics()
-    fields = typed.Fields("slurmdbd.conf", slurmdbd_keys(), diagnostics)
-    for line in Files(os.path.dirname(os.path.abspath(path)), diagnostics).lines(path):
+    files = Files(os.path.dirname(os.path.abspath(path)), diagnostics)
+    fields = single_keys("slurmdbd.conf", files.lines(path), diagnostics)
+    if diagnostics.errors:
+        raise ConfigError(diagnostics.items)
+    return DbdSettings(path=path, values=fields.values, warnings=tuple(diagnostics.items))
+
+
+def single_keys(name: str, lines: Iterable[Line], diagnostics: Diagnostics) -> typed.Fields:
+    """Keys of a file that has no records: slurmdbd.conf or cgroup.conf."""
+    table = slurmdbd_keys() if name == "slurmdbd.conf" else cgroup_keys()
+    fields = typed.Fields(name, table, diagnostics)
+    for line in lines:
         for token in tokens(line):
             if isinstance(token, Malformed):
                 typed.malformed(token, diagnostics)
             else:
                 fields.add(token)
-    if diagnostics.errors:
-        raise ConfigError(diagnostics.items)
-    return DbdSettings(path=path, values=fields.values, warnings=tuple(diagnostics.items))
+    return fields
 
 
 def _beside(files: Files, path: str, name: str) -> Iterator[Line]:
@@ -180,17 +188,6 @@ def _check_topologies(parsed: typed.Parsed, names: list[str], diagnostics: Diagn
             message = f"Partition {shown(line.name)}: Topology={shown(str(name))} is not defined"
             hint = f"did you mean {close}?" if close else "topology.yaml defines them"
             diagnostics.error(line.place, message, key="Topology", hint=hint)
-
-
-def _cgroup(found: list[Line], diagnostics: Diagnostics) -> CgroupSettings:
-    fields = typed.Fields("cgroup.conf", cgroup_keys(), diagnostics)
-    for line in found:
-        for token in tokens(line):
-            if isinstance(token, Malformed):
-                typed.malformed(token, diagnostics)
-            else:
-                fields.add(token)
-    return CgroupSettings(fields.values)
 
 
 def _check_users(settings: Settings, diagnostics: Diagnostics) -> None:

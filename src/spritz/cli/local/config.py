@@ -1,4 +1,4 @@
-"""Check a slurm.conf (and the gres.conf and cgroup.conf beside it): all mistakes at once, each with file, line,
+"""Check a file of the configuration (a slurm.conf with those beside it): all mistakes at once, each with file, line,
 accepted form and the nearest right word."""
 
 from __future__ import annotations
@@ -13,23 +13,19 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """`spritz config check FILE`."""
     parser.add_argument("action", choices=["check"], help="what to do with the file")
-    parser.add_argument("file", metavar="FILE", help="a slurm.conf")
+    parser.add_argument("file", metavar="FILE", help="a slurm.conf, slurmdbd.conf, gres.conf, topology.yaml, ...")
+    parser.add_argument("--kind", metavar="NAME", default="", help="what it is, where its name does not say: gres.conf")
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: usable (warnings may be printed); 1: errors."""
-    from spritz.config.diagnostics import ConfigError, report
-    from spritz.config.load import load
+    from spritz.config.alone import examine, kind_of
+    from spritz.config.diagnostics import ERROR, report
 
-    try:
-        loaded = load(arguments.file)
-    except ConfigError as error:
-        context.out(report(error.diagnostics, color=context.terminal))
+    words, found = examine(arguments.file, kind_of(arguments.file, arguments.kind))
+    if found:
+        context.out(report(found, color=context.terminal))
+    if any(one.severity == ERROR for one in found):
         return 1
-    if loaded.warnings:
-        context.out(report(loaded.warnings, color=context.terminal))
-    context.out(
-        f"{arguments.file}: usable: cluster {loaded.cluster.cluster_name}, "
-        f"{len(loaded.nodes)} nodes, {len(loaded.partitions)} partitions\n"
-    )
+    context.out(f"{arguments.file}: usable: {words}\n")
     return 0

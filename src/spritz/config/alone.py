@@ -1,0 +1,127 @@
+"""One file of the configuration, looked at by itself: what kind it is, and every mistake in it.
+
+slurm.conf is read with what lies beside it (`load.examine`); of the others only what they say themselves can be judged.
+
+Source: slurm.conf(5), slurmdbd.conf(5), gres.conf(5), cgroup.conf(5), topology.conf(5), topology.yaml(5),
+helpers.conf(5).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from spritz.config import gres, helpers, load, topology
+from spritz.config.diagnostics import Diagnostics
+from spritz.config.files import Files
+from spritz.model.errors import SpritzError
+from spritz.notation.errors import shown
+from spritz.notation.names import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spritz.config.diagnostics import Diagnostic
+
+#: those that Slurm has and nothing here reads
+UNREAD = (
+    "acct_gather.conf",
+    "burst_buffer.conf",
+    "ext_sensors.conf",
+    "job_container.conf",
+    "knl.conf",
+    "mpi.conf",
+    "namespace.yaml",
+    "oci.conf",
+    "plugstack.conf",
+    "resources.yaml",
+)
+
+
+def kind_of(path: str, given: str = "") -> str:
+    """The kind of file, by what is `given` or by its name: `slurmdbd.conf.new` is one as well. Raises SpritzError."""
+    name = (given or os.path.basename(path)).lower()
+    known = ", ".join(KINDS)
+    for unread in UNREAD:
+        if name == unread or (not given and name.startswith(f"{unread}.")):
+            raise SpritzError(f"{unread} is not supported by Spritz: nothing reads it", hint=f"known: {known}")
+    if given:
+        if name in KINDS:
+            return name
+        close = nearest(name, KINDS)
+        hint = f"did you mean {close}?" if close else f"known: {known}"
+        raise SpritzError(f"--kind={shown(given)}: no such kind of file", hint=hint)
+    for kind in KINDS:
+        stem, _, ending = kind.partition(".")
+        if name == kind or name.startswith(f"{kind}.") or (name.startswith(f"{stem}-") and name.endswith(f".{ending}")):
+            return kind
+    raise SpritzError(
+        f"{shown(path)}: its name does not say what kind of file it is", hint=f"write --kind=slurm.conf; known: {known}"
+    )
+
+
+def examine(path: str, kind: str) -> tuple[str, tuple[Diagnostic, ...]]:
+    """What is in the file, in words ("" if there are errors), and all errors and warnings."""
+    if kind == "slurm.conf":
+        config, found = load.examine(path)
+        if config is None:
+            return "", found
+        cluster, nodes = config.cluster.cluster_name, _count(len(config.nodes), "node")
+        return f"cluster {cluster}, {nodes}, {_count(len(config.partitions), 'partition')}", found
+    diagnostics = Diagnostics()
+    files = Files(os.path.dirname(os.path.abspath(path)), diagnostics)
+    words = KINDS[kind](files, path, diagnostics)
+    return "" if diagnostics.errors else words, tuple(diagnostics.items)
+
+
+def _slurmdbd(files: Files, path: str, diagnostics: Diagnostics) -> str:
+    fields = load.single_keys("slurmdbd.conf", files.lines(path), diagnostics)
+    return _count(len(fields.values), "key")
+
+
+def _cgroup(files: Files, path: str, diagnostics: Diagnostics) -> str:
+    fields = load.single_keys("cgroup.conf", files.lines(path), diagnostics)
+    return _count(len(fields.values), "key")
+
+
+def _gres(files: Files, path: str, diagnostics: Diagnostics) -> str:
+    found = gres.read(files.lines(path), diagnostics)
+    return f"{_count(len(found.lines), 'line')} of resources"
+
+
+def _helpers(files: Files, path: str, diagnostics: Diagnostics) -> str:
+    found = helpers.read(files.lines(path), diagnostics)
+    return _count(len(found.helpers), "feature")
+
+
+def _topology(files: Files, path: str, diagnostics: Diagnostics) -> str:
+    found = topology.read(files.lines(path), diagnostics)
+    return f"{_count(len(found.switches), 'line')} of switches, {len(found.blocks)} of blocks"
+
+
+def _topology_yaml(files: Files, path: str, diagnostics: Diagnostics) -> str:
+    from spritz.config import topology_yaml  # few have such a file, and none else needs what reads it
+
+    text = files.text(path)
+    if text is None:
+        if not diagnostics.errors:
+            next(files.lines(path), None)  # says that there is none
+        return ""
+    found = topology_yaml.read(text, path, diagnostics)
+    return "topologies " + ", ".join(network.name for network in found)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+#: The kinds that are read, by name. slurm.conf is read with its neighbours.
+KINDS: dict[str, Callable[[Files, str, Diagnostics], str]] = {
+    "slurm.conf": lambda *_: "",
+    "slurmdbd.conf": _slurmdbd,
+    "gres.conf": _gres,
+    "cgroup.conf": _cgroup,
+    "topology.conf": _topology,
+    "topology.yaml": _topology_yaml,
+    "helpers.conf": _helpers,
+}
