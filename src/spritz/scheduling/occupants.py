@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from spritz.scheduling.placement.columns import capacity_columns, needed
-from spritz.scheduling.placement.select import target_of
+from spritz.scheduling.placement.columns import could_hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -132,6 +131,8 @@ class Bound:
 
     def __init__(self, table: NodeTable, occupants: Occupants, kinds: Iterable[Kind], empty: NodeTable) -> None:
         bound = table.fork()
+        # Its rows are those of the jobs that are still there.
+        bound.company = None
         gone = [occupants.held[kind] for kind in (*kinds, LEAVING) if kind in occupants.held]
         if gone:
             taken: Ints = np.add.reduce([held.astype(np.int64) for held in gone])
@@ -153,20 +154,7 @@ class Bound:
 
     def could_hold(self, request: Request, eligibility: Eligibility) -> bool:
         """May there be room for a job of the request? Never wrongly no."""
-        target, table = target_of(request), self.table
-        for choice in eligibility.choices(request):
-            able = table.up[choice.nodes]
-            for column, least in needed(table, request):
-                able &= column[choice.nodes] >= least
-            tasks, gpus = capacity_columns(table, request, choice.nodes[able])
-            enough = tasks >= (target.each if target.tasks is None else 1)
-            if (
-                int(enough.sum()) >= target.nodes_min
-                and (not target.tasks or int(tasks[enough].sum()) >= target.tasks)
-                and (not target.gpus or int(gpus[enough].sum()) >= target.gpus)
-            ):
-                return True
-        return False
+        return could_hold(self.table, request, eligibility.choices(request))
 
     def is_helped(self, request: Request, eligibility: Eligibility, since: int) -> bool:
         """Might a node that was freed since a count of the projection's carry a part of the job?"""

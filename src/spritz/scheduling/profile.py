@@ -331,6 +331,7 @@ class Profile:
             for name in ("threads", "cpus_total", "memory_total", "tmp", "weight", "up"):
                 setattr(flat, name, np.repeat(getattr(table, name), moments))
             flat.cpus, flat.core_cpus, flat.memory = (column.reshape(-1) for column in self.counts[:3])
+            flat.company = None
             flat.gres = {kind: column.reshape(-1) for kind, column in zip(self.kinds, self.counts[4:], strict=True)}
         flat.idle = self.counts[3].reshape(-1) > 0
         return flat
@@ -404,7 +405,10 @@ class Profile:
                 for column, least in zip(columns, self._least(index, begun, until), strict=True):
                     column[index] = least
         table.rows = FutureRows(self, start_at, until, without)
-        for index in {index for hold in without for index, _holder in hold.parts}:
+        own = {index for hold in without for index, _holder in hold.parts}
+        if table.company is not None:
+            table.company.touch((*own, *(held_nodes if start_at is None else nodes).tolist()))
+        for index in own:
             for column, count in zip(columns, table.rows[index].counts(self.kinds), strict=True):
                 column[index] = count
         return table

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spritz.model.resources import mask_of
+from spritz.scheduling.company import Company
 from spritz.scheduling.parted import Parted
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class NodeTable:
     `cpus_total`, `memory_total`, `tmp` never change. `parted` numbers what is free of GPUs that are partly used, once
     somebody asks for that (`keep_parts`); `numbers` has the numbers, which forks share.
     `freed` is the projection's count at which something on the node was last freed. `stale` are the nodes that have
-    changed since somebody emptied it; so are `changed`, for somebody else.
+    changed since somebody emptied it; so are `changed`, for somebody else. `company` has the CPUs that may be shared;
+    None where columns are no counts of these rows.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class NodeTable:
         "changed",
         "choosy_now",
         "choosy_then",
+        "company",
         "core_cpus",
         "cpus",
         "cpus_total",
@@ -107,6 +110,7 @@ class NodeTable:
             {(name, kind) for row in self.rows for name, pool in row.hardware.pools.items() for kind in pool.counts}
         )
         self.gres = {kind: np.zeros(count, np.int64) for kind in kinds}
+        self.company: Company | None = Company()
         #: nodes on which somebody, now or by a promise, may keep others off what counts say is free
         self.choosy_now: set[int] = set()
         self.choosy_then: set[int] = set()
@@ -129,6 +133,7 @@ class NodeTable:
         other.cpus_total, other.memory_total = self.cpus_total, self.memory_total
         other.numbers, other.parted = self.numbers, self.parted.copy()
         other.gres = {kind: column.copy() for kind, column in self.gres.items()}
+        other.company = None if self.company is None else self.company.fork(self.rows)
         return other
 
     def weighted(self, weight: Ints) -> NodeTable:
@@ -143,7 +148,7 @@ class NodeTable:
         """A table with these rows after all others; they have no GRES that is new to it. Rows are shared with it."""
         new, other = NodeTable(rows), NodeTable.__new__(NodeTable)
         other.rows = [*self.rows, *rows]
-        other._own, other.numbers = self._own, self.numbers
+        other._own, other.numbers, other.company = self._own, self.numbers, Company()
         other.choosy_now, other.choosy_then = set(self.choosy_now), set(self.choosy_then)
         other.keeps_gpu_cores = self.keeps_gpu_cores or new.keeps_gpu_cores
         first = len(self.rows)
@@ -225,6 +230,8 @@ class NodeTable:
         row = self.rows[index]
         self.stale.add(index)
         self.changed.add(index)
+        if self.company is not None:
+            self.company.touch((index,))
         counts = row.counts(self.gres)
         self.cpus[index], self.core_cpus[index], self.memory[index], self.idle[index] = counts[:4]
         if self._own is None:

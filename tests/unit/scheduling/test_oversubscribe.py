@@ -15,6 +15,9 @@ from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
+from spritz.scheduling.nodes import NodeRow
+from spritz.scheduling.placement import capacity
+from spritz.scheduling.request import Request
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 
@@ -77,6 +80,45 @@ def test_a_cpu_is_shared_by_more_jobs_only_where_all_are_shared_by_as_many() -> 
         assert allocation is not None
         places.append(allocation.names)
     assert [sorted(places[turn : turn + 2]) for turn in (0, 2, 4)] == [[("n1",), ("n2",)]] * 3
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the nodes of which it was found out how many CPUs may be shared, time after time."""
+    seen: list[str] = []
+    share_row = capacity._share_row
+
+    def noting(row: NodeRow, request: Request, wanted: int) -> int:
+        seen.append(row.name)
+        return share_row(row, request, wanted)
+
+    monkeypatch.setattr(capacity, "_share_row", noting)
+    return seen
+
+
+@pytest.mark.parametrize("most", [4, 12])
+def test_who_shares_cpus_looks_at_no_more_nodes_than_have_changed(most: int, looks: list[str]) -> None:
+    """However many nodes there are, and however many jobs may be on them."""
+    nodes, ways = 40, most.bit_length() + 1
+    here = site(f"FORCE:{most}", nodes=nodes)
+    for _ in range(3):
+        for _job in range(nodes):
+            here.submit(spec(tasks=4))
+        assert len(here.cycle()) == nodes
+    assert len(looks) <= 6 * ways * nodes, "so many for each start, not for each node at each start"
+
+
+def test_what_may_be_shared_is_remembered_from_cycle_to_cycle(looks: list[str]) -> None:
+    here = site("FORCE:4", nodes=40)
+    for _ in range(80):
+        here.submit(spec(tasks=4))
+    here.cycle()
+    here.submit(spec(tasks=4))
+    here.cycle()
+    looks.clear()
+    here.submit(spec(tasks=4))
+    here.cycle()
+    assert 0 < len(looks) < 20
 
 
 def test_jobs_of_exclusive_partitions_get_whole_nodes() -> None:

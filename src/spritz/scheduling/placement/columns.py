@@ -15,9 +15,13 @@ import numpy as np
 from spritz.model.ids import INFINITE
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.placement.capacity import PLENTY
+from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.scheduling.placement.eligible import Choice
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import Bools, Ints, NodeTable
 
@@ -32,7 +36,7 @@ def counts_suffice(table: NodeTable, request: Request) -> bool:
     return not (
         request.tasks_per_socket
         or request.gpu_types
-        or request.share_rows
+        or (request.share_rows and table.company is None)
         or request.shares_over
         or request.enforce_binding
         or request.choosy
@@ -152,6 +156,8 @@ def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
     tests: list[tuple[Ints, int]] = []
     if not request.share_rows:
         tests.append((table.cpus if request.grain is Grain.CPU else table.core_cpus, request.cpus_floor))
+    elif table.company is not None:
+        tests.append((table.company.cpus(table.rows, request), request.cpus_floor))
     if request.memory_per_node and request.memory_counts:
         tests.append((table.memory, request.memory_per_node))
     for need in (*request.gres_node, *request.gres_task):
@@ -161,14 +167,32 @@ def needed(table: NodeTable, request: Request) -> list[tuple[Ints, int]]:
     return tests
 
 
+def could_hold(table: NodeTable, request: Request, choices: Iterable[Choice]) -> bool:
+    """May there be room for a job of the request on the nodes of a choice? Never wrongly no."""
+    target = target_of(request)
+    for choice in choices:
+        able = table.up[choice.nodes]
+        for column, least in needed(table, request):
+            able &= column[choice.nodes] >= least
+        tasks, gpus = capacity_columns(table, request, choice.nodes[able])
+        enough = tasks >= (target.each if target.tasks is None else 1)
+        if (
+            int(enough.sum()) >= target.nodes_min
+            and (not target.tasks or int(tasks[enough].sum()) >= target.tasks)
+            and (not target.gpus or int(gpus[enough].sum()) >= target.gpus)
+        ):
+            return True
+    return False
+
+
 def _cpus(table: NodeTable, request: Request, nodes: Ints) -> tuple[Ints, Ints]:
     """CPUs that can be given, in whole grains, and CPUs in a grain."""
-    if request.share_rows:
+    if request.share_rows and table.company is None:
         return table.cpus_total[nodes], np.ones(len(nodes), np.int64)
-    if request.grain is Grain.CPU:
-        return table.cpus[nodes], np.ones(len(nodes), np.int64)
-    threads = table.threads[nodes]
-    return table.core_cpus[nodes], threads
+    threads = np.ones(len(nodes), np.int64) if request.grain is Grain.CPU else table.threads[nodes]
+    if request.share_rows and table.company is not None:
+        return table.company.cpus(table.rows, request)[nodes], threads
+    return (table.cpus if request.grain is Grain.CPU else table.core_cpus)[nodes], threads
 
 
 def _tasks(cpus: Ints, threads: Ints, request: Request) -> Ints:

@@ -64,17 +64,11 @@ def place(
         allocation = place(table, each, eligibility, prefer, within)
         if allocation is not None:
             return allocation
-    if request.share_rows:
-        # Most jobs find CPUs that nobody uses, and those are counted in arrays.
-        allocation = _place_as_asked(table, replace(request, share_rows=0), eligibility, prefer, within)
+    for each in by_company(table, request, eligibility):
+        allocation = _place_as_asked(table, each, eligibility, prefer, within)
         if allocation is not None:
             return allocation
-    allocation = _place_as_asked(table, request, eligibility, prefer, within)
-    for each in by_company(request) if allocation is not None else ():
-        better = _place_as_asked(table, each, eligibility, prefer, within)
-        if better is not None:
-            return better
-    return allocation
+    return None
 
 
 def _place_as_asked(
@@ -146,7 +140,7 @@ def _place_on(
         weights = (weights + 1) * len(table.up) - choice.nodes
     elif workload is not None and not request.least_loaded:
         weights = ranks(table, request, choice.nodes, weights, workload)
-        if exact and not choice.groups and plain(request):
+        if exact and not choice.groups and plain(request) and not request.share_rows:
             allocation = _on_best(table, request, choice.nodes, tasks, gpus, weights, prefer)
             if allocation is not None:
                 return allocation
