@@ -406,7 +406,7 @@ class Projection:
         self._price()
         if self.settings.priority_policy.calculate_running:
             self.memo.no_room.clear()
-        self.reorder.update((record.id, record) for record in self.records.values() if record.entries)
+        self.reorder.update((one.id, one) for one in self.records.values() if waiting.is_ranked(self, one))
 
     def _price(self) -> None:
         members = {name: nodes.tolist() for name, nodes in self.eligibility.partition_nodes.items()}

@@ -59,7 +59,7 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
         projection.reorder.update(
             (record.id, record)
             for record in projection.records.values()
-            if record.entries and (record.ranked_until <= now or since < 0)
+            if is_ranked(projection, record) and (record.ranked_until <= now or since < 0)
         )
     _widen(projection, now)
     _may_boot(projection, now)
@@ -79,7 +79,21 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
             projection.queue.add(record, _entries(projection, record, now))
             # One that only moves has not come later than the promises that there are.
             record.queued = queued or record.queued
+        elif is_ranked(projection, record):
+            _rank(projection, record, now)
     projection.unplaced.clear()
+
+
+def is_ranked(projection: Projection, record: JobRecord) -> bool:
+    """Does its priority matter already? That of one that is not in the queue yet does where none may become lower."""
+    marked = projection.settings.priority_policy.incr_only and record.pending and not record.held
+    return bool(record.entries) or marked
+
+
+def _rank(projection: Projection, record: JobRecord, now: float) -> None:
+    """It comes to a priority, in no queue: `Pricing` remembers it."""
+    ends = (projection.pricing.rank(record, name, now)[1] for name in partitions_of(projection, record))
+    record.ranked_until = min(ends, default=NEVER)
 
 
 def _widen(projection: Projection, now: float) -> None:
@@ -130,16 +144,20 @@ def _entries(projection: Projection, record: JobRecord, now: float) -> list[tupl
     return found
 
 
-def requests_of(cluster: Cluster, record: JobRecord) -> list[tuple[int, Request]]:
-    """(PriorityTier, request) for each partition that the job names and that exists."""
+def partitions_of(cluster: Cluster, record: JobRecord) -> list[str]:
+    """Each partition that the job names and that exists."""
     names = record.spec.partitions
     if not names:
         names = tuple(name for name, partition in cluster.partitions.items() if partition.default)
+    return [name for name in dict.fromkeys(names) if name in cluster.partitions]
+
+
+def requests_of(cluster: Cluster, record: JobRecord) -> list[tuple[int, Request]]:
+    """(PriorityTier, request) for each partition that the job names and that exists."""
     first = EXPEDITED_TIER * record.expediting + CLAIMING_TIER * record.claiming
     return [
         (cluster.partitions[name].priority_tier + first + bool(reservation) * RESERVED_TIER, request)
-        for name in dict.fromkeys(names)
-        if name in cluster.partitions
+        for name in partitions_of(cluster, record)
         for reservation, request in _in_reservations(cluster, record, request_of(cluster, record, name))
     ]
 

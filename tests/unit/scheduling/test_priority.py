@@ -13,10 +13,12 @@ from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import KeepPriorities
 from spritz.model.commands.job import JobTarget, UpdateJob
+from spritz.model.events.cluster import PartitionUpdated
 from spritz.model.events.job import JobUpdated
 from spritz.model.job import Job, JobSpec
 from spritz.model.partition import Partition
 from spritz.model.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
+from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest
 from spritz.scheduling.priority import Pricing, Totals, totals_of
 from spritz.scheduling.projection import Projection
@@ -243,3 +245,34 @@ def test_with_incr_only_a_changed_job_begins_anew() -> None:
     site.apply(JobUpdated(at=site.now, job=structs.replace(record, spec=structs.replace(record.spec, nice=500))))
     projection.snapshot(site.now)
     assert projection.pricing.priority(projection.records[job], "debug", site.now) == 400
+
+
+@pytest.mark.parametrize("reason", [Reason.BEGIN_TIME, Reason.DEPENDENCY])
+def test_with_incr_only_a_job_to_come_keeps_what_its_partition_gave(reason: Reason) -> None:
+    """As a real Slurm 22.05 does when PriorityJobFactor is lowered; what is raised counts, too."""
+    weights = structs.replace(SETTINGS, priority_multifactor=True, priority_weight_partition=5000)
+    rising = structs.replace(weights, priority_policy=PriorityPolicy(weight_fairshare=1000, incr_only=True))
+    homes = [partition(name, ["n1"], default=name == "p", priority_job_factor=10) for name in "pq"]
+    site = Site([node("n1", 1)], homes, rising)
+    projection = site.projection
+    job = site.submit(spec(1, account="a", user="u"))
+    waits = structs.replace(site.jobs[job], reason=reason, eligible_at=0.0)
+    site.apply(JobUpdated(at=site.now, job=waits))
+
+    def priority() -> int:
+        projection.settle(site.now)
+        return projection.pricing.priority(projection.records[job], "p", site.now)
+
+    assert priority() == 5000
+    site.apply(PartitionUpdated(at=site.now, partition=structs.replace(homes[0], priority_job_factor=1)))
+    assert priority() == 5000
+    for fair_share in (0.9, 0.5):
+        projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): fair_share}))
+        assert priority() == 5000, "500 for its partition, and less than 1,000 for its share"
+    assert projection.marks(site.now) == ((job, "p", 5000.0),)
+    site.apply(PartitionUpdated(at=site.now, partition=homes[0]))
+    assert priority() == 5500
+    projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9}))
+    assert priority() == 5900
+    projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.1}))
+    assert priority() == 5900
