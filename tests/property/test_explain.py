@@ -11,7 +11,7 @@ from tests.unit.scheduling.site import Site, spec
 
 from spritz.model.explain import Explanation
 from spritz.model.states import JobState
-from spritz.scheduling import cycle
+from spritz.scheduling import cycle, known
 from spritz.scheduling.explain.nodes import able, least_portion
 from spritz.scheduling.explain.others import try_others
 from spritz.scheduling.explain.story import explain
@@ -84,7 +84,7 @@ def test_once_those_who_must_end_have_ended_a_job_that_nobody_is_before_starts(
     site.cycle()
     for job in list(site.jobs.values()):
         if job.state is JobState.PENDING:
-            site.projection.forget(job.id)
+            known.forget(site.projection, job.id)
             del site.machine.state.jobs[job.id]
             site.machine.state.pending.pop(job.id, None)
     waiting = site.submit(spec(**wanted))

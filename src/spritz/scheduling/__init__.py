@@ -15,13 +15,13 @@ free at any time; a **cycle** is one pass: full ones renew promises and expected
     refusal = feasible.check_request(spec, snapshot)      # (ESLURM name, words) if it could never run, else None
 
 Map: `request` (JobSpec -> Request) · `hardware`, `nodes`, `table`, `company` (what there is, what is free, what is
-shared) · `records` (jobs, queue) · `projection`, `follow` (events), `waiting`, `running`, `upkeep`, `changes` (what
-they change) · `snapshot` · `priority` (order), `fairshare` · `policy` (SchedulerParameters) · `placement/` (one request
-on a table) · `profile` (tables to come: `hold` subtracts) · `backfill`, `openings` (earliest start) · `promises` (those
-of one cycle) · `forecast`, `lanes` (expected starts of all) · `cycle`, `search` (where a job may start now) · `gangs`,
-`gang_turn` (heterogeneous jobs) · `shortest` (by predicted times) · `preemption`, `victims` (who makes room) ·
-`reservations` · `limits`, `licenses` · `notes`, `verdicts` (reasons) · `fragmentation` · `feasible` (before a job
-waits) · `explain/` (what a plan means for one job).
+shared) · `records` (jobs, queue) · `projection`, `follow` (events), `known`, `waiting`, `running`, `upkeep`, `changes`
+(what they change) · `snapshot` · `priority` (order), `fairshare` · `policy` (SchedulerParameters) · `placement/` (one
+request on a table) · `profile` (tables to come: `hold` subtracts) · `backfill`, `openings` (earliest start) ·
+`promises` (those of one cycle) · `forecast`, `lanes` (expected starts of all) · `cycle`, `search` (where a job may
+start now) · `gangs`, `gang_turn` (heterogeneous jobs) · `shortest` (by predicted times) · `preemption`, `victims` (who
+makes room) · `reservations` · `limits`, `licenses` · `notes`, `verdicts` (reasons) · `fragmentation` · `feasible`
+(before a job waits) · `explain/` (what a plan means for one job).
 
 Invariants: a plan never gives a CPU, device, MiB or license twice; every job gets all it asked for or nothing; a later
 job never delays a promise; equal snapshots (promises included) give equal plans. Tests: tests/unit/scheduling,

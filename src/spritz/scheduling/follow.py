@@ -19,7 +19,7 @@ from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.node_features import active_with, reporting
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, NodeFlag
-from spritz.scheduling import policies, running
+from spritz.scheduling import known, policies, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def _queued(projection: Projection, event: job_events.JobQueued | job_events.JobUpdated) -> None:
-    projection.put_job(event.job)
+    known.put(projection, event.job)
 
 
 def _updated(projection: Projection, event: job_events.JobUpdated) -> None:
-    record = projection.put_job(event.job)
+    record = known.put(projection, event.job)
     if record.allocation is not None and not record.completing and event.job.ends_at != record.ends_at:
         running.set_end(projection, record, event.job.ends_at, event.job.started_at)
 
@@ -54,7 +54,7 @@ def _split(projection: Projection, event: job_events.ArrayTaskSplit) -> None:
         if not array.tasks:
             projection.place(array)
     record = array.split(event.job_id, event.task_id)
-    projection.add(record)
+    known.add(projection, record)
     projection.place(record)
 
 
@@ -198,7 +198,7 @@ def _requeued(projection: Projection, event: job_events.JobRequeued) -> None:
 
 def _purged(projection: Projection, event: job_events.JobsPurged) -> None:
     for job_id in event.job_ids:
-        projection.forget(job_id)
+        known.forget(projection, job_id)
 
 
 def _configured(projection: Projection, event: cluster_events.ClusterConfigured) -> None:

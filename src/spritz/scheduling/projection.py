@@ -2,8 +2,9 @@
 all jobs.
 
 Owns `NodeTable`, `Queue` and the order of running jobs' ends. Decides nothing. `reset` builds the same from records
-after an image was loaded: projection(events) equals projection(records). What each event means is in `follow`; jobs
-that wait are in `waiting`, those that hold resources in `running`, promises in `upkeep`.
+after an image was loaded: projection(events) equals projection(records). What each event means is in `follow`; records
+of jobs are filled in `known`, those that wait are in `waiting`, those that hold resources in `running`, promises in
+`upkeep`.
 
 Source: model.events.
 """
@@ -14,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.job import Hold
 from spritz.model.limits.ledger import Ledger as LimitLedger
 from spritz.model.limits.minutes import Minutes
 from spritz.model.limits.records import Policy
@@ -23,8 +23,6 @@ from spritz.model.networks import networks_of
 from spritz.model.partition import Partition
 from spritz.model.predict import Predictor
 from spritz.model.priority import PriorityInputs
-from spritz.model.resources import mask_of
-from spritz.model.states import JobFlag, JobState
 from spritz.scheduling import follow, policies, running, upkeep, waiting
 from spritz.scheduling.backfill import Ledger
 from spritz.scheduling.hardware import Hardware
@@ -424,82 +422,3 @@ class Projection:
                 if marked.get(partition) != priority and self.pricing.own(record, partition, now) < priority:
                     found.append((job_id, partition, priority))
         return tuple(found)
-
-    def put_job(self, job: Job) -> JobRecord:
-        """A new record, or all that a changed one says about waiting."""
-        record = self.records.get(job.id)
-        if record is None:
-            record = JobRecord(job.id, job.spec)
-            self.add(record)
-        elif record.spec.account != job.spec.account:
-            self._leave_account(record)
-            self.of_account.setdefault(job.spec.account, {})[job.id] = record
-        if job.spec != record.spec:
-            self.reached.pop(job.id, None)
-            self.marked.pop(job.id, None)
-        elif job.priorities_reached and job.id not in self.reached:
-            self.reached[job.id] = dict(job.priorities_reached)
-            self.marked[job.id] = dict(job.priorities_reached)
-        if job.spec.qos != record.spec.qos:
-            self.table.changed.update(self.table.index_of[name] for name in record.names if name in self.table.index_of)
-        record.spec = job.spec
-        record.any_switches = False
-        if job.spec.switches:
-            self.switch_waits[job.id] = record
-        record.may_boot = False
-        record.het_job_id = job.het_job_id
-        record.het_size = job.het_size
-        record.array_job_id = job.array_job_id
-        record.array_task_id = job.array_task_id
-        record.tasks = mask_of(job.array.pending) if job.array is not None else None
-        record.pending = job.state is JobState.PENDING
-        record.held = job.hold is not Hold.NONE
-        record.expediting = bool(job.flags & JobFlag.EXPEDITING)
-        record.claiming = bool(job.claims_at)
-        record.priority = job.priority
-        record.submitted_at = job.submitted_at
-        record.eligible_at = job.eligible_at
-        record.dependencies = job.dependencies
-        record.accrued_at = job.accrued_at
-        record.set_reason(job.reason, job.reason_detail)
-        record.expected_start_at = job.expected_start_at
-        record.expected_nodes = job.expected_nodes
-        self._limit_array(job)
-        self.place(record)
-        return record
-
-    def add(self, record: JobRecord) -> None:
-        """A record to be found by its number and by its account."""
-        self.records[record.id] = record
-        self.of_account.setdefault(record.spec.account, {})[record.id] = record
-
-    def _leave_account(self, record: JobRecord) -> None:
-        account = record.spec.account
-        left = self.of_account[account]
-        del left[record.id]
-        if not left:
-            del self.of_account[account]
-
-    def _limit_array(self, job: Job) -> None:
-        if job.array is not None:
-            self.array_limits[job.id] = job.array.limit
-        elif job.array_of is not None:
-            own = self.records.get(job.array_job_id)
-            if own is None or own.tasks is None:
-                self.array_limits[job.array_job_id] = job.array_of.limit
-
-    def forget(self, job_id: int) -> None:
-        """The record is gone."""
-        record = self.records.pop(job_id, None)
-        self.reached.pop(job_id, None)
-        self.marked.pop(job_id, None)
-        if record is None:
-            return
-        self._leave_account(record)
-        self.unplaced.pop(job_id, None)
-        self.reorder.pop(job_id, None)
-        self.to_come.pop(job_id, None)
-        if record.entries:
-            self.queue.remove(record)
-        if job_id not in self.array_running:
-            self.array_limits.pop(job_id, None)

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from spritz.model.states import JobFlag, JobState
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling import upkeep, waiting
+from spritz.scheduling import known, upkeep, waiting
 from spritz.scheduling.limits import charge_of, count_in
 from spritz.scheduling.placement.holding import holders_of
 from spritz.scheduling.request import YEAR_SECONDS
@@ -137,7 +137,7 @@ def _planned_end(record: JobRecord, ends_at: float) -> float:
 
 def load(projection: Projection, job: Job) -> None:
     """A record as an image has it."""
-    record = projection.put_job(job)
+    record = known.put(projection, job)
     completing = bool(job.flags & JobFlag.COMPLETING)
     if job.allocation is None or not (job.state.active or completing):
         return

@@ -8,6 +8,7 @@ from spritz.model.job import Dependency, JobSpec
 from spritz.model.limits.records import Qos
 from spritz.model.reasons import Reason
 from spritz.model.states import NodeState
+from spritz.scheduling import known
 from spritz.scheduling.explain.others import try_others
 from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 from tests.unit.scheduling.test_explain import OTHERS, bill, billed_site, gpu_site, others, texts, told
@@ -27,7 +28,7 @@ def dependent(site: Site, request: JobSpec) -> int:
         site.jobs[job_id], dependencies=(Dependency(kind="singleton"),), eligible_at=0.0, reason=Reason.DEPENDENCY
     )
     site.machine.state.jobs[job_id] = job
-    site.projection.put_job(job)
+    known.put(site.projection, job)
     return job_id
 
 

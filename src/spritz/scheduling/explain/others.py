@@ -19,7 +19,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, Sharing
 from spritz.model.limits.flags import PARTITION_TIME_LIMIT
 from spritz.model.reasons import Reason
-from spritz.scheduling import cycle
+from spritz.scheduling import cycle, known
 from spritz.scheduling.explain.expected import Start, expected, start_of
 from spritz.scheduling.explain.view import View
 from spritz.scheduling.explain.words import count, gres_noun, limit_text, memory
@@ -81,23 +81,23 @@ def try_others(
         best[change.family] = start.at
         update = f"JobId={job.id} {change.update}" if change.update else ""
         found.append(Alternative(change=change.text, start_at=start.at, now=start.now, update=update))
-    projection.put_job(job)
+    known.put(projection, job)
     return tuple(sorted(found, key=lambda item: item.start_at)[:TOLD_MAX]), tried
 
 
 def plan_for(projection: Projection, job: Job, now: float) -> Start | None:
     """When the job would start if it were like this: by a full cycle over everything that waits."""
-    record = projection.put_job(job)
+    record = known.put(projection, job)
     snapshot = projection.snapshot(now)
     return start_of(View(snapshot, cycle.run(snapshot), {}, {}), record)
 
 
 def once_free(projection: Projection, job: Job, now: float) -> Expected:
     """When the job would start if it were held, kept for later or dependent no more."""
-    record = projection.put_job(freed(job, now))
+    record = known.put(projection, freed(job, now))
     snapshot = projection.snapshot(now)
     told = expected(View(snapshot, cycle.run(snapshot), {}, {}), record)
-    projection.put_job(job)
+    known.put(projection, job)
     return told
 
 
