@@ -121,19 +121,23 @@ class Pricing:
 
     def rank(self, job: Waiting, partition: str, now: float) -> tuple[float, float]:
         """A number that is larger the sooner the job is to be looked at, and until when it stays so."""
+        if self._reached is not None and not self._by_hand(job):
+            self._reached.setdefault(job.id, {})[partition] = self._value(job, partition, now)
+        return self.rank_at(job, partition, now)
+
+    def rank_at(self, job: Waiting, partition: str, at: float) -> tuple[float, float]:
+        """The same at a time to come: what would be reached then is not remembered."""
         if self._by_hand(job):
-            return job.priority - self.per_second * now, NEVER if not self.per_second else 0.0
+            return job.priority - self.per_second * at, NEVER if not self.per_second else 0.0
         if self._reached is not None:
-            highest = self._value(job, partition, now)
-            self._reached.setdefault(job.id, {})[partition] = highest
-            return highest - self.per_second * now, 0.0
+            return self._value(job, partition, at) - self.per_second * at, 0.0
         fixed = self._fixed(job, partition)
         if not self.per_second:
-            return fixed + self.weights.age * self._age(job, now), NEVER
+            return fixed + self.weights.age * self._age(job, at), NEVER
         since = self._old_since(job)
         full_at = since + self._settings.priority_max_age_seconds
-        if not since or now >= full_at:
-            return fixed + self.weights.age * self._age(job, now) - self.per_second * now, 0.0
+        if not since or at >= full_at:
+            return fixed + self.weights.age * self._age(job, at) - self.per_second * at, 0.0
         return fixed - self.per_second * since, full_at
 
     # -- for those who ask

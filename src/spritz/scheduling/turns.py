@@ -291,7 +291,7 @@ class Turns:
             if request.reservation:
                 self._reserved(record, request, arrival.tasks, at)
                 continue
-            rank, _until = self._snapshot.pricing.rank(record, request.partition, at)
+            rank, _until = self._snapshot.pricing.rank_at(record, request.partition, at)
             number = LATER + next(self._order) if arrival.apart else record.id
             line = self._wait(record, (-tier, -rank, record.submitted_at, number), request, arrival.tasks)
             if line is not None:

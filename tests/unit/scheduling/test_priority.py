@@ -276,3 +276,18 @@ def test_with_incr_only_a_job_to_come_keeps_what_its_partition_gave(reason: Reas
     assert priority() == 5900
     projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.1}))
     assert priority() == 5900
+
+
+def test_with_incr_only_what_a_job_would_come_to_later_is_not_reached_yet() -> None:
+    """Expected starts rank jobs to come as of their begin times."""
+    weights = structs.replace(SETTINGS, priority_multifactor=True, priority_weight_age=1000)
+    growing = structs.replace(
+        weights, priority_max_age_seconds=1000, priority_policy=PriorityPolicy(incr_only=True, accrue_always=True)
+    )
+    site = Site([node("n1", 1)], settings=growing)
+    job = site.submit(spec(1))
+    waits = structs.replace(site.jobs[job], reason=Reason.BEGIN_TIME, eligible_at=site.now + 900.0)
+    site.apply(JobUpdated(at=site.now, job=waits))
+    site.cycle()
+    projection = site.projection
+    assert projection.pricing.priority(projection.records[job], "debug", site.now + 100.0) == 100
