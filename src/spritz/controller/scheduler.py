@@ -224,8 +224,6 @@ class SchedulerDriver:
                 # While the queue is short, whoever waits for others is soon told when he will start.
                 few = len(self._context.machine.state.pending) <= SHORT_QUEUE
                 self._full_wanted = self._full_wanted or (few and record.to_come)
-                # What takes from a priority later must find it reckoned.
-                self._stirred = self._stirred or self._projection.settings.priority_policy.incr_only
                 return  # held, or kept back by something else that ends with an event of its own
             policy, batch = self._policy, event.job.spec.batch
             if policy.defer or (policy.defer_batch and batch):

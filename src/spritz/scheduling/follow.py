@@ -19,7 +19,7 @@ from spritz.model.node import Node, NodeConfig, first_state
 from spritz.model.node_features import active_with, reporting
 from spritz.model.resources import mask_of
 from spritz.model.states import JobFlag, NodeFlag
-from spritz.scheduling import known, policies, running
+from spritz.scheduling import known, policies, running, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,6 +202,7 @@ def _purged(projection: Projection, event: job_events.JobsPurged) -> None:
 
 
 def _configured(projection: Projection, event: cluster_events.ClusterConfigured) -> None:
+    waiting.reckon(projection)
     projection.settings = event.settings
     projection.nodes = {config.name: _node_of(projection, config) for config in event.nodes}
     projection.partitions = {partition.name: partition for partition in event.partitions}
@@ -253,6 +254,7 @@ def _nodes_deleted(projection: Projection, event: cluster_events.NodesDeleted) -
 def _partition_put(
     projection: Projection, event: cluster_events.PartitionCreated | cluster_events.PartitionUpdated
 ) -> None:
+    waiting.reckon(projection)
     partition = event.partition
     if partition.default:
         for name, other in projection.partitions.items():

@@ -400,6 +400,7 @@ class Projection:
 
     def set_priority_inputs(self, inputs: PriorityInputs) -> None:
         """Accounting's part of priorities has changed."""
+        waiting.reckon(self)
         self.priority_inputs = inputs
         self._price()
         if self.settings.priority_policy.calculate_running:

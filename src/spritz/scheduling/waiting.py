@@ -90,6 +90,13 @@ def is_ranked(projection: Projection, record: JobRecord) -> bool:
     return bool(record.entries) or marked
 
 
+def reckon(projection: Projection) -> None:
+    """What is about to change priorities finds those reckoned whose jobs have not been looked at yet."""
+    for record in projection.unplaced.values() if projection.settings.priority_policy.incr_only else ():
+        if is_ranked(projection, record):
+            _rank(projection, record, record.submitted_at)
+
+
 def _rank(projection: Projection, record: JobRecord, now: float) -> None:
     """It comes to a priority, in no queue: `Pricing` remembers it."""
     ends = (projection.pricing.rank(record, name, now)[1] for name in partitions_of(projection, record))

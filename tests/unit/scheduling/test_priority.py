@@ -278,6 +278,19 @@ def test_with_incr_only_a_job_to_come_keeps_what_its_partition_gave(reason: Reas
     assert priority() == 5900
 
 
+@pytest.mark.parametrize("reason", [Reason.BEGIN_TIME, Reason.NONE])
+def test_with_incr_only_a_partition_changed_before_the_next_cycle_takes_nothing(reason: Reason) -> None:
+    weights = structs.replace(SETTINGS, priority_multifactor=True, priority_weight_partition=5000)
+    homes = [partition(name, ["n1"], default=name == "p", priority_job_factor=10) for name in "pq"]
+    site = Site([node("n1", 1)], homes, structs.replace(weights, priority_policy=PriorityPolicy(incr_only=True)))
+    site.projection.settle(site.now)
+    job = site.submit(spec(1))
+    site.apply(JobUpdated(at=site.now, job=structs.replace(site.jobs[job], reason=reason)))
+    site.apply(PartitionUpdated(at=site.now, partition=structs.replace(homes[0], priority_job_factor=1)))
+    site.projection.settle(site.now)
+    assert site.projection.pricing.priority(site.projection.records[job], "p", site.now) == 5000
+
+
 def test_with_incr_only_what_a_job_would_come_to_later_is_not_reached_yet() -> None:
     """Expected starts rank jobs to come as of their begin times."""
     weights = structs.replace(SETTINGS, priority_multifactor=True, priority_weight_age=1000)
