@@ -219,6 +219,36 @@ class _Strict(Dbd):
         raise AssertionError(request)
 
 
+def test_whoever_may_change_nothing_is_told_so_where_nothing_is_found() -> None:
+    me = Coordinator(user=people.name_of(os.getuid()), account="lab")
+    for dbd, adding, said in (
+        (_Strict(_lab(), ""), None, False),
+        (_Strict(replace(_lab(), coordinators=(me,)), ""), None, True),
+        (_Strict(_lab(), ""), "users", True),
+        (Dbd(_lab(), ""), None, True),
+    ):
+        context = Context("sacctmgr", {}, "/", io.StringIO(), out := io.StringIO(), err := io.StringIO())
+        asked: Any = dbd
+        if said:
+            assert commit(asked, context, lambda _: (" Nothing deleted\n", [], []), at_once=True, adding=adding) == 1
+            assert out.getvalue() == " Nothing deleted\n"
+            continue
+        with pytest.raises(Silent):
+            commit(asked, context, lambda _: (" Nothing deleted\n", [], []), at_once=True, adding=adding)
+        assert out.getvalue() == ""
+        assert err.getvalue() == (
+            "sacctmgr: error: Your user doesn't have privilege to perform this action\n"
+            " Error with request: Access/permission denied\n"
+        )
+
+
+def test_the_root_account_is_kept() -> None:
+    context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
+    with pytest.raises(Silent):
+        change.delete_accounts(_lab(), conditions(read(["root,lab"])[0], context), context)
+    assert err.getvalue() == " You are not allowed to remove the root account.\n Use remove cluster instead.\n"
+
+
 def test_a_dump_is_for_administrators() -> None:
     for users, said in (
         (

@@ -277,7 +277,10 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
 
 
 def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete account`: with all below it."""
+    """`delete account`: with all below it. Raises Silent after the line that keeps root."""
+    if "root" in (name.lower() for name in asked.names):
+        context.err(" You are not allowed to remove the root account.\n Use remove cluster instead.\n")
+        raise Silent
     targets = [one for one in selected(book, asked, users=False) if one.account != "root"]
     if not targets or not (asked.names or asked.accounts or asked.parents):
         return " Nothing deleted\n", [], []

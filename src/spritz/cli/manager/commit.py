@@ -75,13 +75,13 @@ def commit(
     """Show what `make` makes of the book, ask, and send it; made again if the book has changed meanwhile.
 
     `unchanged` is the status where there is nothing to do. `adding`: what is added, for those who may not (None: it is
-    not adding).
+    not adding). Whoever may change nothing is told so, also where nothing was found to change.
     """
     from spritz.cli.silent import Silent
     from spritz.client.errors import RemoteError
 
     try:
-        return _commit(connection, context, make, at_once=at_once, unchanged=unchanged)
+        return _commit(connection, context, make, at_once=at_once, unchanged=unchanged, checked=adding is None)
     except RemoteError as error:
         if error.code != "ESLURM_ACCESS_DENIED":
             raise
@@ -94,11 +94,19 @@ def commit(
 
 
 def _commit(
-    connection: Connection, context: Context, make: Callable[[Book], Edit], *, at_once: bool, unchanged: int
+    connection: Connection,
+    context: Context,
+    make: Callable[[Book], Edit],
+    *,
+    at_once: bool,
+    unchanged: int,
+    checked: bool,
 ) -> int:
     book = _book_to_edit(connection)
     text, puts, drops = make(book)
     if not puts and not drops:
+        if checked and unchanged and not _coordinates(book):
+            get_book(connection, level="Operator")
         context.out(text)
         return unchanged
     # What cannot be is not told as done.
@@ -123,6 +131,18 @@ def _commit(
             return 1
     context.error("others keep changing the accounts; try again")
     return 1
+
+
+def _coordinates(book: Book) -> bool:
+    """Does the caller coordinate an account?"""
+    if not book.coordinators:
+        return False
+    import os
+
+    from spritz.cli.people import name_of
+
+    name = name_of(os.getuid())
+    return any(one.user == name for one in book.coordinators)
 
 
 def _book_to_edit(connection: Connection) -> Book:
