@@ -13,7 +13,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from spritz.accounting.api import Api
-from spritz.accounting.engine import DatabaseError
+from spritz.accounting.engine import DatabaseError, checkpoint
 from spritz.accounting.purge import wanted
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 #: A database that is not there yet (a machine that starts) is waited for, at most so long between attempts.
 RETRY_SECONDS_MAX = 30.0
+
+#: A copy of SQLite's file without its log lacks no more than this.
+CHECKPOINT_SECONDS = 60.0
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGPIPE, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
 
@@ -65,6 +68,7 @@ async def serve(
             async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
                 tasks.spawn_contained(api.purge_hourly(), name="purge")
                 tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
+                tasks.spawn_contained(_checkpoint_always(store, log), name="checkpoint")
                 await stopping.wait()
                 tasks.cancel_all()
             server.stop_listening()
@@ -96,6 +100,15 @@ async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> 
             log.info("database.migrated", before=before or "empty", after=after)
         return True
     return False
+
+
+async def _checkpoint_always(store: Store, log: Logger) -> None:
+    while store.engine.dialect.name == "sqlite":
+        try:
+            await asyncio.to_thread(checkpoint, store.engine)
+        except DatabaseError as error:
+            log.error("database.no_checkpoint", error=error.message)
+        await asyncio.sleep(CHECKPOINT_SECONDS)
 
 
 async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:

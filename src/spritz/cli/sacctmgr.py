@@ -243,7 +243,7 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
         if verb == "load":
             return files.load(connection, given, context, at_once=at_once)
         if verb == "archive":
-            return files.archive(connection, given, context, at_once=at_once)
+            return files.archive(connection, given, context, at_once=at_once, quiet="quiet" in said)
         if verb == "clear":
             return daemon.clear_statistics(connection, words, context)
         return daemon.reconfigure(connection) if verb == "reconfigure" else daemon.shutdown(connection)

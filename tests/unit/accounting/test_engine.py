@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from spritz.accounting.engine import DatabaseError, open_engine, parse_url, told
+from spritz.accounting.engine import DatabaseError, checkpoint, open_engine, parse_url, told
 
 
 def said(url: str, statement: str = "SELECT 1") -> str:
@@ -58,3 +59,19 @@ def test_where_the_database_is_away_its_backup_is_asked(monkeypatch: pytest.Monk
     with pytest.raises(DatabaseError), told():
         engine.connect()
     assert asked == [("first", 5433), ("second", 5433)]
+
+
+def test_after_a_checkpoint_a_copy_of_the_file_alone_has_all_rows(tmp_path: Path) -> None:
+    path, copy = tmp_path / "acct.db", tmp_path / "copy.db"
+    engine = open_engine(parse_url(f"sqlite:///{path}"))
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE jobs (number INTEGER)"))
+            connection.execute(text("INSERT INTO jobs VALUES (7)"))
+        checkpoint(engine)
+        copy.write_bytes(path.read_bytes())
+        with sqlite3.connect(copy) as found:
+            assert found.execute("SELECT number FROM jobs").fetchall() == [(7,)]
+        found.close()
+    finally:
+        engine.dispose()

@@ -111,6 +111,26 @@ def test_whoever_may_not_archive_is_told_so() -> None:
     )
 
 
+@pytest.mark.parametrize(("words", "function"), [("dump", "archive"), ("load file=/a", "archive_load")])
+@pytest.mark.parametrize("quiet", [False, True])
+def test_an_archive_that_went_well_is_told_as_22_05_does(words: str, function: str, quiet: bool) -> None:
+    context = screen()
+    dbd: Any = SimpleNamespace(call=lambda *_, **__: None)
+    assert files.archive(dbd, read(words.split())[0], context, at_once=True, quiet=quiet) == 0
+    line = f"sacctmgr: accounting_storage/slurmdbd: jobacct_storage_p_{function}: SUCCESS\n"
+    assert context.stderr.getvalue() == ("" if quiet else line)  # type: ignore[attr-defined]  # it is a StringIO
+
+
+def test_a_directory_for_archives_that_is_not_there_is_refused() -> None:
+    context = screen()
+    nobody: Any = None
+    assert files.archive(nobody, read(["dump", "directory=/no/such"])[0], context, at_once=True) == 1
+    assert context.stderr.getvalue() == (  # type: ignore[attr-defined]  # it is a StringIO
+        " dump: Failed to stat /no/such: No such file or directory\n"
+        " Note: For archive dump, the directory must be on the calling host.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -5,6 +5,7 @@ Source: sacctmgr(1) FLAT FILE DUMP AND LOAD, ARCHIVE FUNCTIONALITY; what 22.05 p
 
 from __future__ import annotations
 
+import errno
 import os
 
 from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, may
@@ -138,18 +139,22 @@ _PURGES = {
 }
 
 
-def archive(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
-    """`archive dump [jobs] [purgejobafter=…] …` and `archive load [file=]PATH`."""
+def archive(
+    connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool = False
+) -> int:
+    """`archive dump [jobs] [purgejobafter=…] …` and `archive load [file=]PATH`. `quiet`: success is not said."""
     verb = match(words[0].value.lower(), ("dump", "load"), 1) if words and not words[0].key else None
     if verb == "dump":
-        return _archive_dump(connection, words[1:], context, at_once=at_once)
+        return _archive_dump(connection, words[1:], context, at_once=at_once, quiet=quiet)
     if verb == "load":
-        return _archive_load(connection, words[1:], context)
+        return _archive_load(connection, words[1:], context, quiet=quiet)
     context.err('No valid entity in archive command\nInput line must include, "Dump", or "load"\n')
     return 1
 
 
-def _archive_dump(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
+def _archive_dump(
+    connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool
+) -> int:
     from spritz.client.errors import ClientError
     from spritz.model.accounting_admin import ArchiveDump, Changed
 
@@ -171,6 +176,13 @@ def _archive_dump(connection: Connection, words: Sequence[Word], context: Contex
         else:
             context.err(f" Unknown option: {word.text}\n")
             raise Silent
+    if directory and not os.path.isdir(directory):
+        reason = os.strerror(errno.ENOTDIR if os.path.lexists(directory) else errno.ENOENT)
+        context.err(
+            f" dump: Failed to stat {directory}: {reason}\n"
+            " Note: For archive dump, the directory must be on the calling host.\n"
+        )
+        return 1
     if not at_once:
         question = (
             "This may result in loss of accounting database records (if Purge* options enabled).\n"
@@ -187,10 +199,12 @@ def _archive_dump(connection: Connection, words: Sequence[Word], context: Contex
             context.error(NO_PRIVILEGE)
         context.err(f" Problem dumping archive: {error.message}\n")
         return 1
+    if not quiet:
+        context.info("accounting_storage/slurmdbd: jobacct_storage_p_archive: SUCCESS")
     return 0
 
 
-def _archive_load(connection: Connection, words: Sequence[Word], context: Context) -> int:
+def _archive_load(connection: Connection, words: Sequence[Word], context: Context, *, quiet: bool) -> int:
     from spritz.client.errors import ClientError
     from spritz.model.accounting_admin import ArchiveLoad, Changed
 
@@ -212,9 +226,15 @@ def _archive_load(connection: Connection, words: Sequence[Word], context: Contex
     try:
         connection.call(ArchiveLoad(path=os.path.join(context.cwd, path)), Changed, timeout=None)
     except ClientError as error:
+        if error.code == "ESLURM_ACCESS_DENIED":
+            context.error(NO_PRIVILEGE)
+            context.err(f" Problem loading archive file: {error.message}\n")
+            return 1
         context.err(
             f" Problem loading archive file: {error.message}\n"
             " Note: For archive load, the file must be accessible on the slurmdbd host.\n"
         )
         return 1
+    if not quiet:
+        context.info("accounting_storage/slurmdbd: jobacct_storage_p_archive_load: SUCCESS")
     return 0
