@@ -54,6 +54,21 @@ def test_held_jobs_are_no_reason_to_look_through_the_queue(controller: Controlle
         until(lambda: passes() > settled, f"a pass for job {job_id}")
 
 
+def test_a_row_of_submissions_is_looked_at_together(controller: ControllerProcess) -> None:
+    """A hundred come faster than any pause is; each alone would have a pass of its own."""
+    submit(controller, "first")
+    with controller.connect() as connection:
+
+        def passes() -> float:
+            return connection.call(Statistics(), Counters).values["cycle.quick_count"]
+
+        before = passes()
+        for number in range(100):
+            connection.call(a_job(f"row-{number}"), JobSubmitted)
+        until(lambda: passes() > before, "the row is looked at")
+        assert passes() - before < 50
+
+
 def test_figures_about_the_controller_count_jobs_and_requests(controller: ControllerProcess) -> None:
     """sdiag(1)."""
     with controller.connect() as connection:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
+from spritz.controller.burst import Burst
 from spritz.controller.forked import Child
 from spritz.controller.outlook import Outlook
 from spritz.core.shares import beyond_cluster
@@ -131,6 +132,9 @@ class SchedulerDriver:
         self._quick_took = 0.0
         #: when the submissions that had to wait may be looked at (0.0: there are none)
         self._delayed_until = 0.0
+        self._burst = Burst()
+        #: somebody waits at a terminal for his job
+        self._is_awaited = False
         #: a quick pass is due then, whatever happens
         self._quick_due_at = 0.0
         #: with INCR_ONLY: priorities that jobs keep are journaled then
@@ -233,6 +237,10 @@ class SchedulerDriver:
                     self._delayed_until = self._context.clock.monotonic() + policy.batch_delay_seconds
                     self._wake_in(policy.batch_delay_seconds)
                 return
+            if batch:
+                self._burst.submitted(self._context.clock.monotonic())
+            else:
+                self._is_awaited = True
         self._stirred = True
 
     @property
@@ -250,7 +258,10 @@ class SchedulerDriver:
         if self._exempt_until < NEVER:
             self._wake_in(self._exempt_until - now)
         if self._stirred:
-            if now < self._not_before:
+            row = 0.0 if self._is_awaited else self._burst.seconds_left(now, self._policy.row_seconds)
+            if row:
+                self._wake_in(row)
+            elif now < self._not_before:
                 self._wake_in(self._not_before - now)
             elif self._quick_took <= INLINE_SECONDS or self._behind:
                 self._quick_pass(now)
@@ -283,7 +294,8 @@ class SchedulerDriver:
 
     def _quick_pass(self, began: float) -> None:
         context = self._context
-        self._stirred = self._behind = False
+        self._stirred = self._behind = self._is_awaited = False
+        self._burst.over(began)
         queue = len(context.machine.state.pending)
         if not queue:
             return
