@@ -352,20 +352,25 @@ def burst() -> None:
 def main(arguments: list[str]) -> int:
     """All questions; `--large` adds issue-sized clusters. Garbage is searched for as rarely as in the controller."""
     gc.set_threshold(*GC_THRESHOLDS)
-    stream(1)
-    stream(100)
-    arrivals()
-    burst()
-    cluster(1000, 10_000, 200)
-    cluster(1000, 10_000, 2000)
-    gangs(1000, 4000, 100)
-    gangs(20, 100, 40)
-    preemption(1000)
-    to_come("chain", 10_000)
-    to_come("fan", 10_000)
+    questions: list[Callable[[], None]] = [
+        lambda: stream(1),
+        lambda: stream(100),
+        arrivals,
+        burst,
+        lambda: cluster(1000, 10_000, 200),
+        lambda: cluster(1000, 10_000, 2000),
+        lambda: gangs(1000, 4000, 100),
+        lambda: gangs(20, 100, 40),
+        lambda: preemption(1000),
+        lambda: to_come("chain", 10_000),
+        lambda: to_come("fan", 10_000),
+    ]
     if "--large" in arguments:
-        preemption(10_000)
-        cluster(10_000, 100_000, 2000)
+        questions += [lambda: preemption(10_000), lambda: cluster(10_000, 100_000, 2000)]
+    for ask in questions:
+        ask()
+        # What is left of one is not to be searched for in the next.
+        gc.collect()
     return 0
 
 
