@@ -4,7 +4,7 @@ This module owns the two version numbers and nothing else: every command imports
 """
 
 #: Spritz's own version, as `spritz --version` prints it.
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 #: The level of Slurm whose behaviour is claimed; commands and daemons print `slurm 25.05.0` for `-V`.
 SLURM_VERSION = "25.05.0"

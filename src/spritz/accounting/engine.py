@@ -25,6 +25,9 @@ _DRIVERS = {
     "sqlite": "sqlite",
 }
 
+#: The extra that installs a database's driver.
+_EXTRAS = {"postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
+
 #: Connections for questions beside the one that stores events.
 READERS = 8
 
@@ -73,7 +76,9 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
     try:
         engine = create_engine(url, pool_size=READERS + 2, max_overflow=4, **options)
     except (NoSuchModuleError, ImportError) as error:
-        raise DatabaseError(f"no driver for {url.drivername}: {error}", temporary=False) from error
+        extra = _EXTRAS.get(url.get_backend_name(), "")
+        hint = f"pip install 'spritz[{extra}]'" if extra else ""
+        raise DatabaseError(f"no driver for {url.drivername}: {error}", hint=hint, temporary=False) from error
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     elif backup_host:

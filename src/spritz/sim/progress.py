@@ -1,8 +1,9 @@
-"""A progress bar on a terminal; nothing elsewhere."""
+"""A progress bar on a terminal where Rich is installed (the extra `progress`); nothing elsewhere."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(context: Context, what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """Gives a function that takes how many of `total` are done; None where nobody looks."""
-    if not context.stderr.isatty():
+    """A function that takes how many of `total` are done; None where no bar is shown."""
+    if not context.stderr.isatty() or find_spec("rich") is None:
         yield None
         return
     from rich.console import Console
