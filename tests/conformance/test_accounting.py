@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import msgpack
+from msgspec.structs import replace
 from sqlalchemy import Connection, MetaData, inspect, select, text
 from sqlalchemy import event as connection_event
 
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
+from spritz.accounting.ledger import Ledger
 from spritz.accounting.purge import Upkeep, purge
 from spritz.accounting.select import PIECE, histories, read_jobs
 from spritz.accounting.store import Store
@@ -107,6 +110,77 @@ def test_a_batch_that_fails_half_way_leaves_nothing_behind(store: Store, monkeyp
     assert register(store) == groups[-1].last
 
 
+def with_priority(events: Iterable[Event], wanted: set[int], priority: int) -> Iterator[Event]:
+    """The same events, but that jobs of these numbers were queued with this priority."""
+    for event in events:
+        if isinstance(event, jobs.JobQueued) and event.job.id in wanted:
+            event = replace(event, job=replace(event.job, priority=priority))
+        yield event
+
+
+def test_an_event_that_the_database_cannot_hold_is_set_aside_and_the_rest_stored(store: Store) -> None:
+    groups = in_groups(with_priority(History(6).events(60), {7, 8, 31}, 2**64 - 1), 6)
+    sound = in_groups(History(6).events(60), 6)
+    register(store)
+    assert store.ingest("c1", JOURNAL, groups) == groups[-1].last == register(store)
+    aside = store.take_set_aside()
+    assert [(event.cluster, event.kind) for event in aside] == [("c1", "JobQueued")] * 3
+    assert store.count_set_aside("c1") == 3
+    assert store.take_set_aside() == []
+    lives = set(ids(store))
+    assert not lives & {7, 8, 31}
+    with store.engine.connect() as connection:
+        rows = connection.execute(select(schema.events_set_aside)).all()
+    kept = [msgpack.decode(row.body, type=jobs.JobQueued).job.id for row in rows]
+    assert sorted(kept) == [7, 8, 31]
+    assert all(row.error and row.at > 0 for row in rows)
+    # A cluster of the same story without these three values has the same records, and theirs.
+    register(store, "c2", JOURNAL + 1)
+    store.ingest("c2", JOURNAL + 1, sound)
+    assert {job for job in ids(store, clusters=("c2",)) if job not in (7, 8, 31)} == lives
+
+
+def test_events_set_aside_once_are_not_set_aside_again(store: Store) -> None:
+    groups = in_groups(with_priority(History(6).events(30), {5}, 2**64 - 1), 6)
+    register(store)
+    for _ in range(2):
+        store.ingest("c1", JOURNAL, groups)
+        store.forget()
+    assert store.count_set_aside("c1") == 1
+
+
+def test_a_fault_of_ours_in_one_event_does_not_keep_back_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = in_groups(History(7).events(30), 7)
+    queued = [event.job.id for event in History(7).events(30) if isinstance(event, jobs.JobQueued)]
+    register(store)
+    apply = Ledger.apply
+
+    def stumble(self: Ledger, place: int, event: Event) -> None:
+        if isinstance(event, jobs.JobQueued) and event.job.id == queued[5]:
+            raise KeyError("not thought of")
+        apply(self, place, event)
+
+    monkeypatch.setattr(Ledger, "apply", stumble)
+    assert store.ingest("c1", JOURNAL, groups) == groups[-1].last
+    assert [event.error for event in store.take_set_aside()] == ["KeyError: 'not thought of'"]
+    assert queued[5] not in ids(store)
+    assert set(queued[:5] + queued[6:]) <= set(ids(store))
+
+
+def test_a_saved_state_with_a_job_that_the_database_cannot_hold_keeps_the_others(store: Store) -> None:
+    world = World()
+    good, bad = world.submit(), world.submit()
+    state = world.machine.state
+    held = [state.jobs[good], replace(state.jobs[bad], priority=2**64 - 1)]
+    register(store)
+    request = StoreState(cluster="c1", journal=JOURNAL, sequence=50, at=1.0, jobs=held, steps=[], last=True)
+    assert store.adopt(request) == 50
+    assert ids(store) == [good]
+    assert [event.kind for event in store.take_set_aside()] == ["Job"]
+
+
 def test_killed_at_any_point_it_loses_nothing_and_doubles_nothing(make_store: Callable[[], Store]) -> None:
     """A daemon is a Store; killing it forgets its memory before, inside or after the transaction of a batch."""
     groups = in_groups(History(4).events(150), 4)
@@ -115,7 +189,7 @@ def test_killed_at_any_point_it_loses_nothing_and_doubles_nothing(make_store: Ca
     reference.ingest("c1", JOURNAL, groups)
     draw = random.Random(4)
 
-    class Killed(Exception):
+    class Killed(BaseException):
         pass
 
     deaths = 0

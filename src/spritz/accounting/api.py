@@ -80,7 +80,12 @@ class Api:
         self.debug_flags = DebugFlags(self)
         self.admin = AdminRequests(self, self._store_by, self._read_by, self.statistics_of_calls)
         self.usage = UsageRequests(self, self._store_by, self._read_by)
-        self._counts = {"events.stored_count": 0.0, "queries.count": 0.0, "batches.count": 0.0}
+        self._counts = {
+            "events.stored_count": 0.0,
+            "queries.count": 0.0,
+            "batches.count": 0.0,
+            "events.set_aside_count": 0.0,
+        }
 
     def handlers(self) -> dict[type[Struct], Handler]:
         """The table for `client.server.Server`."""
@@ -171,13 +176,14 @@ class Api:
         self.need_admin(call)
         try:
             sequence, odd = await self._store_by(self._store.register, request, self._clock.now())
+            set_aside = await self._store_by(self._store.count_set_aside, request.cluster)
         except SpritzError as error:
             self.links.keep_out(request.cluster, error.message)
             raise
-        self.links.connect(request.cluster, call.channel, sequence)
+        self.links.connect(request.cluster, call.channel, sequence).set_aside = set_aside
         log = self._log.error if odd else self._log.info
         log("cluster.registered", cluster=request.cluster, sequence=sequence, of=request.last_sequence, odd=odd)
-        return model.ClusterRegistered(sequence=sequence)
+        return model.ClusterRegistered(sequence=sequence, set_aside=set_aside)
 
     async def store_events(self, request: model.StoreEvents, call: Call) -> model.EventsStored:
         """A batch; answered when it is committed."""
@@ -194,7 +200,7 @@ class Api:
         self._counts["events.stored_count"] += sequence - link.stored
         self._counts["batches.count"] += 1
         self._advance(link, sequence)
-        return model.EventsStored(sequence=sequence)
+        return model.EventsStored(sequence=sequence, set_aside=link.set_aside)
 
     async def store_state(self, request: model.StoreState, call: Call) -> model.EventsStored:
         """What a controller holds, where events are gone."""
@@ -205,9 +211,15 @@ class Api:
         if request.last:
             self._log.error("events.lost", cluster=request.cluster, first=before + 1, last=sequence)
         self._advance(link, sequence)
-        return model.EventsStored(sequence=sequence)
+        return model.EventsStored(sequence=sequence, set_aside=link.set_aside)
 
     def _advance(self, link: Link, sequence: int) -> None:
+        for event in self._store.take_set_aside():
+            link.set_aside += 1
+            self._counts["events.set_aside_count"] += 1
+            self._log.error(
+                "event.set_aside", cluster=event.cluster, place=event.place, kind=event.kind, error=event.error
+            )
         self.links.refused.discard(link.cluster)
         link.advance(sequence)
 

@@ -13,7 +13,15 @@ from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+    StatementError,
+)
 
 from spritz.model.errors import ESLURM, SpritzError
 
@@ -38,6 +46,13 @@ class DatabaseError(SpritzError):
     def __init__(self, message: str, *, hint: str = "", temporary: bool = True) -> None:
         super().__init__(message, code="ESLURM_DB_CONNECTION", hint=hint)
         self.temporary = temporary
+
+
+class ValueRefused(DatabaseError):
+    """The database works, but cannot hold what it was given: the same statement fails every time."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, temporary=False)
 
 
 def parse_url(text: str) -> URL:
@@ -130,11 +145,21 @@ def _renew(context: ExceptionContext) -> None:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """The database's errors as ours, in its own words; where it is, is not everybody's business."""
+    """Raise the database's errors as DatabaseError, in its own words but without its address.
+
+    Values that the database cannot hold raise ValueRefused. SQLite's driver reports an integer of more than 64 bits as
+    a plain OverflowError.
+    """
     try:
         yield
+    except (DataError, IntegrityError) as error:
+        raise ValueRefused(_words(error)) from error
     except DBAPIError as error:
         raise DatabaseError(_words(error)) from error
+    except StatementError as error:
+        raise ValueRefused(f"Database error: {str(error).splitlines()[0]}") from error
+    except OverflowError as error:
+        raise ValueRefused(f"Database error: {error}") from error
     except SQLAlchemyError as error:
         raise DatabaseError(f"Database error: {str(error).splitlines()[0]}") from error
 

@@ -23,7 +23,8 @@ PATIENCE_SECONDS = 5.0
 
 
 class Link:
-    """One controller's connection. `stored` is the last of its events in the database.
+    """One controller's connection. `stored` is the last of its events in the database; `set_aside` counts those that
+    could not be stored.
 
     `policy_version` is that of the policy which it was told, and `book_version` that of the book which this is still
     true of (an edit may be about other clusters alone); 0: it is to be told all. `telling`: one at a time.
@@ -33,6 +34,7 @@ class Link:
         self.cluster = cluster
         self.channel = channel
         self.stored = stored
+        self.set_aside = 0
         self.policy_version = self.book_version = 0
         self.telling = asyncio.Lock()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 #: The newest script of `migrations/versions`, which makes these tables.
-REVISION = "0013"
+REVISION = "0014"
 
 metadata = MetaData()
 
@@ -118,6 +118,21 @@ node_events = _table("node_events", NodeEventRecord, "place")
 reservations = _table("reservations", ReservationRecord, "number")
 documents = Table(
     "documents", metadata, Column("key", String(64), primary_key=True), Column("body", BLOB, nullable=False), **_OPTIONS
+)
+
+# Events that the database could not store: kept whole, so that a later release may repair them.
+events_set_aside = Table(
+    "events_set_aside",
+    metadata,
+    Column("cluster_id", Integer, primary_key=True, autoincrement=False),
+    Column("place", BigInteger, primary_key=True, autoincrement=False),
+    #: when it was set aside
+    Column("at", Double, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("error", LONG_TEXT, nullable=False),
+    #: the event (of a saved state: the job) in msgpack, as journals hold it
+    Column("body", BLOB, nullable=False),
+    **_OPTIONS,
 )
 
 Index("jobs_by_id", jobs.c.cluster_id, jobs.c.job_id, jobs.c.number)

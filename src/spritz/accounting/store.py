@@ -5,16 +5,19 @@ Used by one thread for storing; `select` reads on connections of its own.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import msgpack
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, case, func, insert, select, update
 
 from spritz.accounting import events as codec
 from spritz.accounting import schema
-from spritz.accounting.engine import DatabaseError, describe, told
+from spritz.accounting.engine import DatabaseError, ValueRefused, describe, told
 from spritz.accounting.ledger import Ledger
 from spritz.accounting.rollup import spans
 from spritz.accounting.upsert import upsert
@@ -24,14 +27,18 @@ from spritz.model.accounting import (
     NodeEventRecord,
     RegisterCluster,
     ReservationRecord,
+    SetAside,
     StepRecord,
     StoreState,
 )
 from spritz.model.accounting_of import describe as describe_job
 from spritz.model.accounting_of import record_of, step_record_of
+from spritz.model.errors import SpritzError
+from spritz.model.job import Job
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
+    from spritz.model.step import Step
 
 #: Jobs in memory after which a ledger is emptied between batches.
 LEDGER_JOBS_MAX = 20_000
@@ -57,11 +64,16 @@ class Cluster:
 
 
 class Store:
-    """The database behind one engine. Methods raise DatabaseError; a failed batch changes nothing."""
+    """The database behind one engine. Methods raise DatabaseError; a failed batch changes nothing.
+
+    An event that cannot be stored must not keep back those after it: it goes to `events_set_aside`, whole, and
+    `take_set_aside` reports it once.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._clusters: dict[str, Cluster] = {}
+        self._set_aside: list[SetAside] = []
 
     def migrate(self) -> tuple[str | None, str | None]:
         """Bring the tables to this release; the revisions before and after."""
@@ -146,20 +158,89 @@ class Store:
             at = group.last
         if at == cluster.sequence and not documents:
             return at
+        self._store(name, events, at, documents or {})
+        return at
+
+    def _store(self, name: str, events: list[tuple[int, Event]], sequence: int, documents: Mapping[str, bytes]) -> None:
+        """Store events up to `sequence`, in one transaction if possible.
+
+        Where a value is refused the batch is halved until the event at fault is alone, which is then set aside.
+        """
         try:
-            with told(), self.engine.begin() as connection:
-                since = self._apply(connection, cluster, events)
-                if documents:
-                    self._put_documents(connection, documents)
-                self._advance(connection, cluster, at, since)
-        except BaseException:
-            self.forget()
-            raise
-        cluster.sequence = at
+            self._store_together(name, events, sequence, documents)
+        except ValueRefused as refused:
+            if len(events) > 1:
+                middle = len(events) // 2
+                reached = events[middle - 1][0] - self.cluster(name).base
+                self._store(name, events[:middle], reached, documents)
+                self._store(name, events[middle:], sequence, {})
+            elif events:
+                place, event = events[0]
+                with self._transaction() as connection:
+                    cluster = self.cluster(name)
+                    self._put_aside(connection, cluster, place, event, refused)
+                    self._advance(connection, cluster, sequence, math.inf)
+                cluster.sequence = sequence
+            else:
+                raise
+
+    def _store_together(
+        self, name: str, events: list[tuple[int, Event]], sequence: int, documents: Mapping[str, bytes]
+    ) -> None:
+        cluster = self.cluster(name)
+        with self._transaction() as connection:
+            since = self._apply(connection, cluster, events)
+            if documents:
+                self._put_documents(connection, documents)
+            self._advance(connection, cluster, sequence, since)
+        cluster.sequence = sequence
         if len(cluster.ledger.jobs) > LEDGER_JOBS_MAX:
             cluster.ledger.jobs.clear()
             cluster.ledger.steps.clear()
-        return at
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """A transaction that stores what a controller sent. A failure forgets what was read and raises DatabaseError.
+
+        An exception of our own code is a fault in handling these events, and so a ValueRefused.
+        """
+        try:
+            with told(), self.engine.begin() as connection:
+                yield connection
+        except (SpritzError, MemoryError):
+            self.forget()
+            raise
+        except Exception as error:
+            self.forget()
+            raise ValueRefused(f"{type(error).__name__}: {error}") from error
+        except BaseException:
+            self.forget()
+            raise
+
+    def _put_aside(
+        self, connection: Connection, cluster: Cluster, place: int, what: Event | Job, refused: ValueRefused
+    ) -> None:
+        kind = type(what).__name__
+        # The message may quote the very text that the database could not hold.
+        error = refused.message.encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
+        at = what.submitted_at if isinstance(what, Job) else what.at
+        row = {"cluster_id": cluster.id, "place": place, "at": at, "kind": kind, "error": error}
+        upsert(connection, schema.events_set_aside, [{**row, "body": msgpack.encode(what)}])
+        self._set_aside.append(SetAside(cluster=cluster.name, place=place, kind=kind, error=error))
+
+    def take_set_aside(self) -> list[SetAside]:
+        """What was set aside since the last call."""
+        taken, self._set_aside = self._set_aside, []
+        return taken
+
+    def count_set_aside(self, name: str) -> int:
+        """Events of a cluster that were ever set aside."""
+        table = schema.events_set_aside
+        with told(), self.engine.connect() as connection:
+            found = connection.execute(
+                select(func.count()).select_from(table).where(table.c.cluster_id == self.cluster(name).id)
+            )
+            return int(found.scalar() or 0)
 
     def _advance(self, connection: Connection, cluster: Cluster, sequence: int, since: float) -> None:
         """Move the cluster's place, unless somebody else has: then this daemon's ledger is not to be believed.
@@ -245,43 +326,69 @@ class Store:
         cluster = self.cluster(request.cluster)
         if cluster.journal != request.journal:
             raise DatabaseError(f"cluster {request.cluster} has registered with another journal since")
-        ledger = cluster.ledger
-        try:
-            with told(), self.engine.begin() as connection:
-                self._load(connection, cluster, [job.id for job in request.jobs])
-                place = self._free_place(connection, cluster)
-                for job in request.jobs:
-                    known = ledger.jobs.get(job.id)
-                    same = known is not None and known.restart_count == job.restart_count
-                    if known is None or not (same and abs(known.submitted_at - job.submitted_at) < 1e-3):
-                        known = record_of(place, job, ledger.keep)
-                        place += 1
-                        ledger.begin(known)
-                        ledger.rewrite(known.eligible_at or known.started_at)
-                    else:
-                        ledger.rewrite(known.eligible_at)
-                        describe_job(known, job, ledger.keep)
-                        ledger.changes.jobs[known.number] = known
-                for step in request.steps:
-                    owner = ledger.jobs.get(step.job_id)
-                    if owner is not None and step.step_id not in ledger.steps[owner.number]:
-                        ledger.begin_step(step_record_of(owner.number, step))
-                values: dict[str, Any] = {"rolled_until": set_back(self._write(connection, cluster))}
-                if request.last:
-                    lost = schema.clusters.c.lost + (request.sequence - cluster.sequence)
-                    values |= {"sequence": request.sequence, "lost": lost}
-                connection.execute(update(schema.clusters).where(schema.clusters.c.id == cluster.id).values(**values))
-        except BaseException:
-            self.forget()
-            raise
+        steps: dict[int, list[Step]] = {}
+        for step in request.steps:
+            steps.setdefault(step.job_id, []).append(step)
+        self._adopt_jobs(request.cluster, request.jobs, steps)
+        cluster = self.cluster(request.cluster)
         if request.last:
+            with self._transaction() as connection:
+                lost = schema.clusters.c.lost + (request.sequence - cluster.sequence)
+                connection.execute(
+                    update(schema.clusters)
+                    .where(schema.clusters.c.id == cluster.id)
+                    .values(sequence=request.sequence, lost=lost)
+                )
             cluster.sequence = request.sequence
         return cluster.sequence
+
+    def _adopt_jobs(self, name: str, jobs: Sequence[Job], steps: Mapping[int, list[Step]]) -> None:
+        """Store jobs with their steps; where a value is refused, halves, down to the job that is set aside."""
+        try:
+            self._adopt_together(name, jobs, steps)
+        except ValueRefused as refused:
+            if len(jobs) > 1:
+                middle = len(jobs) // 2
+                self._adopt_jobs(name, jobs[:middle], steps)
+                self._adopt_jobs(name, jobs[middle:], steps)
+            elif jobs:
+                with self._transaction() as connection:
+                    cluster = self.cluster(name)
+                    self._put_aside(connection, cluster, self._free_place(connection, cluster), jobs[0], refused)
+            else:
+                raise
+
+    def _adopt_together(self, name: str, jobs: Sequence[Job], steps: Mapping[int, list[Step]]) -> None:
+        cluster = self.cluster(name)
+        ledger = cluster.ledger
+        with self._transaction() as connection:
+            self._load(connection, cluster, [job.id for job in jobs])
+            place = self._free_place(connection, cluster)
+            for job in jobs:
+                known = ledger.jobs.get(job.id)
+                same = known is not None and known.restart_count == job.restart_count
+                if known is None or not (same and abs(known.submitted_at - job.submitted_at) < 1e-3):
+                    known = record_of(place, job, ledger.keep)
+                    place += 1
+                    ledger.begin(known)
+                    ledger.rewrite(known.eligible_at or known.started_at)
+                else:
+                    ledger.rewrite(known.eligible_at)
+                    describe_job(known, job, ledger.keep)
+                    ledger.changes.jobs[known.number] = known
+                for step in steps.get(job.id, ()):
+                    if step.step_id not in ledger.steps[known.number]:
+                        ledger.begin_step(step_record_of(known.number, step))
+            values = {"rolled_until": set_back(self._write(connection, cluster))}
+            connection.execute(update(schema.clusters).where(schema.clusters.c.id == cluster.id).values(**values))
 
     def _free_place(self, connection: Connection, cluster: Cluster) -> int:
         jobs = schema.jobs
         newest = select(func.max(jobs.c.number)).where(jobs.c.cluster_id == cluster.id)
-        return max(cluster.base + cluster.sequence, connection.execute(newest).scalar() or 0) + 1
+        aside = schema.events_set_aside
+        newest_aside = select(func.max(aside.c.place)).where(aside.c.cluster_id == cluster.id)
+        taken = (connection.execute(query).scalar() or 0 for query in (newest, newest_aside))
+        return max(cluster.base + cluster.sequence, *taken) + 1
 
     def ping(self) -> float:
         """Ask the database something trivial; how long that took, seconds."""

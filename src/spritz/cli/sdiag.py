@@ -158,6 +158,8 @@ def _text(one: Diagnostics, order: str) -> str:
         "Agent count:          0",
         "Agent thread count:   0",
         f"DBD Agent queue size: {one.unsent_events}",
+        # Ours, and only where there is something to repair.
+        *([f"DBD events set aside: {one.set_aside_events}"] if one.set_aside_events else []),
         "",
         f"Jobs submitted: {one.jobs_submitted}",
         f"Jobs started:   {one.jobs_started}",

@@ -137,6 +137,8 @@ class Counting:
             since=self.since,
             pending=pending,
             unsent_events=int(counters.get("outbox.unsent_events", 0)),
+            set_aside_events=int(counters.get("outbox.set_aside_events", 0)),
+            database_connected=bool(counters["outbox.connected"]) if "outbox.connected" in counters else None,
             jobs_submitted=self.submitted,
             jobs_started=self.started,
             jobs_completed=self.completed,

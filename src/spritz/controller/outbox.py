@@ -71,7 +71,10 @@ _HEAVY = frozenset({"job_script", "job_env"})
 
 
 class Outbox:
-    """Sends the journal to slurmdbd, if AccountingStorageType says so. `acknowledged` is the last stored event."""
+    """Sends the journal to slurmdbd, if AccountingStorageType says so.
+
+    `acknowledged` is the last event that slurmdbd needs no more; `set_aside` counts those that it could not store.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -79,6 +82,7 @@ class Outbox:
         self._keep = settings.words("AccountingStoreFlags")
         self._limit = settings.integer("MaxDBDMsgs") or EVENTS_MAX
         self.acknowledged = 0
+        self.set_aside = 0
         self._unaware = False
         self._moved = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -104,6 +108,7 @@ class Outbox:
         return {
             "outbox.unsent_events": float(behind),
             "outbox.acknowledged_sequence": float(self.acknowledged),
+            "outbox.set_aside_events": float(self.set_aside),
             "outbox.connected": float(channel is not None and channel.is_open),
         }
 
@@ -162,7 +167,7 @@ class Outbox:
             store=(*self._keep, *sorted({"nojobs", "nosteps"}.intersection(context.machine.state.settings.enforce))),
         )
         reply = await channel.call(request, ClusterRegistered)
-        self.acknowledged = reply.sequence
+        self.acknowledged, self.set_aside = reply.sequence, reply.set_aside
         await self._ask_policy(channel)
         context.recorded.channel = channel
         # A state directory that is new to the database: what its cluster had used before is in the records alone.
@@ -198,6 +203,7 @@ class Outbox:
             message = await self._next_message()
             reply = await channel.call(message, EventsStored, timeout=STORE_SECONDS)
             self.acknowledged = max(self.acknowledged, reply.sequence)
+            self._note_set_aside(reply.set_aside)
 
     async def _wait(self, channel: Channel) -> None:
         """Return when there are events to send, all of a moment together."""
@@ -279,6 +285,12 @@ class Outbox:
             )
             reply = await channel.call(message, EventsStored, timeout=STORE_SECONDS)
         self.acknowledged = reply.sequence
+        self._note_set_aside(reply.set_aside)
+
+    def _note_set_aside(self, count: int) -> None:
+        if count > self.set_aside:
+            self._context.log.error("outbox.set_aside", events=count - self.set_aside, of=count)
+        self.set_aside = count
 
 
 def begin_outbox(context: Context) -> Outbox | None:

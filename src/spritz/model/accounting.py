@@ -230,9 +230,19 @@ class RegisterCluster(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClusterRegistered(Struct, frozen=True, kw_only=True):
-    """Events up to `sequence` are stored; send what follows."""
+    """Events up to `sequence` are stored; send what follows. `set_aside` as in `EventsStored`."""
 
     sequence: int
+    set_aside: int = 0
+
+
+class SetAside(Struct, frozen=True, kw_only=True):
+    """An event that could not be stored, and why. `place` is its number in all that the cluster ever sent."""
+
+    cluster: str
+    place: int
+    kind: str
+    error: str
 
 
 class EventGroup(Struct, frozen=True, gc=False):
@@ -257,9 +267,13 @@ class StoreEvents(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventsStored(Struct, frozen=True, kw_only=True):
-    """Everything up to `sequence` is in the database, and will not be asked for again."""
+    """Everything up to `sequence` is in the database, and will not be asked for again.
+
+    `set_aside`: how many of the cluster's events could not be stored.
+    """
 
     sequence: int
+    set_aside: int = 0
 
 
 class StoreState(Struct, frozen=True, kw_only=True, omit_defaults=True):

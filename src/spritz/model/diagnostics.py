@@ -62,3 +62,7 @@ class Diagnostics(Struct, frozen=True, kw_only=True):
     clock_latency: int
     kinds: list[CallCount]
     users: list[CallCount]
+    #: events that slurmdbd could not store
+    set_aside_events: int = 0
+    #: whether slurmdbd is connected; None: this cluster keeps no accounts
+    database_connected: bool | None = None

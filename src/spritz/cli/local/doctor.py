@@ -174,6 +174,38 @@ def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         yield Finding(OK, f"{_count(len(views), 'node')} answer{'s' if len(views) == 1 else ''}")
 
 
+def _accounting(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether slurmdbd has what happened."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller
+    from spritz.client.sync import connect_controller
+    from spritz.model.diagnostics import Diagnostics, GetDiagnostics
+
+    if daemons.living(paths)["slurmctld"] is None:
+        return
+    try:
+        with connect_controller(locate_controller(paths.slurm_conf)) as controller:
+            found = controller.call(GetDiagnostics(), Diagnostics)
+    except ClientError:
+        return  # `_nodes` reports it
+    if found.database_connected is None:
+        return
+    if found.set_aside_events:
+        yield Finding(
+            WRONG,
+            f"accounting lacks {_count(found.set_aside_events, 'event')} that the database could not store",
+            f"{paths.database_log} names each (event.set_aside) and why; table events_set_aside keeps them",
+        )
+    if not found.database_connected:
+        yield Finding(
+            NOTE,
+            f"slurmctld is not connected to slurmdbd; {_count(found.unsent_events, 'event')} wait to be sent",
+            "start slurmdbd, or see its log; nothing is lost meanwhile",
+        )
+    elif not found.set_aside_events:
+        yield Finding(OK, "accounting is up to date" if found.unsent_events < 1000 else "accounting is catching up")
+
+
 def _machine(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     import resource
     import socket
@@ -225,4 +257,4 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-CHECKS: tuple[Check, ...] = (_software, _configuration, _directories, _daemons, _nodes, _machine)
+CHECKS: tuple[Check, ...] = (_software, _configuration, _directories, _daemons, _nodes, _accounting, _machine)
