@@ -28,7 +28,7 @@ def filled(directory: Path, groups: int = 20) -> None:
 def read_all(directory: Path) -> int:
     journal = SqliteJournal(directory)
     try:
-        for key in journal.blob_keys():
+        for key in journal.blob_sizes():
             journal.blob(key)
         return sum(1 for _ in journal.groups(0))
     finally:

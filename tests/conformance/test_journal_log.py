@@ -63,3 +63,18 @@ def test_with_tidying_no_append_has_to_empty_the_log(tmp_path: Path) -> None:
             assert not journal.wants_tidying
     journal.close()
     assert tidied
+
+
+def test_removed_scripts_give_their_room_back_and_the_log_does_not_grow(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "state")
+    database, log = tmp_path / "state/journal.db", tmp_path / "state/journal.db-wal"
+    for number in range(1, 33):
+        journal.append(Group(first=number, last=number, at=1.0, payload=b"e"), {f"key {number}": b"x" * 1_000_000})
+        journal.tidy()
+    full, reserved = database.stat().st_size, log.stat().st_size
+    assert full > 32_000_000
+    for number in range(1, 33):
+        journal.remove_blobs({f"key {number}"})
+    assert database.stat().st_size < 4_000_000
+    assert log.stat().st_size <= reserved + 4_200_000
+    journal.close()

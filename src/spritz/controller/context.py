@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spritz.controller.api.identity import Identity
-    from spritz.controller.blobs import BlobStore
+    from spritz.controller.blobs import BlobCollector, BlobStore
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
@@ -32,6 +32,7 @@ class Context:
     machine: Machine
     journal: Journal
     blobs: BlobStore
+    collector: BlobCollector
     writer: SingleWriter
     identity: Identity
     nodes: NodeLinks

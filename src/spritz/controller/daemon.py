@@ -20,7 +20,7 @@ from spritz.client.server import Server
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
-from spritz.controller.blobs import BlobStore
+from spritz.controller.blobs import BlobCollector, BlobStore
 from spritz.controller.clockset import watching
 from spritz.controller.commit import CommitThread
 from spritz.controller.context import Context
@@ -149,6 +149,8 @@ class _Daemon:
 
     def _assemble(self, context: Context, committer: CommitThread, recovered: Recovered) -> ClusterQueries:
         context.blobs = BlobStore(context.journal)
+        context.blobs.attribute(context.machine.state.jobs.values())
+        context.collector = BlobCollector(context)
         letters = Letters(lambda: context.machine.state, context.blobs, context.journal.term)
         context.nodes = NodeLinks(context, letters)
         context.writer = writer = SingleWriter(
@@ -227,6 +229,7 @@ class _Daemon:
         begin_outbox(context)
         begin_job_completion(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
+        context.tasks.spawn(context.collector.run(), name="blobs.collect")
         garbage.tame()
         context.tasks.spawn(garbage.keep_sweeping(context.clock), name="garbage.sweep")
         self._watch_signals(context, cluster)

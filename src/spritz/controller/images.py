@@ -1,8 +1,8 @@
 """Images: the state as a whole, written now and then, so that a restart replays only what came after.
 
-Owns when an image is due, and forgetting what it makes superfluous: older events beyond `EVENTS_KEPT`, and scripts that
-no job names. The image is encoded and written by a forked child, so the loop pays for the fork alone. It becomes
-visible only when every event in it is durable: the child waits for the parent's word.
+Owns when an image is due, and forgetting what it makes superfluous: older events beyond `EVENTS_KEPT`. The image is
+encoded and written by a forked child, so the loop pays for the fork alone. It becomes visible only when every event in
+it is durable: the child waits for the parent's word.
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ class ImageKeeper:
         self._jobs_in_last = len(context.machine.state.jobs)
         self._child: Child | None = None
         self._written = 0
-        #: keys that no job named when event `_doomed_at` was the last
-        self._doomed: set[str] = set()
-        self._doomed_at = 0
         context.writer.hooks.append(self.look)
         context.counters.append(lambda: {"image.written_count": float(self._written)})
 
@@ -89,20 +86,4 @@ class ImageKeeper:
         context.log.verbose("image.written", sequence=sequence, size_bytes=int(result))
         limit = self._needed_after(sequence)
         context.writer.maintain(lambda: context.journal.prune(limit))
-        live: set[str] = set()
-        for job in context.machine.state.jobs.values():
-            live.add(job.spec.script_key)
-            live.add(job.spec.environment_key)
-        garbage = context.blobs.collect(live | self._spared(live))
-        if garbage:
-            context.writer.maintain(lambda: context.journal.remove_blobs(garbage))
-
-    def _spared(self, live: set[str]) -> set[str]:
-        """Keys that no job names any more, but that an event may which somebody has yet to read."""
-        context = self._context
-        if not context.events_needed:
-            return set()
-        read = min(needed() for needed in context.events_needed)
-        spared = context.blobs.known - self._doomed if read >= self._doomed_at else set(context.blobs.known)
-        self._doomed, self._doomed_at = context.blobs.known - live, context.writer.last_sequence
-        return spared
+        context.collector.collect()

@@ -109,12 +109,12 @@ class Journal(Protocol):
         """The blob of that key, or None. Raises JournalCorrupt when its content does not match."""
         ...
 
-    def blob_keys(self) -> set[str]:
-        """Keys of all stored blobs."""
+    def blob_sizes(self) -> dict[str, int]:
+        """Bytes of all stored blobs by key."""
         ...
 
     def remove_blobs(self, keys: set[str]) -> None:
-        """Forget blobs that no record names any more."""
+        """Forget blobs that no record names any more, and give their room back."""
         ...
 
     def write_image(self, image: Image) -> None:

@@ -82,9 +82,9 @@ class MemoryJournal:
             raise JournalCorrupt(f"blob {key} is damaged")
         return body
 
-    def blob_keys(self) -> set[str]:
-        """See `Journal.blob_keys`."""
-        return set(self._store.blobs)
+    def blob_sizes(self) -> dict[str, int]:
+        """See `Journal.blob_sizes`."""
+        return {key: len(body) for key, body in self._store.blobs.items()}
 
     def remove_blobs(self, keys: set[str]) -> None:
         """See `Journal.remove_blobs`."""

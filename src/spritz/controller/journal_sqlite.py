@@ -41,6 +41,8 @@ _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 #: At so many pages in the log they are moved to the database, before SQLite would do it in the middle of an append. So
 #: many are taken for a group and a byte: too many rather than too few.
 _TIDY_PAGES, _PAGES_A_GROUP, _PAGES_A_BYTE = 600, 1.5, 1 / 4000
+#: Pages that one removal of blobs gives back to the file system, at most.
+_GIVEN_BACK_PAGES = 1024
 _IMAGE_MAGIC = b"spritz image 1\n"
 
 _LOCAL = (
@@ -157,6 +159,11 @@ class SqliteJournal:
         with self._told(), self._transaction() as database:
             self._check_term(database)
             database.executemany("DELETE FROM blobs WHERE key = ?", [(key,) for key in sorted(keys)])
+        with self._told():
+            # A database that was made without auto_vacuum keeps its pages for later blobs.
+            # As a script: `execute` would stop after the first page.
+            self._writer.executescript(f"PRAGMA incremental_vacuum({_GIVEN_BACK_PAGES})")
+        self.tidy()
 
     def write_image(self, image: Image) -> None:
         """See `Journal.write_image`."""
@@ -225,10 +232,10 @@ class SqliteJournal:
             raise JournalCorrupt(f"{self._path}: blob {key} is damaged")
         return body
 
-    def blob_keys(self) -> set[str]:
-        """See `Journal.blob_keys`."""
+    def blob_sizes(self) -> dict[str, int]:
+        """See `Journal.blob_sizes`."""
         with self._reading, self._told():
-            return {key for (key,) in self._reader.execute("SELECT key FROM blobs")}
+            return dict(self._reader.execute("SELECT key, length(body) FROM blobs"))
 
     def images(self) -> Iterator[Image]:
         """See `Journal.images`."""
@@ -334,6 +341,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application not in (0, _APPLICATION_ID) or (tables and application != _APPLICATION_ID):
         raise JournalCorrupt(f"{path} is not a journal of Spritz")
+    if not tables:  # it cannot be set later
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     database.execute("PRAGMA cache_size = -2000")

@@ -87,6 +87,8 @@ class Outbox:
         self._moved = asyncio.Event()
         self._hurry = asyncio.Event()
         context.events_needed.append(self.needed_after)
+        if _HEAVY.intersection(self._keep):
+            context.collector.needed_after = self.needed_after
         context.counters.append(self._counters)
         context.writer.listeners.append(self._listen)
         self._database = DatabaseConfig(

@@ -263,7 +263,7 @@ def test_garbage_is_what_no_job_names_and_comes_back_when_it_is_named_again() ->
         kept, dropped = bench.blobs.put(b"kept"), bench.blobs.put(b"dropped")
         bench.send(Add(1))
         await turns()
-        assert bench.blobs.collect({kept}) == {dropped}
+        assert bench.blobs.collect({kept}) == {dropped: len(b"dropped")}
         bench.journal.remove_blobs({dropped})
         bench.blobs.put(b"dropped")
         bench.send(Add(1))

@@ -17,6 +17,7 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.owner import owned
 from spritz.controller.api.will_run import Estimates
 from spritz.controller.api.with_plugins import Granted, Reply, WithPlugins
+from spritz.controller.blobs import USER_BYTES_MAX
 from spritz.model.commands.job import SubmitHetJob
 from spritz.model.errors import Rejection
 
@@ -80,7 +81,9 @@ class Submissions:
         uid = command.spec.uid
         if uid not in (-1, caller.uid) and not caller.admin:
             return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
-        return self._cannot_run_as(uid if uid >= 0 else caller.uid) or self._too_large(command)
+        runs_as = uid if uid >= 0 else caller.uid
+        unfit = self._cannot_run_as(runs_as) or self._too_large(command)
+        return unfit or self._holds_too_much(command, runs_as, caller)
 
     def _admit(
         self, commands: tuple[SubmitJob, ...], caller: Caller, reply: Reply, granted: Granted = ((),)
@@ -176,13 +179,25 @@ class Submissions:
             )
         return None
 
+    def _holds_too_much(self, command: SubmitJob, uid: int, caller: Caller) -> Rejection | None:
+        """Scripts stay on disk for as long as their jobs are known: no user may fill it."""
+        size = len(command.script) + sum(map(len, command.environment))
+        held = self._context.blobs.held_bytes(uid)
+        if caller.admin or held + size <= USER_BYTES_MAX:
+            return None
+        return Rejection(
+            code="ESLURM_PATHNAME_TOO_LONG",
+            hint=f"the scripts and environments of your jobs hold {held >> 20} MiB; "
+            f"the limit is {USER_BYTES_MAX >> 20} MiB until some of the jobs end and are forgotten (MinJobAge)",
+        )
+
     def _stored(self, command: SubmitJob, caller: Caller, granted: tuple[str, ...]) -> SubmitJob:
         """The request with its owner, and with keys in place of script and environment."""
         context = self._context
         spec, blobs, store = owned(context, command.spec, caller), context.blobs, not command.test_only
         stamped = structs.replace(
             spec,
-            script_key=blobs.put(command.script) if store else "",
-            environment_key=blobs.put(environment_blob(command.environment)) if store else "",
+            script_key=blobs.put(command.script, spec.uid) if store else "",
+            environment_key=blobs.put(environment_blob(command.environment), spec.uid) if store else "",
         )
         return structs.replace(command, spec=stamped, script=b"", environment=(), granted=granted)
