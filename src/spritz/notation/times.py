@@ -240,11 +240,14 @@ def format_time(epoch: float, style: str = "", now: float = 0.0, zone: tzinfo | 
     """`2030-01-02T10:00:00`, or as SLURM_TIME_FORMAT says: standard (also empty), relative, or a strftime format.
 
     `relative` compares with `now`. A style without any `%` is taken as standard, as Slurm does after a complaint.
-    Times that are not set ("Unknown", "N/A") are the caller's.
+    Times that are not set ("Unknown", "N/A") are the caller's. A time outside the years of a date is Unknown.
     """
     from datetime import datetime
 
-    when = datetime.fromtimestamp(int(epoch), zone)
+    try:
+        when = datetime.fromtimestamp(int(epoch), zone)
+    except (ValueError, OverflowError, OSError):
+        return "Unknown"
     if style == "relative":
         return _relative_form(when, datetime.fromtimestamp(now, zone))
     if "%" in style and len(style) < 32:

@@ -124,6 +124,20 @@ def test_a_book_that_is_for_operators_is_refused_to_others(store: Store, admin: 
     assert asyncio.run(given()) == (list(LEVELS) if levels is None else levels)
 
 
+def test_a_book_for_a_level_that_there_is_not_is_refused(store: Store) -> None:
+    async def asked_for() -> None:
+        api = Api(store, SystemClock(), get_logger("test"), 999_999)
+        get_book: Any = api.handlers()[GetBook]
+        call: Any = SimpleNamespace(caller=SimpleNamespace(uid=0))
+        try:
+            await get_book(GetBook(level="Emperor"), call)
+        finally:
+            await asyncio.to_thread(api.close)
+
+    with pytest.raises(SpritzError, match="no such level: Emperor"):
+        asyncio.run(asked_for())
+
+
 def test_who_cannot_be_known_is_told_nothing(store: Store) -> None:
     with pytest.raises(SpritzError, match="Protocol authentication error"):
         asked(store, None, SelectJobs())

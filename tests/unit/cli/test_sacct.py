@@ -261,6 +261,7 @@ def test_the_window_is_the_manuals() -> None:
         ({"starttime": "now", "endtime": "now-1day"}, "is after end time"),
         ({"uid": "no such user"}, "Invalid user id: no such user"),
         ({"gid": "no such group"}, "Invalid group id: no such group"),
+        ({"gid": "9223372036854775808"}, "Invalid group id: 9223372036854775808"),
     ],
 )
 def test_what_is_wrong_is_said_once(given: dict[str, str], words: str) -> None:

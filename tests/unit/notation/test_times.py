@@ -160,6 +160,11 @@ def test_prints_in_the_style_asked_for(style: str, text: str) -> None:
     assert times.format_time(NOW, style, zone=UTC) == text
 
 
+@pytest.mark.parametrize("epoch", [253402300800.0, 2.0**63, -(2.0**63)])
+def test_a_time_that_no_date_can_have_is_unknown(epoch: float) -> None:
+    assert times.format_time(epoch, zone=UTC) == "Unknown"
+
+
 @pytest.mark.parametrize(
     ("days", "text"),
     [

@@ -69,6 +69,8 @@ class BookRequests:
         it is for operators alone.
         """
         if request.level:
+            if request.level not in LEVELS:
+                raise SpritzError(f"no such level: {request.level[:40]}", code="SLURM_UNEXPECTED_MSG_ERROR")
             await self._api.admin.need(call, *LEVELS[LEVELS.index(request.level) :])
         rights = await self._api.restricted(call, "accounts", "users")
         found: Book = await self._read(lambda: self._book(request))

@@ -154,8 +154,8 @@ def picks_of(text: str) -> tuple[JobPick, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Numbers of associations; what is none is nobody's."""
-    return tuple(int(word) if word.isascii() and word.isdigit() else -1 for word in words(text))
+    """Numbers of associations; -1, which no association has, for what is no number of 32 bits."""
+    return tuple(int(word) if word.isascii() and word.isdigit() and len(word) <= 10 else -1 for word in words(text))
 
 
 #: sacct's --flags -> what started the jobs; "" is all of them
@@ -220,8 +220,9 @@ def groups_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
     numbers = []
     for word in names:
         try:
-            numbers.append(int(word) if word.isdigit() else grp.getgrnam(word).gr_gid)
-        except KeyError as error:
+            is_number = word.isascii() and word.isdigit() and len(word) <= 10
+            numbers.append(int(word) if is_number else grp.getgrnam(word).gr_gid)
+        except (KeyError, ValueError) as error:
             context.error(f"Invalid group id: {word}")
             raise Silent from error
     return tuple(numbers)
