@@ -17,6 +17,7 @@ from msgspec import structs
 from spritz import SLURM_VERSION, __version__
 from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
+from spritz.accounting.associations.book import ensure
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.associations.rights import name_of, read_rights
 from spritz.accounting.debug_flags import DebugFlags
@@ -102,6 +103,10 @@ class Api:
             Ping: self.ping,
             Statistics: self.statistics,
         }
+
+    async def prepare(self) -> None:
+        """Give an empty database root and the default QOS: `sacctmgr add cluster` comes before any controller."""
+        await self._store_by(ensure, self.engine, "", self._clock.now(), (), self.default_qos)
 
     def close(self) -> None:
         """Finish what is being stored. Blocks."""

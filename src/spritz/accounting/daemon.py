@@ -59,6 +59,7 @@ async def serve(
     _configure(api, settings)
     loop.add_signal_handler(signal.SIGHUP, _reload_or_say, api, settings.path, log)
     api.admin.stop = stopping.set
+    await api.prepare()
     api.admin.reload = lambda: _reload(api, settings.path, log)
     try:
         async with Server(api.handlers(), role="slurmdbd", log=log, statistics=api.statistics_of_calls) as server:

@@ -152,8 +152,10 @@ def edit_book(
 
 
 def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), default_qos: str = "normal") -> bool:
-    """Root, the QOS of `default_qos`, the cluster's root associations and the names of what it counts, if they are not
-    there yet; was anything of the book made?
+    """Add what is missing of root, the QOS of `default_qos`, the cluster's root associations and the names of its TRES.
+
+    `cluster` "" stands for none: what every database needs before its first cluster. Returns whether a record of the
+    book was added.
     """
     with told(), engine.begin() as connection:
         known = {*connection.execute(select(tables.tres.c.name)).scalars(), *USUAL_TRES}
@@ -169,7 +171,7 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), d
         if not any(one.name == "root" for one in book.users):
             puts.append(User(name="root", admin="Administrator"))
         puts += book.lacking_qos(default_qos)
-        if not any(one.cluster == cluster and one.account == "root" and not one.user for one in book.associations):
+        if cluster and not any(one.cluster == cluster and one.account == "root" and not one.user for one in book.associations):
             puts.append(Association(id=-1, cluster=cluster, account="root", qos=default_qos))
             puts.append(Association(id=-2, cluster=cluster, account="root", user="root", is_default=True))
         if not puts:
