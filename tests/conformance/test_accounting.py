@@ -379,7 +379,7 @@ def test_the_migrations_lead_to_the_tables_of_this_release(store: Store) -> None
     assert set(found.tables) - {"alembic_version"} == set(schema.metadata.tables)
     for name, table in schema.metadata.tables.items():
         reflected = found.tables[name]
-        assert [column.name for column in reflected.columns] == [column.name for column in table.columns], name
+        assert {column.name for column in reflected.columns} == {column.name for column in table.columns}, name
         assert [c.name for c in reflected.primary_key] == [c.name for c in table.primary_key], name
         for column in table.columns:
             assert reflected.columns[column.name].nullable == column.nullable, f"{name}.{column.name}"

@@ -86,6 +86,7 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
         options["connect_args"] = {"check_same_thread": False, "timeout": 30.0}
         if url.database and not url.database.startswith("file:"):  # a SQLite URI names a database that is there
             os.makedirs(os.path.dirname(os.path.abspath(url.database)), mode=0o700, exist_ok=True)
+            _create_private(url.database)
     else:
         options |= {"pool_pre_ping": True, "pool_recycle": 3600}
     try:
@@ -100,6 +101,14 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
         event.listen(engine, "do_connect", _or_to(backup_host))
     event.listen(engine, "handle_error", _renew)
     return engine
+
+
+def _create_private(path: str) -> None:
+    """Create SQLite's file, which holds everybody's jobs, for its owner alone; its log takes the same mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError:
+        pass  # connecting says what is wrong, in the database's words
 
 
 def _or_to(host: str) -> Any:

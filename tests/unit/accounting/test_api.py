@@ -138,6 +138,27 @@ def test_a_book_for_a_level_that_there_is_not_is_refused(store: Store) -> None:
         asyncio.run(asked_for())
 
 
+def test_an_empty_database_takes_a_cluster_before_any_controller(store: Store) -> None:
+    """`sacctmgr -i add cluster X` is the first step of every installation."""
+
+    async def added() -> tuple[Any, Any]:
+        api = Api(store, SystemClock(), get_logger("test"), 0)
+        handlers: Any = api.handlers()
+        call: Any = SimpleNamespace(caller=SimpleNamespace(uid=0))
+        try:
+            await api.prepare()
+            book = await handlers[GetBook](GetBook(), call)
+            tree = Association(id=-1, cluster="x", account="root", qos="normal")
+            await handlers[EditBook](EditBook(version=book.version, puts=(tree,)), call)
+            return book, await handlers[GetBook](GetBook(), call)
+        finally:
+            await asyncio.to_thread(api.close)
+
+    before, after = asyncio.run(added())
+    assert ([one.name for one in before.accounts], [one.name for one in before.qos]) == (["root"], ["normal"])
+    assert [one.name for one in after.clusters] == ["x"]
+
+
 def test_who_cannot_be_known_is_told_nothing(store: Store) -> None:
     with pytest.raises(SpritzError, match="Protocol authentication error"):
         asked(store, None, SelectJobs())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from spritz.accounting import schema
 from spritz.accounting.associations import deleted, permissions, rules, tables
@@ -171,7 +171,9 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), d
         if not any(one.name == "root" for one in book.users):
             puts.append(User(name="root", admin="Administrator"))
         puts += book.lacking_qos(default_qos)
-        if cluster and not any(one.cluster == cluster and one.account == "root" and not one.user for one in book.associations):
+        if cluster and not any(
+            one.cluster == cluster and one.account == "root" and not one.user for one in book.associations
+        ):
             puts.append(Association(id=-1, cluster=cluster, account="root", qos=default_qos))
             puts.append(Association(id=-2, cluster=cluster, account="root", user="root", is_default=True))
         if not puts:
@@ -183,13 +185,24 @@ def ensure(engine: Engine, cluster: str, now: float, tres: Iterable[str] = (), d
 def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now: float) -> Book:
     """The book afterwards."""
     last = connection.execute(select(tables.book.c.last_id)).scalar() or 0
+    # QOS, wckeys and associations are numbered apart, as in Slurm.
+    last_qos, last_key = (
+        connection.execute(select(func.max(tables.TABLES[kind].c.id))).scalar() or 0 for kind in (Qos, WcKey)
+    )
     puts: list[Record] = []
     for record in request.puts:
         rules.check_record(record)
-        if (isinstance(record, Association) and record.id <= 0) or (isinstance(record, Qos) and not record.id):
+        if isinstance(record, Association) and record.id <= 0:
             number = deleted.number_of(connection, record)
             last += number is None
             record = replace(record, id=last if number is None else number)
+        elif isinstance(record, Qos) and not record.id:
+            number = deleted.number_of(connection, record)
+            last_qos += number is None
+            record = replace(record, id=last_qos if number is None else number)
+        elif isinstance(record, WcKey) and not record.id:
+            last_key += 1
+            record = replace(record, id=last_key)
         puts.append(record)
     after = applied(book, puts, request.drops)
     rules.check_book(after)

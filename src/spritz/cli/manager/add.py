@@ -8,7 +8,8 @@ from __future__ import annotations
 from spritz.cli.manager import settings
 from spritz.cli.manager.words import Word, match
 from spritz.cli.silent import Silent
-from spritz.model.limits.records import Account, Association, Coordinator, Qos, Record, User, WcKey
+from spritz.model.limits.records import Account, Association, Coordinator, Policy, Qos, Record, User, WcKey
+from spritz.model.limits.rules import Rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,15 +21,18 @@ if TYPE_CHECKING:
 
 
 class Asked:
-    """Names, what belongs to the new records themselves, and settings of their associations."""
+    """Names, what belongs to the new records themselves, and settings of their associations.
 
-    def __init__(self, words: list[Word], context: Context, own: tuple[str, ...]) -> None:
+    `noun`: the word that gives names besides `name=` and a bare word (`users=` of `add user`).
+    """
+
+    def __init__(self, words: list[Word], context: Context, own: tuple[str, ...], noun: str) -> None:
         self.names: list[str] = []
         self.own: dict[str, str] = {}
         self.rest: list[Word] = []
         self._context = context
         for word in words:
-            if word.key in ("", "name", "names"):
+            if word.key in ("", "name", "names", noun, noun + "s"):
                 self.names += word.values
                 continue
             known = match(word.key, own, 3) if word.op == "=" else None
@@ -41,19 +45,42 @@ class Asked:
         """A list among the records' own values."""
         return [item.strip() for item in self.own.get(name, "").split(",") if item.strip()]
 
-    def association(self, **fields: object) -> Association:
-        """One with these settings. Raises Silent after sacctmgr's lines for a word that is none."""
+    def association(self, inherited: str = "") -> Association:
+        """An association with these settings; `inherited`: the QOS that `qos+=` and `qos-=` start from.
+
+        Raises Silent after sacctmgr's lines for a word that sets nothing.
+        """
         self.shown: dict[str, str] = {}
-        made = _set(Association(id=0, cluster="", account=""), self.rest, self.shown, self._context)
+        made = _set(Association(id=0, cluster="", account=""), self.rest, self.shown, self._context, inherited)
         assert isinstance(made, Association)
-        from msgspec.structs import replace
-
-        return replace(made, **fields)
+        return made
 
 
-def _set(record: settings.Target, words: list[Word], shown: dict[str, str], context: Context) -> settings.Target:
+class Inherited:
+    """The QOS that a new association below an account inherits."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._rules: dict[str, Rules] = {}
+
+    def below(self, cluster: str, account: str) -> str:
+        """Those of the account, as a list."""
+        rules = self._rules.get(cluster)
+        if rules is None:
+            own = tuple(one for one in self._book.associations if one.cluster == cluster)
+            rules = self._rules[cluster] = Rules(Policy(version=1, associations=own, qos=self._book.qos))
+        held = next(
+            (one for one in self._book.associations if (one.cluster, one.account, one.user) == (cluster, account, "")),
+            None,
+        )
+        return ",".join(sorted(rules.bounds(held).qos)) if held is not None else ""
+
+
+def _set(
+    record: settings.Target, words: list[Word], shown: dict[str, str], context: Context, inherited: str = ""
+) -> settings.Target:
     try:
-        return settings.apply(record, words, shown)
+        return settings.apply(record, words, shown, inherited)
     except settings.Unknown as error:
         context.err(error.lines)
         raise Silent from error
@@ -74,8 +101,8 @@ def clusters_of(book: Book, wanted: list[str], context: Context) -> list[str]:
 
 def accounts(book: Book, words: list[Word], context: Context) -> Edit:
     """`add account`."""
-    asked = Asked(words, context, ("clusters", "parent", "description", "organization"))
-    sample = asked.association()
+    asked = Asked(words, context, ("clusters", "parent", "description", "organization"), "account")
+    asked.association()  # what is no setting is refused first
     if not asked.names:
         context.err(" Need name of account to add.\n")
         raise Silent
@@ -111,8 +138,10 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
         raise Silent
     if wanted:
         lines.append(" Associations")
+        inherited = Inherited(book)
         for number, (cluster, name) in enumerate(wanted, 1):
-            puts.append(replace(sample, id=-number, cluster=cluster, account=name, parent=parent))
+            made = asked.association(inherited.below(cluster, parent))
+            puts.append(replace(made, id=-number, cluster=cluster, account=name, parent=parent))
             lines.append(f"  A = {name:<10} C = {cluster:<10}")
         if asked.shown or asked.own.keys() - {"cluster"}:
             lines += [" Settings", *settings.listed(asked.shown, parent)]
@@ -126,8 +155,8 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     from msgspec.structs import replace
 
     own = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
-    asked = Asked(words, context, own)
-    sample = asked.association()
+    asked = Asked(words, context, own, "user")
+    asked.association()  # what is no setting is refused first
     if not asked.names:
         context.err(" Need name of user to add.\n")
         raise Silent
@@ -169,6 +198,7 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
     there = {(one.cluster, one.account, one.user, one.partition) for one in book.associations}
     defaults = {(one.cluster, one.user) for one in book.associations if one.user and one.is_default}
     number = 0
+    inherited = Inherited(book)
     listed: list[str] = []
     for name in names:
         for account in dict.fromkeys(wanted):
@@ -180,7 +210,8 @@ def users(book: Book, words: list[Word], context: Context) -> Edit:
                     first = (cluster, name) not in defaults and account == (default or min(wanted))
                     if first:
                         defaults.add((cluster, name))
-                    made = replace(sample, id=-number, cluster=cluster, account=account, user=name)
+                    made = asked.association(inherited.below(cluster, account))
+                    made = replace(made, id=-number, cluster=cluster, account=account, user=name)
                     puts.append(replace(made, partition=partition, is_default=first))
                     part = f" P = {partition:<10}" if partition else ""
                     listed.append(f"  U = {name:<9} A = {account:<10} C = {cluster:<10}{part}")
@@ -209,7 +240,7 @@ def admin_level(text: str, context: Context) -> str:
 
 def qos(book: Book, words: list[Word], context: Context) -> Edit:
     """`add qos`."""
-    asked = Asked(words, context, ())
+    asked = Asked(words, context, (), "qos")
     if not asked.names:
         context.err(" Need name of qos to add.\n")
         raise Silent
@@ -225,13 +256,13 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
         return " Nothing new added.\n", [], []
     lines = [" Adding QOS(s)", *(f"  {name}" for name in new), " Settings"]
     lines.append(f"  {'Description':<14} = {shown.pop('Description', '') or new[-1]}")
-    lines += [f"  {title:<24} = {value}" for title, value in sorted(shown.items())]
+    lines += settings.listed_qos(shown)
     return "\n".join(lines) + "\n", list(puts), []
 
 
 def clusters(book: Book, words: list[Word], context: Context) -> Edit:
     """`add cluster`: its tree's root."""
-    asked = Asked(words, context, ())
+    asked = Asked(words, context, (), "cluster")
     sample = asked.association()
     if not asked.names:
         context.err(" Need name of cluster to add.\n")
@@ -263,7 +294,7 @@ def clusters(book: Book, words: list[Word], context: Context) -> Edit:
 
 def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
     """`add coordinator`."""
-    asked = Asked(words, context, ("accounts",))
+    asked = Asked(words, context, ("accounts",), "user")
     wanted = [name.lower() for name in asked.list("account")]
     if not asked.names or not wanted:
         context.err(" You need to specify a user and an account to add a coordinator.\n")

@@ -233,6 +233,7 @@ PLAIN: dict[str, dict[str, Field]] = {
         "name": Field("WCKey", 10, _of("w", "name")),
         "cluster": Field("Cluster", 10, _of("w", "cluster")),
         "user": Field("User", 10, _of("w", "user")),
+        "id": Field("ID", 6, _of("w", "id")),
     },
     "tres": {
         "type": Field("Type", 8, _text("type")),

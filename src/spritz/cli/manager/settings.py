@@ -185,8 +185,22 @@ def apply(record: Target, words: Iterable[Word], shown: dict[str, str], inherite
             shown_as = "FairShare" if kind == "shares" else title
             raise Unknown(word.text, _BAD[kind].format(title=shown_as, value=word.value, word=word.text)) from error
         record = replace(record, **{field: value})
-        shown[title] = _duration(value) if kind == "minutes" and isinstance(value, int) else word.value
+        shown[title] = _shown(kind, word, value)
     return record
+
+
+def _shown(kind: str, word: Word, value: object) -> str:
+    if kind == "minutes" and isinstance(value, int):
+        return _duration(value)
+    if kind == "seconds" and isinstance(value, int):
+        return _duration(value // 60)
+    if kind in ("factor", "fraction") and isinstance(value, float):
+        return f"{value:.4f}"
+    if kind == "preempt mode":
+        return word.value.upper()
+    if kind == "list" and word.op != "=":
+        return ",".join(word.op[0] + item.lstrip("+-") for item in word.values)
+    return word.value
 
 
 def listed(shown: dict[str, str], parent: str = "") -> list[str]:
@@ -196,6 +210,34 @@ def listed(shown: dict[str, str], parent: str = "") -> list[str]:
     for title in sorted(every, key=lambda title: (title == "DefQOS", title)):
         width = 25 if title == "GrpJobsAccrue" else 14
         lines.append(f"  {title:<{width}}= {every[title]}")
+    return lines
+
+
+#: What `add qos` lists, in its order, and the titles that differ there.
+_QOS_ORDER = (
+    *("Flags", "GraceTime", "GrpJobs", "GrpJobsAccrue", "GrpSubmitJobs", "GrpTRES", "GrpTRESMins", "GrpTRESRunMins"),
+    *("GrpWall", "MaxJobsAccruePerAccount", "MaxJobsAccruePerUser", "MaxJobsPA", "MaxJobsPU", "MaxSubmitPA"),
+    *("MaxSubmitPU", "MaxTRESPerAccount", "MaxTRESPerJob", "MaxTRESPerNode", "MaxTRESPerUser", "MaxTRESRunMinsPA"),
+    *("MaxTRESRunMinsPU", "MinTRESPerJob", "MinPrioThresh", "MaxTRESMinsPerJob", "MaxWall", "Preempt", "PreemptMode"),
+    *("PreemptExemptTime", "Priority", "UsageFactor", "UsageThreshold", "LimitFactor"),
+)
+_QOS_TITLES = {
+    "MaxJobsPA": "MaxJobsPerAccount",
+    "MaxJobsPU": "MaxJobsPerUser",
+    "MaxSubmitPA": "MaxSubmitJobsPerAccount",
+    "MaxSubmitPU": "MaxSubmitJobsPerUser",
+    "MaxTRESMinsPerJob": "MaxTRESMins",
+}
+
+
+def listed_qos(shown: dict[str, str]) -> list[str]:
+    """Settings of a QOS as sacctmgr lists them after `add`. Source: what 22.05 prints."""
+    lines = []
+    for title in _QOS_ORDER:
+        if title in shown:
+            # 22.05 prints this title alone without padding.
+            width = 14 if title == "MaxJobsPU" else 24
+            lines.append(f"  {_QOS_TITLES.get(title, title):<{width}} = {shown[title]}")
     return lines
 
 
@@ -233,12 +275,15 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
     if kind in ("factor", "fraction"):
         found = _fraction(word.key, text)
         return 1.0 if found is None and kind == "factor" else found
+    if not text:  # neither a limit nor "-1", which takes limits away
+        raise Unknown(word.text)
     only = kind.partition(":")[2]
     return _tres(f"{only}={text}" if only else text, str(old))
 
 
 def _listed(old: str, word: Word) -> str:
-    names = [name for name in old.split(",") if name] if word.op != "=" else []
+    relative = word.op != "=" or any(item[0] in "+-" for item in word.values)
+    names = [name for name in old.split(",") if name] if relative else []
     for item in word.values:
         minus = item.startswith("-") or word.op == "-="
         name = item.lstrip("+-").lower()

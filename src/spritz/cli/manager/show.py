@@ -80,7 +80,7 @@ def show(
         found = list(rows_of_resources(book, rest, context, with_clusters=parts))
         print_table(columns, found, style, context)
         return 0
-    asked = conditions(rest, context)
+    asked = conditions(rest, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
         from spritz.model.errors import Rejection
 
@@ -218,7 +218,10 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
             if not asked.names or one.name in asked.names:
                 yield {"rpc": 9728 if one.host else 0, **roots.get(one.name, {}), "k": one}
     elif entity == "wckey":
-        yield from ({"w": one} for one in book.wckeys if not asked.names or one.name in asked.names)
+        for key in book.wckeys:
+            given = ((asked.names, key.name), (asked.users, key.user), (asked.clusters, key.cluster))
+            if all(not names or name in names for names, name in given):
+                yield {"w": key}
     elif entity == "tres":
         yield from ({"type": kind, "name": name, "id": number} for kind, name, number in _tres(book))
     elif entity == "transaction":

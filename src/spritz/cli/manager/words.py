@@ -118,11 +118,17 @@ class Conditions(Struct, kw_only=True):
     defaults: list[str] = []
 
 
-def conditions(words: Iterable[Word], context: Context, *, names_are: str = "names") -> Conditions:
-    """Raises Silent after sacctmgr's own lines for a word that is none."""
+def conditions(
+    words: Iterable[Word], context: Context, *, names_are: str = "names", noun: str | None = None
+) -> Conditions:
+    """`noun`: the word that gives names besides `name=` and a bare word.
+
+    Raises Silent after sacctmgr's own lines for a word that is no condition.
+    """
     found = Conditions()
+    names = ("", "name", "names", *((noun, f"{noun}s") if noun else ()))
     for word in words:
-        if word.key in ("", "name", "names"):
+        if word.key in names:
             target = names_are
         else:
             known = match(word.key, tuple(CONDITIONS), 3)

@@ -43,6 +43,8 @@ class WcKey(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     cluster: str
     name: str
     user: str
+    #: given by slurmdbd
+    id: int = 0
 
 
 class Association(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
