@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from types import TracebackType
 
 
@@ -42,6 +43,9 @@ class PidFile:
         """Write our pid. Raises AlreadyRunning if a living process holds the file, OSError if it cannot be written."""
         while self._descriptor is None:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # `release` would remove /dev/null
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, "Not a regular file", self.path)
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,3 +172,22 @@ def test_comments_and_quotes_are_read_as_written() -> None:
     text = "# a comment\n\nCluster - tux # behind\nParent - root\nAccount - 'a':Description=\"x # y: z='1'\"\n"
     book, _ = loaded(EMPTY, text)
     assert next(one for one in book.accounts if one.name == "a").description == "x # y: z='1'"
+
+
+def test_a_dump_is_written_through_links_and_pipes_and_replaces_nothing_but_a_file(tmp_path: Path) -> None:
+    """Renaming over the name made /dev/stdout a regular file for the whole machine."""
+    kept, link, pipe = tmp_path / "kept.cfg", tmp_path / "link.cfg", tmp_path / "pipe"
+    kept.write_text("older\n")
+    link.symlink_to(kept)
+    files._write(str(link), "newer\n")
+    assert link.is_symlink()
+    assert kept.read_text() == "newer\n"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files._write(str(pipe), "through\n")
+        assert os.read(reader, 100) == b"through\n"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert {path.name for path in tmp_path.iterdir()} == {"kept.cfg", "link.cfg", "pipe"}

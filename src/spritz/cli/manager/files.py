@@ -59,18 +59,30 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
     if not path:
         path = f"./{cluster}.cfg"
         context.out(f" No filename given, using {path}.\n")
-    place = os.path.join(context.cwd, path)
-    # Beside its place first: a disk that fills up leaves an older dump as it is.
     try:
-        with open(f"{place}.new", "w", encoding="utf-8") as stream:
-            stream.write(HEAD + "".join(f"{line}\n" for line in lines))
-        os.replace(f"{place}.new", place)
+        _write(os.path.join(context.cwd, path), HEAD + "".join(f"{line}\n" for line in lines))
     except OSError as error:
         context.err(f"Can't open {path} for dumping: {error.strerror}\n")
         raise Silent from error
     for line in lines:
         context.info(line)
     return 0
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file that the user named. Raises OSError.
+
+    An older dump stays whole if the disk fills up. A symbolic link, a device or a pipe is written through: renaming
+    over /dev/stdout would replace it for the whole machine.
+    """
+    target = os.path.realpath(path)
+    if os.path.lexists(target) and not os.path.isfile(target):
+        with open(target, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return
+    with open(f"{target}.new", "w", encoding="utf-8") as stream:
+        stream.write(text)
+    os.replace(f"{target}.new", target)
 
 
 def load(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
