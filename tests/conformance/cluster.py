@@ -18,7 +18,45 @@ from pathlib import Path
 from spritz.runtime.ports import unused_ports
 
 HERE = Path(__file__).parent
-NODES = ("node1", "node2", "node3", "node4")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of cluster. `name` is a part of its files' names: slurm.NAME.conf.
+
+    `own_hosts`: each node has a UTS namespace with its own host name, for which root is needed. `setup`: commands of
+    sacctmgr, without its name, that make the accounts.
+    """
+
+    name: str = ""
+    nodes: tuple[str, ...] = ("node1", "node2", "node3", "node4")
+    accounting: bool = False
+    own_hosts: bool = False
+    setup: tuple[str, ...] = ()
+
+
+PLAIN = Shape()
+ACCOUNTED = Shape(accounting=True)
+#: What a site has: nodes with host names of their own, users, accounts, QOS and limits.
+SITE = Shape(
+    name="site",
+    nodes=tuple(f"node{number}" for number in range(1, 9)),
+    accounting=True,
+    own_hosts=True,
+    setup=(
+        "add qos low Priority=1",
+        "add qos high Priority=100 Preempt=low",
+        "add qos short MaxWall=2:00:00 GrpJobs=4",
+        "add account physics,chem",
+        "add account theory parent=physics",
+        "modify account physics set GrpTRES=cpu=48",
+        "add user root account=physics",
+        "add user alice account=physics qos+=high,low",
+        "add user alice account=chem",
+        "add user bob account=chem qos=normal,low,short MaxJobs=3",
+        "modify user root set qos+=high,low,short",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -84,12 +122,12 @@ def _can_use(name: str, binaries: Path) -> bool:
     return done.returncode == 0
 
 
-def write_conf(directory: Path, *, accounting: bool = False) -> Path:
+def write_conf(directory: Path, shape: Shape, *, database: bool = True) -> Path:
     """Render slurm.conf and gres.conf for a cluster under `directory`; returns the path of slurm.conf.
 
-    With `accounting`, a slurmdbd.conf of ours on SQLite as well.
+    With accounting and `database`, a slurmdbd.conf of ours on SQLite as well.
     """
-    ports = unused_ports(1 + len(NODES))
+    ports = unused_ports(1 + len(shape.nodes))
     values = {
         "directory": str(directory),
         "host": socket.gethostname().split(".")[0],
@@ -97,14 +135,15 @@ def write_conf(directory: Path, *, accounting: bool = False) -> Path:
         "port": str(ports[0]),
         **{f"port{i}": str(port) for i, port in enumerate(ports[1:], 1)},
     }
-    for name in ("slurm.conf", "gres.conf"):
-        text = (HERE / name).read_text(encoding="utf-8")
+    for name in ("slurm", "gres"):
+        source = f"{name}.{shape.name}.conf" if shape.name else f"{name}.conf"
+        text = (HERE / source).read_text(encoding="utf-8")
         for key, value in values.items():
             text = text.replace(f"{{{key}}}", value)
-        (directory / name).write_text(text, encoding="utf-8")
-    if accounting:
+        (directory / f"{name}.conf").write_text(text, encoding="utf-8")
+    if shape.accounting and database:
         _write_dbd(directory)
-    for name in ("state", "dev", *(f"spool/{node}" for node in NODES)):
+    for name in ("state", "dev", *(f"spool/{node}" for node in shape.nodes)):
         (directory / name).mkdir(parents=True)
     for device in ("nvidia0", "nvidia1"):
         (directory / "dev" / device).touch()
@@ -129,21 +168,40 @@ def _write_dbd(directory: Path) -> None:
     dbd.chmod(0o600)
 
 
+def node_command(shape: Shape, slurmd: str, node: str) -> list[str]:
+    """How the daemon of a node is started."""
+    command = [slurmd, "-D", "-N", node]
+    if shape.own_hosts:
+        command = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', node, *command]
+    return command
+
+
+def set_up(binaries: Path, conf: Path, shape: Shape) -> None:
+    """Make the accounts of the shape. Raises RuntimeError with what a command that failed said."""
+    env = {**os.environ, "SLURM_CONF": str(conf)}
+    for words in shape.setup:
+        done = subprocess.run(
+            [str(binaries / "sacctmgr"), "-i", *words.split()], env=env, capture_output=True, text=True, timeout=100
+        )
+        if done.returncode:
+            raise RuntimeError(f"sacctmgr {words}: {done.stdout}{done.stderr}")
+
+
 @contextmanager
-def started(binaries: Path, directory: Path, *, accounting: bool = False) -> Iterator[Cluster]:
+def started(binaries: Path, directory: Path, shape: Shape) -> Iterator[Cluster]:
     """Run a cluster's daemons in the foreground under `directory` until the block ends.
 
     Raises RuntimeError with the daemons' last words when the nodes are not idle within 30 s.
     """
-    conf = write_conf(directory, accounting=accounting)
+    conf = write_conf(directory, shape)
     env = {**os.environ, "SLURM_CONF": str(conf)}
-    commands = [["slurmctld", "-D"], *(["slurmd", "-D", "-N", node] for node in NODES)]
-    if accounting:
-        commands.insert(0, ["slurmdbd", "-D"])
+    commands = {"slurmctld": [str(binaries / "slurmctld"), "-D"]}
+    commands |= {f"slurmd-{node}": node_command(shape, str(binaries / "slurmd"), node) for node in shape.nodes}
+    if shape.accounting:
+        commands = {"slurmdbd": [str(binaries / "slurmdbd"), "-D"], **commands}
     daemons = []
-    for command in commands:
-        log = (directory / f"{'-'.join(command)}.out").open("wb")
-        argv = [str(binaries / command[0]), *command[1:]]
+    for name, argv in commands.items():
+        log = (directory / f"{name}.out").open("wb")
         daemons.append(
             subprocess.Popen(
                 argv,
@@ -157,9 +215,10 @@ def started(binaries: Path, directory: Path, *, accounting: bool = False) -> Ite
         )
         log.close()
     try:
-        _wait_until_idle(binaries, conf, directory, daemons)
-        if accounting:
+        _wait_until_idle(binaries, conf, directory, daemons, len(shape.nodes))
+        if shape.accounting:
             _wait_until_registered(binaries, conf)
+            set_up(binaries, conf, shape)
         yield connect(binaries, conf)
     finally:
         for daemon in reversed(daemons):
@@ -186,11 +245,13 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
-def _wait_until_idle(binaries: Path, conf: Path, directory: Path, daemons: list[subprocess.Popen[bytes]]) -> None:
+def _wait_until_idle(
+    binaries: Path, conf: Path, directory: Path, daemons: list[subprocess.Popen[bytes]], nodes: int
+) -> None:
     deadline = time.monotonic() + 100
     while True:
         states = ask(binaries, conf, "sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split()
-        if states == ["idle"] * len(NODES):
+        if states == ["idle"] * nodes:
             return
         dead = [daemon.args for daemon in daemons if daemon.poll() is not None]
         if dead or time.monotonic() > deadline:

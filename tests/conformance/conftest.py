@@ -20,7 +20,7 @@ from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
 
 from . import databases
-from .cluster import Cluster, connect, started
+from .cluster import ACCOUNTED, PLAIN, SITE, Cluster, Shape, connect, started
 
 COMMANDS = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
@@ -28,16 +28,24 @@ COMMANDS = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun"
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A cluster as slurm.conf in this directory describes it."""
-    yield from _cluster(accounting=False)
+    yield from _cluster(PLAIN)
 
 
 @pytest.fixture(scope="session")
 def accounted() -> Iterator[Cluster]:
     """The same with slurmdbd."""
-    yield from _cluster(accounting=True)
+    yield from _cluster(ACCOUNTED)
 
 
-def _cluster(*, accounting: bool) -> Iterator[Cluster]:
+@pytest.fixture(scope="session")
+def site() -> Iterator[Cluster]:
+    """Eight nodes with host names of their own, users and accounts, as slurm.site.conf describes them."""
+    if os.getuid():
+        pytest.skip("host names of their own for nodes need root")
+    yield from _cluster(SITE)
+
+
+def _cluster(shape: Shape) -> Iterator[Cluster]:
     if "CONFORMANCE_BIN" in os.environ:
         yield connect(Path(os.environ["CONFORMANCE_BIN"]), Path(os.environ["CONFORMANCE_CONF"]))
         return
@@ -49,7 +57,7 @@ def _cluster(*, accounting: bool) -> Iterator[Cluster]:
     directory = Path(tempfile.mkdtemp(prefix="conformance-"))
     directory.chmod(0o755)
     try:
-        with started(binaries, directory, accounting=accounting) as cluster:
+        with started(binaries, directory, shape) as cluster:
             yield cluster
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .cluster import started
+from .cluster import ACCOUNTED, started
 
 _PATIENCE_SECONDS = 60
 _SUBMITTED = re.compile(r"Submitted batch job (\d+)|^(\d+)(?:;\w+)?$|Job (\d+) to start")
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
         places = [Path(base) / name for name in ("real", "ours", "cluster")]
         for place in places:
             place.mkdir(mode=0o755)
-        with started(Path(sys.executable).parent, places[2], accounting=True) as cluster:
+        with started(Path(sys.executable).parent, places[2], ACCOUNTED) as cluster:
             real, ours = Side(given.bin, given.conf, places[0]), Side(cluster.binaries, cluster.conf, places[1])
             for side in (real, ours):
                 side.run(["sbatch", "-H", "--wrap", "true"])

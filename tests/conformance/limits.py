@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .cluster import ask, started
+from .cluster import ACCOUNTED, ask, started
 
 _SUBMITTER = "mail"
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -271,7 +271,7 @@ def main(arguments: list[str]) -> int:
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="limits-") as base, ThreadPoolExecutor(2) as pool:
         Path(base).chmod(0o755)
-        with started(Path(sys.executable).parent, Path(base), accounting=True) as cluster:
+        with started(Path(sys.executable).parent, Path(base), ACCOUNTED) as cluster:
             sides = [Side(given.bin, given.conf.resolve()), Side(cluster.binaries, cluster.conf)]
             first = int(time.time()) % 100_000
             try:

@@ -1,6 +1,6 @@
-"""A real Slurm with accounting, to record on: munged, MariaDB, slurmdbd, slurmctld and four slurmd, Debian's packages.
+"""A real Slurm with accounting, to record on: munged, MariaDB, slurmdbd, slurmctld and slurmd, Debian's packages.
 
-    python -m tests.conformance.real DIRECTORY
+    python -m tests.conformance.real DIRECTORY [--site]
 
 runs until it is interrupted; as root (Debian's slurmdbd does not take a munge credential of another user for an
 administrator's). DIRECTORY must not be there; SLURM_CONF is then DIRECTORY/slurm.conf.
@@ -19,20 +19,20 @@ from pathlib import Path
 from spritz.runtime.ports import unused_ports
 
 from . import databases
-from .cluster import NODES, ask, write_conf
+from .cluster import ACCOUNTED, SITE, Shape, ask, node_command, set_up, write_conf
 
 _BINARIES = Path("/usr/bin")
 
 
 def main(arguments: list[str]) -> int:
-    directory = Path(arguments[0])
+    directory, shape = Path(arguments[0]), SITE if "--site" in arguments else ACCOUNTED
     directory.mkdir(mode=0o755)
     daemons: list[subprocess.Popen[bytes]] = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with databases.server("mariadb") as server:
         try:
-            conf = _configure(directory, server)
-            _start(directory, conf, server.socket, daemons)
+            conf = _configure(directory, server, shape)
+            _start(directory, conf, server.socket, daemons, shape)
             print("ready:", f"SLURM_CONF={conf}", flush=True)
             signal.pause()
         except KeyboardInterrupt:
@@ -44,8 +44,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _configure(directory: Path, server: databases.Server) -> Path:
-    conf = write_conf(directory)
+def _configure(directory: Path, server: databases.Server, shape: Shape) -> Path:
+    conf = write_conf(directory, shape, database=False)
     port, socket = unused_ports(1)[0], f"socket={directory}/munge.socket"
     text = conf.read_text(encoding="utf-8").replace(
         "AccountingStorageType=accounting_storage/none",
@@ -67,7 +67,7 @@ def _configure(directory: Path, server: databases.Server) -> Path:
     return conf
 
 
-def _start(directory: Path, conf: Path, socket: str, daemons: list[subprocess.Popen[bytes]]) -> None:
+def _start(directory: Path, conf: Path, socket: str, daemons: list[subprocess.Popen[bytes]], shape: Shape) -> None:
     env = {**os.environ, "SLURM_CONF": str(conf), "MYSQL_UNIX_PORT": socket}
 
     def run(name: str, *argv: str) -> None:
@@ -85,9 +85,11 @@ def _start(directory: Path, conf: Path, socket: str, daemons: list[subprocess.Po
     subprocess.run([_BINARIES / "sacctmgr", "-i", "add", "cluster", "real"], env=env, check=True)
     sbin = Path("/usr/sbin")
     run("slurmctld", str(sbin / "slurmctld"), "-D")
-    for node in NODES:
-        run(f"slurmd-{node}", str(sbin / "slurmd"), "-D", "-N", node)
-    _wait(lambda: ask(_BINARIES, conf, "sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split() == ["idle"] * 4, "nodes")
+    for node in shape.nodes:
+        run(f"slurmd-{node}", *node_command(shape, str(sbin / "slurmd"), node))
+    idle = ["idle"] * len(shape.nodes)
+    _wait(lambda: ask(_BINARIES, conf, "sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split() == idle, "nodes")
+    set_up(_BINARIES, conf, shape)
 
 
 def _wait(condition: object, what: str) -> None:

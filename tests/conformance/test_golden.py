@@ -16,6 +16,8 @@ from .transcript import Case, Place, parse, play
 GOLDEN = Path(__file__).parent / "golden"
 #: Sessions on a cluster with accounting.
 ACCOUNTS = GOLDEN / "accounts"
+#: Sessions on a cluster as a site has it.
+SITE = GOLDEN / "site"
 #: Cases that ours does not pass yet, or will never: `file: case name: reason`, one a line.
 DIFFERENCES = GOLDEN / "differences.txt"
 #: A case of more commands is not in the default run.
@@ -80,6 +82,15 @@ def test_commands_of_accounting_do_what_slurm_does(
     check(case, accounted, directory, request)
 
 
+@pytest.mark.xdist_group("conformance")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", cases(SITE))
+def test_commands_of_a_site_do_what_slurm_does(
+    case: Case, site: Cluster, directory: Path, request: pytest.FixtureRequest
+) -> None:
+    check(case, site, directory, request)
+
+
 def check(case: Case, cluster: Cluster, directory: Path, request: pytest.FixtureRequest) -> None:
     """Play the case; one that is known to differ must."""
     missing = [word for word in case.needs if word not in cluster.has]
@@ -94,13 +105,15 @@ def check(case: Case, cluster: Cluster, directory: Path, request: pytest.Fixture
     play(case, place)
 
 
+_ALL = [*transcripts(), *transcripts(ACCOUNTS), *transcripts(SITE)]
+
+
 def test_every_difference_names_a_case() -> None:
-    paths = [*transcripts(), *transcripts(ACCOUNTS)]
-    names = {f"{path.stem}: {case.name}" for path in paths for case in parse(path)}
+    names = {f"{path.stem}: {case.name}" for path in _ALL for case in parse(path)}
     assert set(differences()) <= names
 
 
-@pytest.mark.parametrize("path", [*transcripts(), *transcripts(ACCOUNTS)], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", _ALL, ids=lambda path: path.stem)
 def test_case_names_are_unique(path: Path) -> None:
     names = [case.name for case in parse(path)]
     assert len(names) == len(set(names))
