@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spritz.controller import journal_sqlite
-from spritz.controller.journal import Group, Image, JournalCorrupt, JournalFailed, content_key
+from spritz.controller.journal import Group, Image, JournalCorrupt, JournalFailed, JournalNewer, content_key
 from spritz.controller.journal_sqlite import SqliteJournal
 
 
@@ -99,6 +99,26 @@ def test_a_damaged_image_is_passed_over_for_the_older_one(tmp_path: Path) -> Non
     newest = max(tmp_path.glob("image.*"))
     newest.write_bytes(newest.read_bytes()[:-3])
     assert [image.sequence for image in journal.images()] == [5]
+    journal.close()
+
+
+def test_a_journal_with_tables_of_a_later_release_is_refused_as_such(tmp_path: Path) -> None:
+    filled(tmp_path)
+    database = sqlite3.connect(tmp_path / "journal.db")
+    database.execute("PRAGMA user_version = 2")
+    database.close()
+    with pytest.raises(JournalNewer, match=r"journal\.db has layout 2 of a later release; this one reads layout 1"):
+        SqliteJournal(tmp_path)
+
+
+def test_an_image_file_of_a_later_release_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+    filled(tmp_path)
+    journal = SqliteJournal(tmp_path)
+    journal.write_image(Image(sequence=9, payload=b"state"))
+    [path] = tmp_path.glob("image.*")
+    path.write_bytes(path.read_bytes().replace(b"spritz image 1\n", b"spritz image 2\n"))
+    with pytest.raises(JournalNewer, match=f"{path.name} has layout 2"):
+        list(journal.images())
     journal.close()
 
 

@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import msgpack
 
 from spritz.client.errors import ClientError, ConnectionLost, RemoteError
+from spritz.controller.journal import Group
 from spritz.controller.main import main
 from spritz.model.commands.cluster import UpdatePartition
 from spritz.model.commands.job import Done, JobSubmitted
@@ -40,6 +42,7 @@ from spritz.model.queries import (
     ShowConfig,
     Shutdown,
 )
+from spritz.model.stored import FORMAT
 from tests.e2e.controller_process import COMMAND, ControllerProcess, a_job, until
 from tests.e2e.fake_node import FakeNode
 from tests.e2e.listing import jobs_by_name
@@ -336,6 +339,36 @@ def test_a_damaged_journal_is_refused_and_i_saves_what_can_be_read(controller: C
     controller.kill()
     controller.start()
     assert jobs_by_name(controller)["after"][0] == job_id
+
+
+def store_last_group(controller: ControllerProcess, payload: bytes) -> bytes:
+    """Replace the last group's payload, with the checksum that belongs to it; the payload of before."""
+    with sqlite3.connect(controller.state / "journal.db") as database:
+        first, last, at, before = database.execute(
+            "SELECT first, last, at, payload FROM groups ORDER BY last DESC LIMIT 1"
+        ).fetchone()
+        checksum = Group(first=first, last=last, at=at, payload=payload).checksum
+        database.execute("UPDATE groups SET payload = ?, checksum = ? WHERE last = ?", (payload, checksum, last))
+    database.close()
+    return bytes(before)
+
+
+def test_a_journal_of_a_later_release_is_refused_with_i_too_and_left_for_that_release(
+    controller: ControllerProcess,
+) -> None:
+    controller.start()
+    submit(controller, "kept")
+    controller.kill()
+    newer = msgpack.encode((FORMAT + 1, 0, [{"kind": "JobBeamedUp"}]))
+    before = store_last_group(controller, newer)
+    for arguments in ([], ["-i"]):
+        done = controller.run("-D", "-f", str(controller.conf), *arguments)
+        assert done.returncode == 1
+        assert f"format {FORMAT + 1} of a later release; this one reads up to format {FORMAT}" in done.stderr
+        assert "start the release that wrote it" in done.stderr
+    assert store_last_group(controller, before) == newer, "nothing was changed or set aside"
+    controller.start()
+    assert "kept" in jobs_by_name(controller)
 
 
 def test_a_full_disk_stops_it_with_a_clear_last_line_and_no_acknowledged_job_is_lost(

@@ -28,10 +28,10 @@ from spritz.accounting.store import Store
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
 from spritz.controller import outbox as outboxes
-from spritz.controller.events import encode_events
 from spritz.controller.journal import Group
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.core.machine import Machine
+from spritz.model.events.codec import encode_events
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import Logger, get_logger
 from spritz.runtime.ports import unused_ports

@@ -1,39 +1,41 @@
-"""Groups of a controller's journal as events. An event that this release does not know stops the ingest: nothing is
-skipped. Source: `model.events`."""
+"""Groups of a controller's journal as events, and errors in slurmdbd's words. Nothing is skipped.
+
+Source: `model.events.codec`.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING
 
 from msgspec import DecodeError
-from msgspec.msgpack import Decoder
 
 from spritz.model.errors import SpritzError
-from spritz.model.events import ALL_EVENTS
+from spritz.model.events.codec import decode_events
+from spritz.model.stored import UnsupportedFormat
 
 if TYPE_CHECKING:
     from spritz.model.accounting import EventGroup
     from spritz.model.events import Event
 
+HINT = "slurmctld is of a later release than slurmdbd: upgrade slurmdbd first; no event is lost meanwhile"
 
-@cache
-def _decoder() -> Decoder[list[Any]]:
-    # A union made from the table, which no type checker can follow.
-    every: Any = Union[tuple(ALL_EVENTS.values())]  # noqa: UP007
-    return Decoder(list[every])
+
+class UnreadableEvents(SpritzError):
+    """A later release wrote the events, or they are damaged. They stay in the controller's journal."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="SLURM_PROTOCOL_VERSION_ERROR", hint=HINT)
 
 
 def decode(group: EventGroup) -> list[Event]:
-    """The events of a group; the first is number `group.first`. Raises SpritzError for what cannot be understood."""
+    """The events of a group; the first is number `group.first`. Raises UnreadableEvents."""
+    which = f"events {group.first} to {group.last}"
     try:
-        events: list[Event] = _decoder().decode(group.payload)
-    except (DecodeError, UnicodeDecodeError) as error:
-        raise SpritzError(
-            f"events {group.first} to {group.last} cannot be read: {error}",
-            code="SLURM_UNEXPECTED_MSG_ERROR",
-            hint="is slurmctld of a later release than slurmdbd? Update slurmdbd first",
-        ) from error
+        events = decode_events(group.payload)
+    except UnsupportedFormat as error:
+        raise UnreadableEvents(f"{which}: {error.message}") from error
+    except DecodeError as error:
+        raise UnreadableEvents(f"{which} cannot be read: {error}") from error
     if len(events) != group.last - group.first + 1:
-        raise SpritzError(f"events {group.first} to {group.last} are {len(events)}", code="SLURM_UNEXPECTED_MSG_ERROR")
+        raise UnreadableEvents(f"{which} are {len(events)}")
     return events

@@ -1,53 +1,33 @@
-"""Events as bytes: the payload of a journal's group is a msgpack array of tagged events.
+"""Groups of the journal as events, and errors in the journal's words.
 
-Owns the codec and nothing of what an event does. An event of a later release, or one that cannot be read, is damage:
-it is never skipped. Source: `model.events`.
+Source: `model.events.codec`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, reduce
-from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, to_builtins
-from msgspec.msgpack import Decoder, Encoder
 
-from spritz.controller.journal import Group, JournalCorrupt
+from spritz.controller.journal import Group, JournalCorrupt, JournalNewer
+from spritz.model.events.codec import decode_events
+from spritz.model.stored import UnsupportedFormat
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
 
-_encode = Encoder().encode
-
-
-@cache
-def _decoder() -> Decoder[list[Any]]:
-    from spritz.model.events import ALL_EVENTS
-
-    # A union made from the table, which no type checker can follow; by `|`, since commands read journals too, and their
-    # msgspec does not know those of `typing` (spritz.lean).
-    every: Any = reduce(or_, ALL_EVENTS.values())
-    return Decoder(list[every])
-
-
-def encode_events(events: Sequence[Event]) -> bytes:
-    """The payload that holds these events."""
-    return _encode(events)
-
 
 def decode_group(group: Group) -> list[Event]:
-    """The events of a group; the first is number `group.first`. Raises JournalCorrupt."""
+    """The events of a group; the first is number `group.first`. Raises JournalNewer or JournalCorrupt."""
+    which = f"events {group.first} to {group.last} of the journal"
     try:
-        events: list[Event] = _decoder().decode(group.payload)
-    except (DecodeError, UnicodeDecodeError) as error:
-        raise JournalCorrupt(
-            f"events {group.first} to {group.last} of the journal cannot be read: {error}",
-            hint="a later release may have written them; start that one",
-        ) from error
+        events = decode_events(group.payload)
+    except UnsupportedFormat as error:
+        raise JournalNewer(f"{which}: {error.message}") from error
+    except DecodeError as error:
+        raise JournalCorrupt(f"{which} cannot be read: {error}") from error
     if len(events) != group.last - group.first + 1:
-        raise JournalCorrupt(f"events {group.first} to {group.last} of the journal are {len(events)}")
+        raise JournalCorrupt(f"{which} are {len(events)}")
     return events
 
 

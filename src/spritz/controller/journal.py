@@ -41,6 +41,17 @@ class JournalCorrupt(JournalError):
     """What was read is not what was written."""
 
 
+class JournalNewer(JournalError):
+    """A later release wrote the journal. It is not damaged: `-i`, which sets damage aside, does not apply."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message,
+            hint="start the release that wrote it (the newest one that ran here); "
+            "to go back, restore the state directory from a backup of before the upgrade",
+        )
+
+
 class JournalFailed(JournalError):
     """The disk refused a write: full, read-only, gone."""
 

@@ -28,6 +28,7 @@ from spritz.controller.journal import (
     JournalError,
     JournalFailed,
     JournalFenced,
+    JournalNewer,
     content_key,
 )
 from spritz.runtime.disk import sync_directory, write_atomically
@@ -35,7 +36,8 @@ from spritz.runtime.randomness import SystemRandomness
 
 #: "SPRZ": tells our database from any other file of that name.
 _APPLICATION_ID = 0x5350525A
-_FORMAT = 1
+#: Of the tables, and of the head of an image file. What groups and images hold has a number of its own (model.stored).
+_LAYOUT = 1
 #: As far as SQLite writes its log before it begins anew: wal_autocheckpoint pages, their headers, and a large group.
 _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 #: At so many pages in the log they are moved to the database, before SQLite would do it in the middle of an append. So
@@ -43,7 +45,8 @@ _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 _TIDY_PAGES, _PAGES_A_GROUP, _PAGES_A_BYTE = 600, 1.5, 1 / 4000
 #: Pages that one removal of blobs gives back to the file system, at most.
 _GIVEN_BACK_PAGES = 1024
-_IMAGE_MAGIC = b"spritz image 1\n"
+_IMAGE_MARK = b"spritz image "
+_IMAGE_HEAD = _IMAGE_MARK + b"%d\n" % _LAYOUT
 
 _LOCAL = (
     "the file system may lack locks or shared memory, as network file systems do: "
@@ -65,7 +68,7 @@ _SCHEMA = f"""
     CREATE TABLE blobs (key TEXT PRIMARY KEY, body BLOB NOT NULL);
     INSERT INTO meta VALUES ('term', 0), ('base', 0);
     PRAGMA application_id = {_APPLICATION_ID};
-    PRAGMA user_version = {_FORMAT};
+    PRAGMA user_version = {_LAYOUT};
 """
 
 
@@ -172,7 +175,7 @@ class SqliteJournal:
         try:
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                head = _IMAGE_MAGIC + b"%d %d\n" % (crc32(image.payload), len(image.payload))
+                head = _IMAGE_HEAD + b"%d %d\n" % (crc32(image.payload), len(image.payload))
                 for piece in (head, image.payload):
                     view = memoryview(piece)
                     while view:
@@ -350,8 +353,10 @@ def _connect(path: Path) -> sqlite3.Connection:
         path.chmod(0o600)
         database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version != _FORMAT:
-        raise JournalCorrupt(f"{path} has format {version}; this release reads {_FORMAT}")
+    if version > _LAYOUT:
+        raise JournalNewer(f"{path} has layout {version} of a later release; this one reads layout {_LAYOUT}")
+    if version != _LAYOUT:
+        raise JournalCorrupt(f"{path} has layout {version}; this release reads layout {_LAYOUT}")
     return database
 
 
@@ -393,7 +398,7 @@ def _image_paths(directory: Path) -> list[Path]:
 
 
 def read_images(directory: Path) -> Iterator[Image]:
-    """Images that can be read, newest first; needs no journal."""
+    """Images that can be read, newest first; needs no journal. Raises JournalNewer."""
     for path in _image_paths(directory):
         image = _read_image(path)
         if image is not None:
@@ -403,13 +408,14 @@ def read_images(directory: Path) -> Iterator[Image]:
 def _read_image(path: Path) -> Image | None:
     try:
         content = path.read_bytes()
-        if not content.startswith(_IMAGE_MAGIC):
+        if not content.startswith(_IMAGE_MARK):
             return None
-        end = content.index(b"\n", len(_IMAGE_MAGIC))
-        checksum, size = map(int, content[len(_IMAGE_MAGIC) : end].split())
+        layout, numbers, payload = content[len(_IMAGE_MARK) :].split(b"\n", 2)
+        if int(layout) > _LAYOUT:
+            raise JournalNewer(f"{path} has layout {int(layout)} of a later release; this one reads layout {_LAYOUT}")
+        checksum, size = map(int, numbers.split())
     except (OSError, ValueError):
         return None
-    payload = content[end + 1 :]
     if len(payload) != size or crc32(payload) != checksum:
         return None
     return Image(sequence=_sequence_of(path), payload=payload)

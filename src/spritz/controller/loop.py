@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import Committer
-from spritz.controller.events import encode_events
 from spritz.controller.journal import Group, Journal
 from spritz.model.cluster import SYSTEM, Caller
+from spritz.model.events.codec import encode_events
 
 if TYPE_CHECKING:
     from spritz.core.effects import Effect

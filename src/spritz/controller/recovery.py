@@ -1,7 +1,8 @@
 """From what is on disk to the state of the last acknowledged moment.
 
 Newest readable image first, then every event after it, in order and without gaps; anything else is damage and stops
-the start. Source: `controller.journal`.
+the start. So does an image or event of a later release, which is no damage: an older release must not go on without
+what it cannot read. Source: `controller.journal`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.controller.events import decode_group
-from spritz.controller.journal import Image, Journal, JournalCorrupt, JournalError
+from spritz.controller.journal import Image, Journal, JournalCorrupt, JournalError, JournalNewer
 from spritz.core.machine import Machine
+from spritz.model.stored import UnsupportedFormat
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
@@ -33,7 +35,10 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
 
 def recover(journal: Journal, settings: ClusterSettings) -> Recovered:
-    """The state of the journal's last event. Raises JournalCorrupt if that cannot be known for certain."""
+    """The state of the journal's last event.
+
+    Raises JournalNewer, or JournalCorrupt if that state cannot be known for certain.
+    """
     # Replay makes nothing but long-lived records: collecting them while they come is time lost (`main` says the same).
     gc.disable()
     try:
@@ -55,13 +60,23 @@ def _from_image(journal: Journal, settings: ClusterSettings) -> tuple[Machine, i
                 hint="the journal was truncated or replaced; restore the state directory as a whole",
             )
         try:
-            return Machine.from_image(image.payload), image.sequence
+            return machine_of(image), image.sequence
+        except JournalNewer:
+            raise
         except Exception as error:
             # An older image and the events after it make up for this one; if there is none, the cause is told.
             problem = error
     if problem is not None and journal.oldest_sequence > 1:
         raise JournalCorrupt(f"no image of the state can be used: {problem!r}") from problem
     return Machine(settings), 0
+
+
+def machine_of(image: Image) -> Machine:
+    """The state in an image. Raises JournalNewer, or anything else for one that makes no state."""
+    try:
+        return Machine.from_image(image.payload)
+    except UnsupportedFormat as error:
+        raise JournalNewer(f"the image of event {image.sequence}: {error.message}") from error
 
 
 def _replay(journal: Journal, machine: Machine, after: int) -> int:
@@ -84,10 +99,15 @@ def _replay(journal: Journal, machine: Machine, after: int) -> int:
 
 
 def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Machine | None:
-    """The first image that makes a state; None if none does. `unreadable` is told, in words, of those that do not."""
+    """The first image that makes a state; None if none does. `unreadable` is told, in words, of those that do not.
+
+    Raises JournalNewer.
+    """
     for image in images:
         try:
-            return Machine.from_image(image.payload)
+            return machine_of(image)
+        except JournalNewer:
+            raise
         except Exception as error:  # `-i` asks for what can be read, and that cannot
             unreadable(f"the image of event {image.sequence}: {error!r}")
     return None
@@ -96,9 +116,11 @@ def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Ma
 def replay_readable(journal: Journal, machine: Machine, unreadable: Callable[[str], None]) -> None:
     """`-i`: apply what follows the image, up to the first event that is missing, damaged or does not fit.
 
-    `unreadable` is told, in words, what was there.
+    `unreadable` is told, in words, what was there. Raises JournalNewer.
     """
     try:
         _replay(journal, machine, machine.state.version)
+    except JournalNewer:
+        raise
     except JournalError as error:
         unreadable(error.message)

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 
 def open_state(options: Options, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
-    """The journal, locked, and the machine as it was. Raises SpritzError when it is not ours, or damaged."""
+    """The journal, locked, and the machine as it was.
+
+    Raises SpritzError when it is not ours, damaged, or of a later release: `-i` takes what can be read of a damaged
+    journal, but never drops what only a later release can read.
+    """
     directory = configuration.state_directory
     try:
         private_directory(directory, mode=0o755)

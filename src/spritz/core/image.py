@@ -1,16 +1,18 @@
 """The durable form of a State: its records as bytes, and the same state from them.
 
-Indexes are not written: they are built again.
+Indexes are not written: they are built again. The bytes are a stored `Image` (`model.stored`).
 """
 
 from __future__ import annotations
 
-from msgspec import Struct, msgpack, structs
+from msgspec import Struct, structs
+from msgspec.msgpack import Decoder
 
 from spritz.core.flags import COMPLETING
 from spritz.core.policy import refresh_minutes
 from spritz.core.state import State
 from spritz.core.timers import job_deadline
+from spritz.model import stored
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import Job, JobSpec
 from spritz.model.limits.records import Policy, UsageRow
@@ -24,7 +26,6 @@ from spritz.model.step import Step
 class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Durable form of a State: records only, indexes are built again."""
 
-    format: int = 1
     version: int = 0
     next_job_id: int = 0
     next_slice_at: float = 0.0
@@ -45,9 +46,12 @@ class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_times: list[HistoryRow] = []
 
 
+_decoder = Decoder(Image)
+
+
 def encoded(state: State) -> bytes:
     """All records as bytes."""
-    return msgpack.encode(
+    return stored.encode(
         Image(
             version=state.version,
             next_job_id=state.next_job_id,
@@ -71,8 +75,8 @@ def encoded(state: State) -> bytes:
 
 
 def decoded(data: bytes) -> State:
-    """Inverse of `encoded`. Raises msgspec.DecodeError (ValidationError) on anything else."""
-    image = msgpack.decode(data, type=Image)
+    """Inverse of `encoded`. Raises UnsupportedFormat, or msgspec.DecodeError for what is damaged."""
+    image = stored.decode(data, _decoder)
     state = State(image.settings)
     state.version = image.version
     state.next_job_id = image.next_job_id

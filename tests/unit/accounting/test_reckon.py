@@ -10,10 +10,10 @@ import pytest
 from spritz.accounting.associations.reckon import reckon
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
-from spritz.controller.events import encode_events
 from spritz.model.accounting import EventGroup, RegisterCluster
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import JobTarget, ResumeJob, SuspendJob
+from spritz.model.events.codec import encode_events
 from spritz.model.limits.records import Association, Policy, Qos, ReckonUsage, SetPolicy
 from spritz.model.partition import Partition
 from spritz.model.priority import PriorityPolicy

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import InlineCommitter
-from spritz.controller.journal import Group, Image, JournalCorrupt
+from spritz.controller.journal import Group, Image, JournalCorrupt, JournalNewer
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.loop import SingleWriter
 from spritz.controller.recovery import best_image, recover, replay_readable
@@ -26,6 +26,7 @@ from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.reports import RegisterNode
 from spritz.model.resources import NodeCapacity
+from spritz.model.stored import FORMAT
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.scheduling import cycle
@@ -135,16 +136,80 @@ def test_an_image_of_what_the_journal_does_not_have_is_damage() -> None:
         recover(MemoryJournal(store), SETTINGS)
 
 
-def test_an_event_that_nobody_knows_is_damage_and_not_skipped() -> None:
+def add_group(store: MemoryStore, payload: bytes) -> None:
+    """One more event, whole as far as its checksum says."""
+    number = store.groups[-1].last + 1
+    group = Group(first=number, last=number, at=0.0, payload=payload)
+    store.groups.append(group)
+    store.checksums[number] = group.checksum
+
+
+def refused_by_i_too(store: MemoryStore, message: str) -> None:
+    """It is of a later release: neither the start nor -i goes on without it."""
+    with pytest.raises(JournalNewer, match=message) as caught:
+        recover(MemoryJournal(store), SETTINGS)
+    assert "start the release that wrote it" in caught.value.hint
+    store.locked = False
+    journal = MemoryJournal(store)
+    with pytest.raises(JournalNewer, match=message):
+        replay_readable(journal, best_image(journal.images(), pytest.fail) or Machine(SETTINGS), pytest.fail)
+
+
+def event(**fields: object) -> list[dict[str, object]]:
+    return [{"kind": "JobsPurged", "at": 1.0, "job_ids": [1], **fields}]
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ((FORMAT + 1, 1, event()), f"event.* 10 to 10 of the journal: format {FORMAT + 1} of a later release"),
+        ((FORMAT, 1, event(colour="red")), "a field 'colour' of JobsPurged that this release does not know"),
+        ((FORMAT, 1, event(kind="JobBeamedUp")), "a record 'JobBeamedUp' that this release does not know"),
+        (event(kind="JobBeamedUp"), "a record 'JobBeamedUp' that this release does not know"),
+    ],
+)
+def test_events_of_a_later_release_are_refused_and_not_skipped(payload: object, message: str) -> None:
     store = MemoryStore()
     a_life(store)
-    last = store.groups[-1].last
-    strange = Group(
-        first=last + 1, last=last + 1, at=0.0, payload=msgspec.msgpack.encode([{"kind": "JobBeamedUp", "at": 1.0}])
-    )
-    store.groups.append(strange)
-    store.checksums[strange.last] = strange.checksum
-    with pytest.raises(JournalCorrupt, match="JobBeamedUp"):
+    add_group(store, msgspec.msgpack.encode(payload))
+    refused_by_i_too(store, message)
+
+
+@pytest.mark.parametrize(
+    ("head", "record", "message"),
+    [
+        ((FORMAT + 1, 1), {}, f"the image of event 5: format {FORMAT + 1} of a later release"),
+        ((FORMAT, 1), {"colour": "red"}, "a field 'colour' of Image that"),
+        ((FORMAT, 1), {"jobs": [{"id": 1, "spec": {"colour": 1}}]}, "a field 'colour' of JobSpec that"),
+    ],
+)
+def test_an_image_of_a_later_release_is_refused_though_an_older_one_is_there(
+    head: tuple[int, int], record: object, message: str
+) -> None:
+    store = MemoryStore()
+    a_life(store, image_after=2)
+    store.images[5] = msgspec.msgpack.encode((*head, record))
+    refused_by_i_too(store, message)
+
+
+def test_events_without_a_number_are_of_the_first_format() -> None:
+    store = MemoryStore()
+    lived = a_life(store, image_after=3)
+    for number, group in enumerate(store.groups):
+        written, _, events = msgspec.msgpack.decode(group.payload)
+        assert written == FORMAT
+        group = msgspec.structs.replace(group, payload=msgspec.msgpack.encode(events))
+        store.groups[number], store.checksums[group.last] = group, group.checksum
+    for sequence, payload in store.images.items():
+        store.images[sequence] = msgspec.msgpack.encode(msgspec.msgpack.decode(payload)[2])
+    assert same(recover(MemoryJournal(store), SETTINGS).machine, lived)
+
+
+def test_events_that_are_cut_short_are_damage() -> None:
+    store = MemoryStore()
+    a_life(store)
+    add_group(store, store.groups[-1].payload[:-3])
+    with pytest.raises(JournalCorrupt, match="events 10 to 10 of the journal cannot be read: Input data was truncated"):
         recover(MemoryJournal(store), SETTINGS)
 
 
@@ -160,14 +225,8 @@ def test_what_minus_i_leaves_out_is_told() -> None:
     store = MemoryStore()
     a_life(store, image_after=4)
     store.images[max(store.images) + 1] = b"\xc1"
-    strange = Group(
-        first=(last := store.groups[-1].last) + 1,
-        last=last + 1,
-        at=0.0,
-        payload=msgspec.msgpack.encode([{"kind": "JobBeamedUp", "at": 1.0}]),
-    )
-    store.groups.append(strange)
-    store.checksums[strange.last] = strange.checksum
+    last = store.groups[-1].last
+    add_group(store, b"\xc1")
     told: list[str] = []
     journal = MemoryJournal(store)
     machine = best_image(journal.images(), told.append)
@@ -176,4 +235,4 @@ def test_what_minus_i_leaves_out_is_told() -> None:
     replay_readable(journal, machine, told.append)
     assert machine.state.version == last
     assert len(told) == 2
-    assert "JobBeamedUp" in told[1]
+    assert f"events {last + 1} to {last + 1} of the journal cannot be read" in told[1]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import msgpack
 
-from spritz.controller.events import encode_events
 from spritz.controller.journal import Group, Image
 from spritz.controller.journal_sqlite import SqliteJournal
+from spritz.model.events.codec import encode_events
+from spritz.model.stored import FORMAT
 from spritz.sim.trace.read import read_trace
 from spritz.sim.trace.workload import TraceError
 from spritz.testing.builders import World
@@ -82,3 +84,28 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(TraceError, match="cannot be read"):
         read_trace(str(path), None)
+
+
+@pytest.mark.parametrize("image", [False, True])
+def test_a_journal_of_a_later_release_is_refused(tmp_path: Path, history: World, image: bool) -> None:
+    write(tmp_path, history)
+    newer = msgpack.encode((FORMAT + 1, 1, []))
+    journal = SqliteJournal(tmp_path)
+    if image:
+        journal.write_image(Image(sequence=1, payload=newer))
+    else:
+        last = journal.last_sequence + 1
+        journal.append(Group(first=last, last=last, at=3.0, payload=newer), {})
+    journal.close()
+    with pytest.raises(TraceError, match=f"format {FORMAT + 1} of a later release") as caught:
+        read_trace(str(tmp_path), None)
+    assert "with that release" in caught.value.hint
+
+
+def test_a_damaged_image_is_told_and_not_a_traceback(tmp_path: Path, history: World) -> None:
+    write(tmp_path, history, image_after=5)
+    journal = SqliteJournal(tmp_path)
+    journal.write_image(Image(sequence=4, payload=b"\xc1"))
+    journal.close()
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(str(tmp_path), None)

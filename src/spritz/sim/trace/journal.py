@@ -4,7 +4,7 @@ Reads beside a running controller, without its lock and without writing: the old
 after it through the core's `apply`. Each life of a job that ended is a row; jobs that never ran, or still run, are left
 out and counted. Times count from the first submission.
 
-Source: `controller.journal_sqlite` (layout), `controller.events` (codec).
+Source: `controller.journal_sqlite` (layout), `controller.events` and `core.image` (codecs).
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import DecodeError
+
 from spritz.controller.events import decode_group
-from spritz.controller.journal import Group, JournalError
+from spritz.controller.journal import Group, JournalError, JournalNewer
 from spritz.controller.journal_sqlite import read_images
+from spritz.controller.recovery import machine_of
 from spritz.core.machine import Machine
 from spritz.model.events.job import JobEnded
 from spritz.model.resources import mask_of
@@ -45,10 +48,10 @@ def read_journal(path: str) -> Reading:
     directory = Path(path) if Path(path).is_dir() else Path(path).parent
     workload = Workload()
     reading = Reading(workload=workload)
-    images = list(read_images(directory))
-    machine = Machine.from_image(images[-1].payload) if images else Machine()
-    after = images[-1].sequence if images else 0
     try:
+        images = list(read_images(directory))
+        machine = machine_of(images[-1]) if images else Machine()
+        after = images[-1].sequence if images else 0
         for job in machine.state.jobs.values():
             if job.ended_at:
                 _take(reading, job)
@@ -59,7 +62,9 @@ def read_journal(path: str) -> Reading:
                 machine.apply(event)
                 if isinstance(event, JobEnded):
                     _take(reading, machine.state.jobs[event.job_id])
-    except (sqlite3.Error, JournalError, KeyError) as error:
+    except JournalNewer as error:
+        raise TraceError(f"{path}: {error.message}", "replay it with that release") from error
+    except (sqlite3.Error, JournalError, DecodeError, KeyError) as error:
         raise TraceError(f"{path}: the journal cannot be read: {error}") from error
     if not len(workload):
         raise TraceError(f"{path}: no job of the journal has ended", "; ".join(reading.remarks()))

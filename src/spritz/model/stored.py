@@ -1,0 +1,65 @@
+"""Records as bytes that outlive the process which wrote them: events, images of the state, records of steps.
+
+Owns the envelope and its number. A stored value is a msgpack array of three: the number of the format, the fingerprint
+of the records' schema, and the value. Bytes that begin with this release's own number and fingerprint are decoded at
+once. `model.upcast` reads all others: it refuses a newer format, brings an older one up to this one, and refuses fields
+that this release does not know, so a downgraded daemon never drops what it cannot read. Messages between daemons do not
+use the envelope: there, unknown fields are passed over (`wire`).
+
+Values without an envelope are format 1, which releases before the envelope wrote.
+
+Table of all stored formats: docs/stored-formats.md. To change a stored record: docs/checklists/stored-record.md.
+"""
+
+from __future__ import annotations
+
+from msgspec import DecodeError, ValidationError
+from msgspec.msgpack import Encoder
+
+from spritz.model.errors import SpritzError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from msgspec.msgpack import Decoder
+
+    T = TypeVar("T")
+
+#: Number of the format that this release writes. One number for all stored records: they share their parts.
+FORMAT = 2
+
+#: Of the schema of all stored records, as `make formats` computes it; the top bit is set, so it always takes 5 bytes.
+FINGERPRINT = 0xA8CDF897
+
+_encode = Encoder().encode
+_HEAD = _encode((FORMAT, FINGERPRINT, None))[:-1]
+_HEAD_BYTES = len(_HEAD)
+
+
+class UnsupportedFormat(SpritzError):
+    """The bytes are whole, but this release does not understand all of them: a later release or build wrote them."""
+
+
+def encode(value: object) -> bytes:
+    """The value in this release's envelope."""
+    return _encode((FORMAT, FINGERPRINT, value))
+
+
+def decode(data: bytes, decoder: Decoder[T]) -> T:
+    """The value in an envelope of this release or an earlier one.
+
+    Raises UnsupportedFormat, or msgspec.DecodeError for what is damaged.
+    """
+    try:
+        if data.startswith(_HEAD):
+            return decoder.decode(memoryview(data)[_HEAD_BYTES:])
+        from spritz.model.upcast import upcast  # seldom needed, and an import that supervisors of steps do without
+
+        plain = upcast(data, decoder.type)
+    except UnicodeDecodeError as error:  # msgspec does not make this one of its own
+        raise DecodeError(str(error)) from error
+    try:
+        return decoder.decode(plain)
+    except ValidationError as error:
+        raise UnsupportedFormat(str(error)) from error

@@ -1,0 +1,188 @@
+"""Stored values that this very schema did not write, as this release would have written them.
+
+Owns what changed from each format to the next (`CHANGES`), and the walk that applies it. The walk follows the present
+types through the decoded, untyped value. It brings each record up to date before it looks at the record's fields, so a
+change is written once for a record, wherever that is stored, and its function sees the records inside in their old
+form. Fields and records that are unknown after that are refused.
+
+The walk takes some three times as long as decoding. Only the first start after an upgrade, and readers of events from
+before it, pay that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from msgspec import inspect, msgpack
+
+from spritz.model.stored import FORMAT, UnsupportedFormat
+
+#: Changes an untyped record (a dict; a list if its type is array_like) in place.
+Change = Callable[[Any], None]
+
+
+def _without(*names: str) -> Change:
+    """Fields that are gone and meant nothing any more."""
+
+    def change(record: dict[str, Any]) -> None:
+        for name in names:
+            record.pop(name, None)
+
+    return change
+
+
+def _supervisor_spec_1(spec: dict[str, Any]) -> None:
+    if spec.pop("energy_accounting", False):  # only processors' counters were supported then
+        spec.setdefault("energy_source", "rapl")
+
+
+#: What changed from a format to the next, by the record's name (for events the old `kind`). A format that only added
+#: fields with defaults has no entry. Entries are never edited: stored values of that format exist.
+CHANGES: dict[int, dict[str, Change]] = {
+    1: {
+        "Image": _without("format"),
+        "JobSpec": _without("wait_all_nodes"),
+        "NodeSet": _without("nodes"),
+        "SupervisorSpec": _supervisor_spec_1,
+    },
+}
+
+
+def upcast(data: bytes, kind: Any) -> bytes:
+    """The value in `data`, without envelope, as this release encodes a `kind`.
+
+    Raises UnsupportedFormat, or msgspec.DecodeError for what is damaged.
+    """
+    written, value = _opened(msgpack.decode(data))
+    walk = _walk_from(written, kind)
+    if walk is not None:
+        walk(value)
+    return msgpack.encode(value)
+
+
+def _opened(value: Any) -> tuple[int, Any]:
+    """Format and value. Values of format 1 have no envelope: they are a dict, or a list of dicts."""
+    if not (isinstance(value, list) and len(value) == 3 and type(value[0]) is int and value[0] > 1):
+        return 1, value
+    written = value[0]
+    if written > FORMAT:
+        raise UnsupportedFormat(f"format {written} of a later release; this one reads up to format {FORMAT}")
+    return written, value[2]
+
+
+@cache
+def _walk_from(written: int, kind: Any) -> Change | None:
+    return _Walks(written).of(inspect.type_info(kind))
+
+
+class _Walks:
+    """Makes functions that bring untyped values of one format up to date, in place, by the present type.
+
+    None stands for types without records. A value that does not fit its type is passed over: the decoder refuses it.
+    """
+
+    def __init__(self, written: int) -> None:
+        self._changes = [CHANGES.get(number, {}) for number in range(written, FORMAT)]
+        self._fields: dict[type, Change] = {}
+
+    def of(self, info: inspect.Type) -> Change | None:
+        """The function for values of a type."""
+        if isinstance(info, inspect.StructType):
+            return self._records([info])
+        if isinstance(info, inspect.UnionType):
+            records = [kind for kind in info.types if isinstance(kind, inspect.StructType)]
+            others = [self.of(kind) for kind in info.types if not isinstance(kind, inspect.StructType)]
+            return _all_of([self._records(records) if records else None, *others])
+        if isinstance(info, inspect.ListType | inspect.VarTupleType):
+            return _each(list, iter, self.of(info.item_type))
+        if isinstance(info, inspect.DictType):
+            return _each(dict, dict.values, self.of(info.value_type))
+        if isinstance(info, inspect.TupleType):
+            return _places([self.of(item) for item in info.item_types])
+        return None
+
+    def _records(self, kinds: Sequence[inspect.StructType]) -> Change:
+        """For records of one type, or of several that are told apart by their tag."""
+        tag_field = kinds[0].tag_field
+        shape: Any = list if kinds[0].array_like else dict
+        by_name = {kind.tag or kind.cls.__name__: kind for kind in kinds}
+        only = kinds[0].cls.__name__
+
+        def walk(record: Any) -> None:
+            if not isinstance(record, shape):
+                return
+            name = record.get(tag_field) if tag_field else only
+            for changes in self._changes:
+                if name in changes:
+                    changes[name](record)
+                    name = record.get(tag_field) if tag_field else only
+            if name not in by_name:
+                raise UnsupportedFormat(f"a record {name!r} that this release does not know")
+            self._inside(by_name[name])(record)
+
+        return walk
+
+    def _inside(self, kind: inspect.StructType) -> Change:
+        """For the fields of a record."""
+        if kind.cls not in self._fields:
+            walks = {field.encode_name: self.of(field.type) for field in kind.fields}
+            name = kind.cls.__name__
+            inside = _positions(name, [*walks.values()]) if kind.array_like else _names(name, walks, kind.tag_field)
+            self._fields[kind.cls] = inside
+        return self._fields[kind.cls]
+
+
+def _names(record_name: str, walks: dict[str, Change | None], tag_field: str | None) -> Change:
+    def walk(record: dict[str, Any]) -> None:
+        for field, value in record.items():
+            if field in walks:
+                inside = walks[field]
+                if inside is not None:
+                    inside(value)
+            elif field != tag_field:
+                raise UnsupportedFormat(f"a field {field!r} of {record_name} that this release does not know")
+
+    return walk
+
+
+def _positions(record_name: str, walks: Sequence[Change | None]) -> Change:
+    places = _places(walks)
+
+    def walk(record: list[Any]) -> None:
+        if len(record) > len(walks):
+            raise UnsupportedFormat(f"{len(record)} fields of {record_name}; this release knows {len(walks)}")
+        if places is not None:
+            places(record)
+
+    return walk
+
+
+def _places(walks: Sequence[Change | None]) -> Change | None:
+    def walk(values: Any) -> None:
+        if isinstance(values, list):
+            for inside, value in zip(walks, values, strict=False):
+                if inside is not None:
+                    inside(value)
+
+    return walk if any(walks) else None
+
+
+def _each(shape: type, items: Callable[[Any], Iterable[Any]], inside: Change | None) -> Change | None:
+    def walk(values: Any) -> None:
+        if isinstance(values, shape):
+            for value in items(values):
+                inside(value)  # type: ignore[misc]  # not None: that is asked below
+
+    return walk if inside is not None else None
+
+
+def _all_of(walks: Iterable[Change | None]) -> Change | None:
+    found = [walk for walk in walks if walk is not None]
+
+    def walk(value: Any) -> None:
+        for inside in found:
+            inside(value)
+
+    return walk if found else None
