@@ -23,6 +23,7 @@ from spritz.accounting.ledger import Ledger
 from spritz.accounting.purge import Upkeep, purge
 from spritz.accounting.select import PIECE, histories, read_jobs
 from spritz.accounting.store import Store
+from spritz.model import stored
 from spritz.model.accounting import EventGroup, JobPick, JobWithSteps, RegisterCluster, SelectJobs, StoreState
 from spritz.model.events import Event
 from spritz.model.events import job as jobs
@@ -131,7 +132,7 @@ def test_an_event_that_the_database_cannot_hold_is_set_aside_and_the_rest_stored
     assert not lives & {7, 8, 31}
     with store.engine.connect() as connection:
         rows = connection.execute(select(schema.events_set_aside)).all()
-    kept = [msgpack.decode(row.body, type=jobs.JobQueued).job.id for row in rows]
+    kept = [stored.decode(row.body, msgpack.Decoder(jobs.JobQueued)).job.id for row in rows]
     assert sorted(kept) == [7, 8, 31]
     assert all(row.error and row.at > 0 for row in rows)
     # A cluster of the same story without these three values has the same records, and theirs.

@@ -130,7 +130,7 @@ events_set_aside = Table(
     Column("at", Double, nullable=False),
     Column("kind", String(64), nullable=False),
     Column("error", LONG_TEXT, nullable=False),
-    #: the event (of a saved state: the job) in msgpack, as journals hold it
+    #: the event (of a saved state: the job), a stored value (model.stored)
     Column("body", BLOB, nullable=False),
     **_OPTIONS,
 )

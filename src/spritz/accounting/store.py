@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from msgspec import msgpack
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, case, func, insert, select, update
 
@@ -21,6 +20,7 @@ from spritz.accounting.engine import DatabaseError, ValueRefused, describe, told
 from spritz.accounting.ledger import Ledger
 from spritz.accounting.rollup import spans
 from spritz.accounting.upsert import upsert
+from spritz.model import stored
 from spritz.model.accounting import (
     EventGroup,
     JobRecord,
@@ -102,7 +102,15 @@ class Store:
         return known
 
     def register(self, request: RegisterCluster, now: float) -> tuple[int, str]:
-        """Take note of a controller; the last stored event of its journal, and what is odd about it ("": nothing)."""
+        """Take note of a controller; the last stored event of its journal, and what is odd about it ("": nothing).
+
+        Raises UnreadableEvents for a controller whose events this release may not understand.
+        """
+        if request.format > stored.FORMAT:
+            raise codec.UnreadableEvents(
+                f"slurmctld of cluster {request.cluster} writes events of format {request.format}; "
+                f"this slurmdbd reads up to format {stored.FORMAT}"
+            )
         table = schema.clusters
         self._clusters.pop(request.cluster, None)
         fresh: dict[str, Any] = {
@@ -225,7 +233,7 @@ class Store:
         error = refused.message.encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
         at = what.submitted_at if isinstance(what, Job) else what.at
         row = {"cluster_id": cluster.id, "place": place, "at": at, "kind": kind, "error": error}
-        upsert(connection, schema.events_set_aside, [{**row, "body": msgpack.encode(what)}])
+        upsert(connection, schema.events_set_aside, [{**row, "body": stored.encode(what)}])
         self._set_aside.append(SetAside(cluster=cluster.name, place=place, kind=kind, error=error))
 
     def take_set_aside(self) -> list[SetAside]:

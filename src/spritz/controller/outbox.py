@@ -36,6 +36,7 @@ from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
+from spritz.model.stored import FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,6 +167,7 @@ class Outbox:
             host=context.configuration.addresses[0] if context.configuration.addresses else "",
             port=context.configuration.ports[0],
             version=SLURM_VERSION,
+            format=FORMAT,
             store=(*self._keep, *sorted({"nojobs", "nosteps"}.intersection(context.machine.state.settings.enforce))),
         )
         reply = await channel.call(request, ClusterRegistered)

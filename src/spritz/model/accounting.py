@@ -227,6 +227,8 @@ class RegisterCluster(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     #: AccountingStoreFlags
     store: tuple[str, ...] = ()
+    #: of the events that it writes (`model.stored.FORMAT`); controllers that do not say it write format 1
+    format: int = 1
 
 
 class ClusterRegistered(Struct, frozen=True, kw_only=True):
@@ -246,7 +248,7 @@ class SetAside(Struct, frozen=True, kw_only=True):
 
 
 class EventGroup(Struct, frozen=True, gc=False):
-    """Events `first` to `last` as the journal holds them: a msgpack array of tagged events."""
+    """Events `first` to `last` as the journal holds them (`model.events.codec`)."""
 
     first: int
     last: int
