@@ -16,6 +16,8 @@ from spritz.client.errors import ClientError
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.job import Job
 from spritz.model.states import JobState
+from spritz.model.stored import FORMAT
+from spritz.stepd.spec import RECORD
 from tests.e2e.cluster import Cluster, is_alive, processes_with, until
 
 #: Appends one line a run; runs until `go` is there.
@@ -90,6 +92,27 @@ def test_a_killed_slurmd_finds_its_jobs_again_and_the_ends_it_missed(cluster: Cl
     assert cluster.wait_state(going_on, "FAILED").exit_status == 3 << 8
     assert (runs(cluster, going_on), runs(cluster, ended)) == (1, 1)
     until(lambda: not list(cluster.root.glob("spool/*/job*")), "the spools are empty")
+
+
+def test_a_slurmd_before_the_release_that_started_a_step_refuses_to_start_and_leaves_the_step_alone(
+    cluster: Cluster,
+) -> None:
+    number = cluster.submit(WAITING)
+    begun(cluster, number)
+    cluster.kill_nodes()
+    [path] = cluster.root.glob(f"spool/*/job*{number}.0.batch/{RECORD}")
+    written = path.read_bytes()
+    start = written.index(bytes((0x93, FORMAT)))
+    path.write_bytes(written[: start + 1] + bytes((FORMAT + 1,)) + written[start + 2 :])
+    done = cluster.run("slurmd", "-D", "-N", cluster.hostlist)
+    assert done.returncode == 1
+    assert f"format {FORMAT + 1} of a later release" in done.stderr
+    assert cluster.job_processes(number)
+    path.write_bytes(written)
+    cluster.start_nodes()
+    (cluster.work / "go").touch()
+    assert cluster.wait_state(number, "FAILED").exit_status == 3 << 8
+    assert runs(cluster, number) == 1
 
 
 def test_both_daemons_killed_at_once_lose_nothing(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from spritz.model.errors import Rejection
+from spritz.model.errors import Rejection, SpritzError
 from spritz.model.ids import STEP_BATCH
 from spritz.model.launch import (
     Accepted,
@@ -224,7 +224,10 @@ class Agent:
     # -- after a restart
 
     def adopt(self) -> int:
-        """Find the steps that an earlier daemon started; how many there were."""
+        """Find the steps that an earlier daemon started; how many there were.
+
+        Raises SpritzError for steps that a later release started: ending them would lose their jobs.
+        """
         count = 0
         for here in self._nodes.values():
             os.makedirs(here.spool.path, mode=0o755, exist_ok=True)
@@ -232,12 +235,17 @@ class Agent:
                 here.spool_id = here.spool.identity()
             except OSError as error:  # a full disk: whether launches were forgotten cannot be told then
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
-            steps, unreadable = here.spool.scan()
-            for directory in unreadable:
+            left = here.spool.scan()
+            for directory, reason in left.unsupported:
+                raise SpritzError(
+                    f"a later release of slurmd started the step in {directory}: {reason}",
+                    hint="start that release; or `slurmd -c`, which ends all steps of this node and forgets them",
+                )
+            for directory in left.unreadable:
                 # Nobody can be told how it ends, and the controller will start it elsewhere: it must not run on.
                 self._log.error("step.unreadable", node=here.machine.node, directory=directory)
                 end_and_forget(here.spool, directory)
-            for found in steps:
+            for found in left.found:
                 if not found.begun:
                     here.spool.remove(found.directory)
                     continue

@@ -53,8 +53,9 @@ def forget_all(paths: Iterable[str]) -> None:
         if not os.path.isdir(path):
             continue
         spool.forget_identity()
-        found, unreadable = spool.scan()
-        for directory in [*(step.directory for step in found), *unreadable]:
+        left = spool.scan()
+        unsupported = [directory for directory, _ in left.unsupported]
+        for directory in [*(step.directory for step in left.found), *left.unreadable, *unsupported]:
             end_and_forget(spool, directory)
 
 

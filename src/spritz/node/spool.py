@@ -14,6 +14,7 @@ import stat
 import msgspec
 from msgspec import Struct
 
+from spritz.model import stored
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job import Job
 from spritz.model.reports import RunningStep, StepFinished
@@ -26,7 +27,7 @@ _PROBE = "probe."
 #: Directories that are kept, empty but for an empty record, for steps to come: new inodes are what a step's files cost.
 _FREE = "free."
 _FREE_MAX = 8
-_read_job = msgspec.msgpack.Decoder(Job).decode
+_job_decoder = msgspec.msgpack.Decoder(Job)
 
 
 class FoundStep(Struct, frozen=True, kw_only=True):
@@ -38,6 +39,18 @@ class FoundStep(Struct, frozen=True, kw_only=True):
     task_ids: tuple[int, ...]
     begun: bool
     result: StepFinished | None
+
+
+class LeftSteps(Struct, frozen=True, kw_only=True):
+    """What an earlier daemon left in a spool.
+
+    `unreadable` are directories whose record makes no sense though a supervisor has, or had, them; `unsupported` those
+    whose record a later release wrote, with the reason.
+    """
+
+    found: list[FoundStep]
+    unreadable: list[str]
+    unsupported: list[tuple[str, str]]
 
 
 class Spool:
@@ -151,11 +164,14 @@ class Spool:
         except FileNotFoundError:
             pass
 
-    def scan(self) -> tuple[list[FoundStep], list[str]]:
-        """What is left of an earlier daemon, and directories whose record makes no sense though a supervisor has, or
-        had, them. Directories that never became steps are removed on the way. Raises OSError if it cannot be read.
+    def scan(self) -> LeftSteps:
+        """What is left of an earlier daemon. Directories that never became steps are removed on the way.
+
+        Raises OSError if the spool cannot be read.
         """
-        found, unreadable = [], []
+        found: list[FoundStep] = []
+        unreadable: list[str] = []
+        unsupported: list[tuple[str, str]] = []
         for entry in sorted(os.listdir(self.path)):
             directory = f"{self.path}/{entry}"
             if entry.startswith(_FREE) and os.path.isdir(directory):
@@ -163,14 +179,18 @@ class Spool:
                 continue
             if not entry.startswith("job") or not os.path.isdir(directory):
                 continue
-            step = self._look(directory)
+            try:
+                step = self._look(directory)
+            except stored.UnsupportedFormat as error:
+                unsupported.append((directory, error.message))
+                continue
             if step is not None:
                 found.append(step)
             elif give_up(directory):
                 self.remove(directory)
             else:
                 unreadable.append(directory)
-        return found, unreadable
+        return LeftSteps(found=found, unreadable=unreadable, unsupported=unsupported)
 
     def _look(self, directory: str) -> FoundStep | None:
         found = record.read(f"{directory}/{spec.RECORD}")
@@ -178,8 +198,8 @@ class Spool:
             return None  # cut short: the supervisor was never asked for (or the disk has lost it)
         known = found.spec
         try:
-            job = _read_job(known.job)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+            job = stored.decode(known.job, _job_decoder)
+        except msgspec.DecodeError:
             return None
         return FoundStep(
             key=RunningStep(known.job_id, known.restart_count, known.step_id),
@@ -207,7 +227,7 @@ def read_record(directory: str) -> record.Record | None:
     """What is written of the step; None also where it cannot be read: processes are found by their mark then."""
     try:
         return record.read(f"{directory}/{spec.RECORD}")
-    except OSError:
+    except (OSError, stored.UnsupportedFormat):
         return None
 
 

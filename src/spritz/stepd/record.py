@@ -1,7 +1,8 @@
 """A step's record in the spool: one file that grows. First the spec, then process ids, then the result.
 
 Each entry is `!I` length, one byte of kind, body. An entry that is cut short, and all behind it, counts as not written:
-a killed writer leaves a record that ends earlier, never a wrong one.
+a killed writer leaves a record that ends earlier, never a wrong one. Spec and result are stored values
+(`model.stored`): an entry of a later release is told apart from a damaged one.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from struct import Struct as Layout
 
 import msgspec.msgpack
 
+from spritz.model import stored
 from spritz.model.reports import StepFinished
 from spritz.stepd.spec import SupervisorSpec
-from spritz.stepd.spec import decode as decode_spec
-from spritz.stepd.spec import encode as encode_spec
 
 _HEADER = Layout("!Ic")
 _SPEC, _PIDS, _RESULT = b"S", b"P", b"R"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_pids = msgspec.msgpack.Decoder(tuple[int, ...]).decode
-_decode_result = msgspec.msgpack.Decoder(StepFinished).decode
+_spec_decoder = msgspec.msgpack.Decoder(SupervisorSpec)
+_result_decoder = msgspec.msgpack.Decoder(StepFinished)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class Record(msgspec.Struct, frozen=True):
 
 def spec_entry(spec: SupervisorSpec) -> bytes:
     """The beginning of a record."""
-    return _entry(_SPEC, encode_spec(spec))
+    return _entry(_SPEC, stored.encode(spec))
 
 
 def pids_entry(pids: tuple[int, ...]) -> bytes:
@@ -44,7 +45,7 @@ def pids_entry(pids: tuple[int, ...]) -> bytes:
 
 def result_entry(result: StepFinished) -> bytes:
     """How it ended."""
-    return _entry(_RESULT, _encode(result))
+    return _entry(_RESULT, stored.encode(result))
 
 
 def _entry(kind: bytes, body: bytes) -> bytes:
@@ -52,7 +53,7 @@ def _entry(kind: bytes, body: bytes) -> bytes:
 
 
 def parse(data: bytes) -> Record | None:
-    """The record as far as it was written; None if not even the spec is there."""
+    """The record as far as it was written; None if not even the spec is there. Raises UnsupportedFormat."""
     spec: SupervisorSpec | None = None
     pids: tuple[int, ...] = ()
     result: StepFinished | None = None
@@ -66,19 +67,22 @@ def parse(data: bytes) -> Record | None:
                 break
             body = data[start:at]
             if kind == _SPEC:
-                spec = decode_spec(body)
+                spec = stored.decode(body, _spec_decoder)
             elif kind == _PIDS:
                 pids = _decode_pids(body)
             elif kind == _RESULT:
-                result = _decode_result(body)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+                result = stored.decode(body, _result_decoder)
+    except msgspec.DecodeError:
         pass  # as if cut short there
     return None if spec is None else Record(spec, pids, result)
 
 
 def read(path: str) -> Record | None:
-    """The record in a file; None if there is none that makes sense. Raises OSError if it is there and cannot be
-    read: a step must not be forgotten for want of a descriptor."""
+    """The record in a file; None if there is none that makes sense.
+
+    Raises OSError if it is there and cannot be read: a step must not be forgotten for want of a descriptor. Raises
+    UnsupportedFormat if a later release wrote it.
+    """
     try:
         with open(path, "rb", buffering=0) as file:
             return parse(file.read())

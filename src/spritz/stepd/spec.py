@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-import msgspec.msgpack
+import msgspec
 
 RECORD = "step"
 CONTROL = "control"
@@ -147,14 +147,10 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     pmix: Pmix | None = None
     #: an /etc/hosts of the step's own, where the node's name resolves nowhere else
     hosts_file: str = ""
-    #: the Job, msgpack, for the daemon's Epilog after a restart; the supervisor does not look at it
+    #: the Job, a stored value, for the daemon's Epilog after a restart; the supervisor does not look at it
     job: bytes = b""
 
 
 def marker(directory: str) -> bytes:
     """`NAME=value` of the variable that marks every process of the step with this spool directory."""
     return b"%s=%s" % (MARKER.encode(), os.fsencode(directory))
-
-
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(SupervisorSpec).decode

@@ -9,19 +9,26 @@ import socket
 from pathlib import Path
 
 import pytest
+from msgspec import msgpack
+from msgspec.structs import replace
 
+from spritz.model import stored
 from spritz.model.errors import SpritzError
-from spritz.model.reports import RunningStep
+from spritz.model.job import Job, JobSpec
+from spritz.model.reports import RunningStep, StepFinished
+from spritz.node.leftovers import forget_all
 from spritz.node.main import _need_sockets
-from spritz.node.spool import Spool, read_record
-from spritz.stepd import daemonlink, spec
+from spritz.node.spool import LeftSteps, Spool, read_record
+from spritz.stepd import daemonlink, record, spec
+
+NOTHING = LeftSteps(found=[], unreadable=[], unsupported=[])
 
 
 def test_files_of_another_version_are_cleared_away(tmp_path: Path) -> None:
     left = tmp_path / "job00007.0.batch"
     left.mkdir()
     (left / "something_older").write_text("x")
-    assert Spool(str(tmp_path)).scan() == ([], [])
+    assert Spool(str(tmp_path)).scan() == NOTHING
     assert not left.exists()
 
 
@@ -34,7 +41,7 @@ def test_a_step_that_began_and_whose_record_makes_no_sense_is_named(
     monkeypatch.chdir(left)  # a socket's path is short
     with socket.socket(socket.AF_UNIX) as supervisor:
         supervisor.bind(spec.CONTROL)
-        assert Spool(str(tmp_path)).scan() == ([], [str(left)])
+        assert Spool(str(tmp_path)).scan() == replace(NOTHING, unreadable=[str(left)])
     assert left.exists()
 
 
@@ -104,8 +111,56 @@ def test_kept_directories_are_few_and_end_with_the_daemon(tmp_path: Path) -> Non
     left = list(tmp_path.iterdir())
     assert 0 < len(left) < 20
     assert not list(tmp_path.glob("job*"))
-    assert Spool(str(tmp_path)).scan() == ([], [])
+    assert Spool(str(tmp_path)).scan() == NOTHING
     assert not list(tmp_path.iterdir())
+
+
+JOB = Job(id=7, spec=JobSpec(name="seven"))
+KEY = RunningStep(7, 0, 0)
+
+
+def written(spool: Spool, job: bytes) -> Path:
+    """The record of a step of this job, which a supervisor has begun."""
+    directory = Path(spool.directory(KEY))
+    spool.create(str(directory), replace(known(7), job=job))
+    os.mkfifo(directory / spec.CONTROL)
+    return directory / spec.RECORD
+
+
+def test_a_step_of_an_earlier_release_is_found_with_its_job_and_result(tmp_path: Path) -> None:
+    """Records without an envelope: format 1."""
+    spool = Spool(str(tmp_path))
+    path = written(spool, msgpack.encode(JOB))
+    result = StepFinished(node="n", job_id=7, restart_count=0, step_id=0, ended_at=5.0)
+    bodies = {b"S": replace(known(7), job=msgpack.encode(JOB)), b"P": (1, 2), b"R": result}
+    path.write_bytes(b"".join(record._entry(kind, msgpack.encode(body)) for kind, body in bodies.items()))
+    [found] = spool.scan().found
+    assert (found.key, found.job, found.task_ids, found.result) == (KEY, JOB, (0,), result)
+
+
+@pytest.mark.parametrize("part", ["spec", "job", "result"])
+def test_a_step_of_a_later_release_is_named_and_left_alone_until_it_is_to_be_forgotten(
+    tmp_path: Path, part: str
+) -> None:
+    def newer(data: bytes) -> bytes:
+        """The same entry with another number in its envelope."""
+        return data.replace(stored._HEAD, msgpack.encode((stored.FORMAT + 1, stored.FINGERPRINT, None))[:-1])
+
+    spool = Spool(str(tmp_path))
+    path = written(spool, newer(stored.encode(JOB)) if part == "job" else stored.encode(JOB))
+    if part == "spec":
+        path.write_bytes(newer(path.read_bytes()))
+    if part == "result":
+        result = StepFinished(node="n", job_id=7, restart_count=0, step_id=0, ended_at=5.0)
+        path.write_bytes(path.read_bytes() + newer(record.result_entry(result)))
+    left = spool.scan()
+    assert (left.found, left.unreadable) == ([], [])
+    [(directory, reason)] = left.unsupported
+    assert directory == str(path.parent)
+    assert f"format {stored.FORMAT + 1} of a later release" in reason
+    assert path.exists()
+    forget_all([str(tmp_path)])
+    assert not path.parent.exists()
 
 
 def test_a_spool_that_was_deleted_is_made_again(tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ from spritz.model.job import Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
 from spritz.model.step import Step
+from spritz.model.stored import encode
 from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
 from spritz.stepd.spec import SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
-
-_encode_job = msgspec.msgpack.Encoder().encode
 
 
 class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -145,7 +144,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         gpu_accounting=setup.gpu_accounting,
         energy_source=setup.energy_source,
         hosts_file=setup.hosts_file,
-        job=_encode_job(job),
+        job=encode(job),
     )
 
 
@@ -208,7 +207,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         pmi=mpi.pmi(job, step, node_index),
         pmix=mpi.pmix(job, step, node_index, message.components),
         hosts_file=setup.hosts_file,
-        job=_encode_job(job),
+        job=encode(job),
     )
 
 
