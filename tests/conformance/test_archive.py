@@ -195,7 +195,12 @@ def test_what_cannot_be_archived_is_not_purged(store: Store, tmp_path: Path) -> 
     [
         ("", "not an archive"),
         ("hello\n", "not an archive"),
-        ('["spritz-archive",{"format":9,"cluster":"c1"}]\n', "not an archive"),
+        ('["spritz-archive",{"format":9,"cluster":"c1"}]\n', "an archive of a later release .format 9"),
+        ('["spritz-archive",{"format":1,"cluster":"c1","revision":"9999"}]\n', "of a later release .*revision 9999"),
+        (
+            '["spritz-archive",{"format":1,"cluster":"c1"}]\n["jobs",{"number":1,"colour":"red"}]\n',
+            "jobs have no column 'colour'",
+        ),
         ('["spritz-archive",{"format":1,"cluster":"c1"}]\n["users",{}]\n', "line 2: no records are called 'users'"),
         ('["spritz-archive",{"format":1,"cluster":"c1"}]\n{"jobs":\n', "line 2 is damaged"),
     ],

@@ -6,6 +6,9 @@ daemon that is killed between the two leaves rows that are archived twice, and l
 already. A line that was cut off by a kill belongs to rows that are still in the database. Half of a copied file looks
 the same: what there is of it is loaded, and that there is no end is said.
 
+An archive of an older database revision gets empty values for columns that came later. An archive of a later release is
+refused, and so is a column that this release does not have: loading it would drop values.
+
 Source: slurmdbd.conf(5) ArchiveDir (names of files, 50,000 records a file); sacctmgr(1) archive. The form is ours.
 """
 
@@ -66,8 +69,8 @@ Line = tuple[str, dict[str, Any]]
 class ArchiveError(SpritzError):
     """An archive cannot be written or read."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code="ESLURM_DB_CONNECTION")
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, code="ESLURM_DB_CONNECTION", hint=hint)
 
 
 class Archivist:
@@ -175,7 +178,7 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
             if name in _USAGE and row.get("period") == spans.HOUR:
                 used_until = max(used_until, int(row.get("started_at", 0)) + 3600)
             rows = held.setdefault(name, [])
-            rows.append(_row(TABLES[name], row, cluster_id))
+            rows.append(_row(path, TABLES[name], row, cluster_id))
             if len(rows) >= _ROWS:
                 added[name] = added.get(name, 0) + _put(connection, name, rows)
                 rows.clear()
@@ -204,13 +207,29 @@ def _read(path: str) -> tuple[str, _Lines]:
         raise ArchiveError(f"{path}: {error.strerror}") from error
     try:
         mark, head = json.decode(stream.readline(), type=tuple[str, dict[str, Any]])
-        known = mark == _MARK and head["format"] == _FORMAT and isinstance(head["cluster"], str)
+        known = mark == _MARK and isinstance(head["format"], int) and isinstance(head["cluster"], str)
     except (DecodeError, KeyError, UnicodeDecodeError, OSError):
         known = False
     if not known:
         stream.close()
         raise ArchiveError(f"{path}: not an archive of slurmdbd")
+    revision = head.get("revision", schema.REVISION)
+    if head["format"] != _FORMAT or not _knows(revision):
+        stream.close()
+        raise ArchiveError(
+            f"{path}: an archive of a later release (format {head['format']}, revision {revision})",
+            hint=f"load it with that release; this one reads format {_FORMAT}, up to revision {schema.REVISION}",
+        )
     return head["cluster"], _Lines(stream, path, ended=head.get("ended", False))
+
+
+def _knows(revision: object) -> bool:
+    """Is it the revision of a database of this release, or of an earlier one?"""
+    if revision == schema.REVISION:
+        return True
+    from spritz.accounting import migrations  # which costs more to import than all the rest
+
+    return revision in migrations.revisions()
 
 
 class _Lines:
@@ -240,9 +259,12 @@ class _Lines:
                 yield name, row
 
 
-def _row(table: Table, found: dict[str, Any], cluster_id: int) -> dict[str, Any]:
-    """The row with columns that this release has; what an older one lacked is empty."""
+def _row(path: str, table: Table, found: dict[str, Any], cluster_id: int) -> dict[str, Any]:
+    """The row with columns that this release has; what an older one lacked is empty. Raises ArchiveError."""
     row: dict[str, Any] = {}
+    unknown = found.keys() - table.columns.keys()
+    if unknown:
+        raise ArchiveError(f"{path}: {table.name} have no column {min(unknown)!r} in this release")
     for column in table.columns:
         kind = column.type.python_type
         if column.name == "cluster_id":
