@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs changelog release clean
+.PHONY: help venv compiled test unit test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs formats changelog release clean
 
 help:
-	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs changelog release clean (see README.md)'
+	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs formats changelog release clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c)
@@ -98,12 +98,17 @@ traces: $(VENV)/.stamp
 docs: $(VENV)/.stamp
 	$(BIN)/python -m tools.docs
 
+# After a change of a stored record (docs/checklists/stored-record.md).
+formats: $(VENV)/.stamp
+	$(BIN)/python -m tests.golden.write
+
 changelog: $(VENV)/.stamp
 	$(BIN)/towncrier build --draft --version next
 
 # Assembles CHANGELOG.md from changelog.d/ and sets the version; commit and tag what it leaves (CONTRIBUTING.md).
 release: $(VENV)/.stamp
 	@test -n '$(VERSION)' || { echo 'make release VERSION=X.Y.Z'; exit 2; }
+	$(BIN)/python -m tests.golden.write --release $(VERSION)
 	$(BIN)/towncrier build --yes --version $(VERSION)
 	sed -i 's/^__version__ = .*/__version__ = "$(VERSION)"/' src/spritz/__init__.py
 
