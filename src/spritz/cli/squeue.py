@@ -18,6 +18,7 @@ _FEDERATION = "there is one cluster; federations are not built"
 
 OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),
+    Row("accounts", "", "ACCOUNTS", alias="account"),
     Row("all", "a", "", "jobs of hidden partitions too", env="SQUEUE_ALL"),
     Row("array", "r", "", "one line for each task of an array", env="SQUEUE_ARRAY"),
     Row("array-unique", "", "", "a line for each pending record of an array", env="SQUEUE_ARRAY_UNIQUE"),
@@ -40,11 +41,13 @@ OPTIONS: tuple[Row, ...] = (
     Row("name", "n", "NAMES", "only jobs of these names", env="SQUEUE_NAMES"),
     Row("nodelist", "w", "HOSTS", "only jobs on these nodes"),
     Row("nodes", "", "HOSTS", alias="nodelist"),
+    Row("node", "", "HOSTS", alias="nodelist"),
     Row("noconvert", "", "", "keep units: 2048M stays 2048M"),
     Row("noheader", "h", "", "no headings"),
     Row("notme", "", "", "only other people's jobs"),
     Row("only-job-state", "", "", "job, state and no more, with -j and --json as the only other options"),
     Row("partition", "p", "NAMES", "only jobs of these partitions", env="SQUEUE_PARTITION"),
+    Row("partitions", "", "NAMES", alias="partition"),
     Row("priority", "P", "", "a pending job once for each of its partitions", env="SQUEUE_PRIORITY"),
     Row("qos", "q", "NAMES", "only jobs of these QOS", env="SQUEUE_QOS"),
     Row("reservation", "R", "NAME", "only jobs in this reservation"),

@@ -44,6 +44,21 @@ def test_letters(form: str, line: str) -> None:
     assert letters(form)[0] == line
 
 
+@pytest.mark.parametrize(
+    ("value", "form", "line"),
+    [
+        ("1-00:00:00", "%.5l|%5l|", "1-00:00:00|1-00:|"),
+        ("UNLIMITED", "%.5l|%5l|", "UNLIM|UNLIM|"),
+        ("0:03", "%.6l|%6l|%l", "  0:03|0:03  |0:03"),
+    ],
+)
+def test_a_duration_to_the_right_is_never_cut_but_its_words_are(value: str, form: str, line: str) -> None:
+    fields = {"l": Field("TIME_LIMIT", ("limit",), lambda now, limit: str(limit), duration=True)}
+    columns = parse_letters(form, fields, lambda _: None)
+    assert Lines(columns).line(0.0, [value]) == line
+    assert header_line(columns).startswith("TIME_")
+
+
 def test_unknown_letters_are_told() -> None:
     assert letters("%!x%j%?")[2] == ["!", "?"]
 

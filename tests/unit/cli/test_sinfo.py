@@ -58,6 +58,12 @@ def test_node_format_lists_each_node_in_each_partition(site: Site) -> None:
     ]
 
 
+def test_nodes_of_different_hosts_are_apart_where_the_host_is_shown(site: Site) -> None:
+    lines = site.run(main, "-h", "-o", "%n %t").lines
+    hosts = [line.split()[0] for line in lines]
+    assert len(hosts) == len(set(hosts)) == len({view.hostname for view in site.world.state.nodes.values()})
+
+
 def test_many_nodes_are_listed_in_natural_order(site: Site) -> None:
     site.world = World(nodes=11)
     assert site.run(main, "-N", "-h", "-o", "%N").lines == [f"n{number}" for number in range(1, 12)]

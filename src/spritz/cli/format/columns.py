@@ -30,10 +30,10 @@ class Field:
     `header`; `needs`: attribute paths of the record; `render(now, *values) -> str`. `refused` says why it is not
     built. `sort` gives the key
     for `--sort` (the rendered text if None). `many(now, *columns) -> texts` renders many rows at once: for what is
-    another text in each row, or made of lists.
+    another text in each row, or made of lists. `duration`: Slurm prints it with C's `%*s`, which cuts nothing.
     """
 
-    __slots__ = ("header", "many", "needs", "refused", "render", "sort")
+    __slots__ = ("duration", "header", "many", "needs", "refused", "render", "sort")
 
     def __init__(
         self,
@@ -44,8 +44,10 @@ class Field:
         refused: str = "",
         sort: Callable[..., object] | None = None,
         many: Callable[..., list[str]] | None = None,
+        duration: bool = False,
     ) -> None:
         self.many = many
+        self.duration = duration
         self.header = header
         self.needs = needs
         self.render: Callable[..., str] = render or _as_text
@@ -65,10 +67,12 @@ def itself(value: object) -> object:
 class Column:
     """A field in a line: `before` and `after` are literal text; width 0 means as wide as it is."""
 
-    __slots__ = ("after", "before", "field", "right", "width")
+    __slots__ = ("_whole", "after", "before", "field", "right", "width")
 
     def __init__(self, field: Field, width: int, right: bool, after: str = "", before: str = "") -> None:
-        self.field = field
+        #: a duration that is justified to the right is never cut, but UNLIMITED and other words are
+        self._whole = field.duration and right and width > 0
+        self.field = _with_words_cut(field, width) if self._whole else field
         self.width = width
         self.right = right
         self.before = before
@@ -81,7 +85,17 @@ class Column:
     def pattern(self) -> str:
         """For the % operator: padded and cut to the width, with the literal text."""
         shape = f"{'' if self.right else '-'}{self.width}.{self.width}" if self.width else ""
+        if self._whole:
+            shape = str(self.width)
         return f"{self.before.replace('%', '%%')}%{shape}s{self.after.replace('%', '%%')}"
+
+
+def _with_words_cut(field: Field, width: int) -> Field:
+    def render(now: float, *values: object) -> str:
+        text = field.render(now, *values)
+        return text if text[:1].isdigit() else text[:width]
+
+    return Field(field.header[:width], field.needs, render, sort=field.sort)
 
 
 #: stands in a line where only literal text is

@@ -92,8 +92,8 @@ def _least(header: str, value: Callable[[NodeView], int]) -> NodeField:
     )
 
 
-def _listed(header: str, text: Callable[[NodeView], str], compress: bool = True) -> NodeField:
-    """All different values."""
+def _listed(header: str, text: Callable[[NodeView], str], compress: bool = True, *, apart: bool = False) -> NodeField:
+    """All different values. `apart`: nodes that differ in it are not in one line."""
 
     def render(group: Group) -> str:
         words = list(dict.fromkeys(text(view) for view in group.views))
@@ -109,7 +109,7 @@ def _listed(header: str, text: Callable[[NodeView], str], compress: bool = True)
         names = sort(text(view) for view in group.views)
         return natural(names[0]) if names else ()
 
-    return NodeField(header, render, sort=order)
+    return NodeField(header, render, key=(lambda partition, view: text(view)) if apart else None, sort=order)
 
 
 def natural(name: str) -> tuple[object, ...]:
@@ -326,9 +326,9 @@ LETTERS: dict[str, NodeField] = {
     "L": _of_partition("DEFAULTTIME", lambda p: _time(p.default_time_minutes), lambda p: p.default_time_minutes or 0),
     "m": _least("MEMORY", lambda view: view.node.config.capacity.memory_mib),
     "M": _of_partition("PREEMPT_MODE", lambda p: p.preempt_mode or "OFF"),
-    "n": _listed("HOSTNAMES", lambda view: view.node.hostname),
+    "n": _listed("HOSTNAMES", lambda view: view.node.hostname, apart=True),
     "N": _listed("NODELIST", lambda view: view.node.name),
-    "o": _listed("NODE_ADDR", lambda view: view.node.address),
+    "o": _listed("NODE_ADDR", lambda view: view.node.address, apart=True),
     "O": _spread("CPU_LOAD", _load, lambda load: f"{load:.2f}"),
     "p": _of_partition("PRIO_TIER", lambda p: str(p.priority_tier), lambda p: p.priority_tier),
     "P": _PARTITION,
