@@ -49,6 +49,12 @@ def test_two_sizes_of_memory_in_one_source_are_refused() -> None:
         values.from_parsed([("mem", "1"), ("mem-per-cpu", "2")])
 
 
+@pytest.mark.parametrize("keys", [("gpus-per-task", "ntasks-per-gpu"), ("ntasks-per-gpu", "gpus-per-task")])
+def test_tasks_are_counted_by_gpus_or_gpus_by_tasks(keys: tuple[str, str]) -> None:
+    with pytest.raises(Fatal, match="--gpus-per-task is mutually exclusive with --ntasks-per-gpu"):
+        values.from_parsed([(key, "1") for key in keys])
+
+
 @pytest.mark.parametrize(("value", "isset"), [("", True), ("yes", True), ("1", True), ("0", False), ("no", False)])
 def test_a_flag_variable_is_set_by_nothing_yes_or_a_number(value: str, isset: bool) -> None:
     """srun(1) INPUT ENVIRONMENT VARIABLES."""

@@ -16,9 +16,10 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Hold
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
+from spritz.model.resources import GresRequest
 from spritz.model.states import PartitionState
 from spritz.model.step import StepSpec
-from spritz.testing.builders import ALICE, BOB, ROOT, World, expect, job_spec
+from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, expect, job_spec
 
 Make = Callable[..., World]
 
@@ -358,3 +359,23 @@ def test_extra_constraints_that_are_no_expression_are_refused(make_world: Make) 
     job = world.submit(extra="a=1&b=2")
     assert world.refused(UpdateJob(target=JobTarget(job), changes={"extra": "a="})) == "ESLURM_INVALID_EXTRA"
     assert make_world().submit(extra="a=1(b=2)")
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({"tasks_per_node": 1, "nodes_min": 2, "nodes_given": True}, True),
+        ({"nodes_min": 2, "nodes_given": True}, True),
+        ({"tasks_per_node": 2}, True),
+        ({"tasks": 2, "tasks_given": True}, True),
+        ({}, False),
+    ],
+)
+def test_gpus_of_tasks_need_a_number_of_tasks(options: dict[str, Any], taken: bool) -> None:
+    """What real Slurm takes: submitit and Ray ask by nodes and tasks a node."""
+    world = World(hardware=capacity(gpus=2))
+    each = (GresRequest("gpu"),)
+    if taken:
+        assert world.job(world.submit(ALICE, gpus_per_task=each, **options)).spec.gpus_per_task == each
+    else:
+        assert world.submit_refused(ALICE, gpus_per_task=each) == "ESLURM_INVALID_GRES"

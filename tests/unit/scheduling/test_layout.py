@@ -53,6 +53,8 @@ def test_tasks_fill_node_after_node_but_leave_one_for_each_that_follows(
         ({"gpus": 2}, [[0, 1]], [1]),
         ({"nodes": 2, "tasks": 3, "gpus_per_task": 1}, [[0, 1], [0]], [2, 1]),
         ({"gpus": 3, "cpus_per_gpu": 3}, [[0, 1], [0]], [6, 3]),
+        ({"nodes": 2, "tasks_per_node": 1, "gpus_per_task": 1}, [[0], [0]], [1, 1]),
+        ({"nodes": 2, "gpus_per_task": 1}, [[0], [0]], [1, 1]),
     ],
 )
 def test_gpus_follow_tasks_and_bring_their_cpus(

@@ -258,10 +258,11 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
                 raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
     _check_types([item for requests in groups for item in requests])
     _check_gpus_agree(spec)
-    if spec.gpus_per_task and not (spec.gpus or spec.tasks_given):
-        raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-task needs --gpus or --ntasks")
-    if spec.gres_per_task and not (spec.gpus or spec.tasks_given):
-        raise Refused("ESLURM_INVALID_GRES", hint="--tres-per-task needs --ntasks")
+    counted = spec.gpus or spec.tasks_given or spec.tasks_per_node or spec.nodes_given
+    if spec.gpus_per_task and not counted:
+        raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-task needs --ntasks, --nodes or --gpus")
+    if spec.gres_per_task and not counted:
+        raise Refused("ESLURM_INVALID_GRES", hint="--tres-per-task needs --ntasks or --nodes")
     total, each = sum(item.count for item in spec.gpus), sum(item.count for item in spec.gpus_per_task)
     if total and each and (total % each or (spec.tasks_given and total != each * spec.tasks)):
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus is not --gpus-per-task times --ntasks")
