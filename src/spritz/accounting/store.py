@@ -208,19 +208,10 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """A transaction that stores what a controller sent. A failure forgets what was read and raises DatabaseError.
-
-        An exception of our own code is a fault in handling these events, and so a ValueRefused.
-        """
+        """A transaction for what a controller sent. A failure forgets what was read and raises DatabaseError."""
         try:
             with told(), self.engine.begin() as connection:
                 yield connection
-        except (SpritzError, MemoryError):
-            self.forget()
-            raise
-        except Exception as error:
-            self.forget()
-            raise ValueRefused(f"{type(error).__name__}: {error}") from error
         except BaseException:
             self.forget()
             raise
@@ -270,8 +261,9 @@ class Store:
         if ledger.node_events is None:
             ledger.node_events = self._open_node_events(connection, cluster)
             ledger.reservations = self._open_reservations(connection, cluster)
-        for place, event in events:
-            ledger.apply(place, event)
+        with _faults():
+            for place, event in events:
+                ledger.apply(place, event)
         return self._write(connection, cluster)
 
     def _write(self, connection: Connection, cluster: Cluster) -> float:
@@ -372,21 +364,22 @@ class Store:
         with self._transaction() as connection:
             self._load(connection, cluster, [job.id for job in jobs])
             place = self._free_place(connection, cluster)
-            for job in jobs:
-                known = ledger.jobs.get(job.id)
-                same = known is not None and known.restart_count == job.restart_count
-                if known is None or not (same and abs(known.submitted_at - job.submitted_at) < 1e-3):
-                    known = record_of(place, job, ledger.keep)
-                    place += 1
-                    ledger.begin(known)
-                    ledger.rewrite(known.eligible_at or known.started_at)
-                else:
-                    ledger.rewrite(known.eligible_at)
-                    describe_job(known, job, ledger.keep)
-                    ledger.changes.jobs[known.number] = known
-                for step in steps.get(job.id, ()):
-                    if step.step_id not in ledger.steps[known.number]:
-                        ledger.begin_step(step_record_of(known.number, step))
+            with _faults():
+                for job in jobs:
+                    known = ledger.jobs.get(job.id)
+                    same = known is not None and known.restart_count == job.restart_count
+                    if known is None or not (same and abs(known.submitted_at - job.submitted_at) < 1e-3):
+                        known = record_of(place, job, ledger.keep)
+                        place += 1
+                        ledger.begin(known)
+                        ledger.rewrite(known.eligible_at or known.started_at)
+                    else:
+                        ledger.rewrite(known.eligible_at)
+                        describe_job(known, job, ledger.keep)
+                        ledger.changes.jobs[known.number] = known
+                    for step in steps.get(job.id, ()):
+                        if step.step_id not in ledger.steps[known.number]:
+                            ledger.begin_step(step_record_of(known.number, step))
             values = {"rolled_until": set_back(self._write(connection, cluster))}
             connection.execute(update(schema.clusters).where(schema.clusters.c.id == cluster.id).values(**values))
 
@@ -408,6 +401,17 @@ class Store:
     def describe(self) -> str:
         """The database in words."""
         return describe(self.engine.url)
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """Turn an exception of our own code into ValueRefused: the events that it cannot handle are set aside."""
+    try:
+        yield
+    except (SpritzError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueRefused(f"{type(error).__name__}: {error}") from error
 
 
 def set_back(since: float) -> Any:
