@@ -29,9 +29,12 @@ def _number(text: str, maximum: int) -> int | None:
 
 
 def parse_node_count(text: str) -> tuple[int, int]:
-    """`2` -> (2, 2); `2-4` -> (2, 4); `1k` -> (1024, 1024). `0` is taken as Slurm does: (0, 0). Raises CountError."""
+    """`2` -> (2, 2); `2-4` -> (2, 4); `-3` -> (1, 3); `1k` -> (1024, 1024). `0` is taken as Slurm does: (0, 0).
+
+    Raises CountError.
+    """
     low_text, dash, high_text = text.partition("-")
-    low = _number(low_text, COUNT_MAX)
+    low = 0 if dash and not low_text else _number(low_text, COUNT_MAX)
     if low is None:
         raise CountError(f'"{shown(low_text if dash else text)}" is not a valid node count')
     if not dash:

@@ -10,6 +10,7 @@ from spritz.cli.submit import spec
 from spritz.cli.submit.refusals import Refusal, Source
 from spritz.cli.submit.setters import SETTERS
 from spritz.model.errors import SpritzError
+from spritz.model.ids import INFINITE
 from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.resources import GresRequest
 
@@ -34,7 +35,8 @@ def build(said: list[str] | None = None, environ: dict[str, str] | None = None, 
         ({"gres": "gpu:1", "ntasks": "3", "ntasks_per_gpu": "2"}, {"tasks": 3}),
         ({"mem": "4G"}, {"memory_mib_per_node": 4096}),
         ({"time": "1-2"}, {"time_limit_minutes": 26 * 60}),
-        ({"time": "0"}, {"time_limit_minutes": None}),
+        ({"time": "0"}, {"time_limit_minutes": INFINITE}),
+        ({"partition": "gpu,"}, {"partitions": ("gpu",)}),
         ({"begin": "now+60"}, {"begin_at": NOW + 60}),
         ({"gpus": "a100:2"}, {"gpus": (GresRequest("gpu", "a100", 2),)}),
         ({"gres": "none"}, {"gres_per_node": ()}),

@@ -379,3 +379,7 @@ def test_gpus_of_tasks_need_a_number_of_tasks(options: dict[str, Any], taken: bo
         assert world.job(world.submit(ALICE, gpus_per_task=each, **options)).spec.gpus_per_task == each
     else:
         assert world.submit_refused(ALICE, gpus_per_task=each) == "ESLURM_INVALID_GRES"
+
+
+def test_an_account_is_in_small_letters_without_accounting_too(world: World) -> None:
+    assert world.job(world.submit(ALICE, account="Physics")).spec.account == "physics"

@@ -17,6 +17,7 @@ from spritz.notation.nodecount import CountError, NodeShape
         ("1-1K", (1, 1024)),
         ("0", (0, 0)),
         ("0-2", (1, 2)),
+        ("-2", (1, 2)),
         ("1 ", (1, 1)),
     ],
 )
@@ -34,7 +35,7 @@ def test_reads_node_counts(text: str, counts: tuple[int, int]) -> None:
         ("1-2-3", '"2-3" is not a valid node count'),
         ("1,3", '"1,3" is not a valid node count'),
         ("1-4:2", '"4:2" is not a valid node count'),
-        ("-2", '"" is not a valid node count'),
+        ("-", "Maximum node count -1 is less than minimum node count 1"),
         ("2-", "Maximum node count -1 is less than minimum node count 2"),
         ("99999999999", '"99999999999" is not a valid node count'),
         ("9999999k", '"9999999k" is not a valid node count'),

@@ -9,6 +9,7 @@ import os
 
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid
 from spritz.model.errors import SpritzError
+from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
@@ -79,7 +80,7 @@ def requests(parsed: tuple[ParsedGres, ...]) -> tuple[object, ...]:
     return tuple(GresRequest(item.name, item.type or "", item.count) for item in parsed)
 
 
-def _limit(name: str, option: str) -> Callable[[Fields, str, Source], None]:
+def _limit(name: str, option: str, zero: int | None = None) -> Callable[[Fields, str, Source], None]:
     def set_limit(fields: Fields, value: str, source: Source) -> None:
         from spritz.notation import duration
 
@@ -87,8 +88,8 @@ def _limit(name: str, option: str) -> Callable[[Fields, str, Source], None]:
             minutes = duration.parse_minutes(value)
         except NotationError as error:
             raise invalid(option, str(error)) from error
-        # Slurm takes 0 as no limit of one's own.
-        fields[name] = minutes or None
+        # As in Slurm: `-t 0` asks for no limit at all, so that the job waits where the partition has one.
+        fields[name] = minutes or zero
 
     return set_limit
 
@@ -171,7 +172,8 @@ def _tasks(fields: Fields, value: str, source: Source) -> None:
 
 
 def _partitions(fields: Fields, value: str, source: Source) -> None:
-    fields["partitions"] = tuple(value.split(",")) if value else ("(null)",)
+    # As in Slurm: `-p gpu,` names one partition, and `-p ""` none that there is.
+    fields["partitions"] = tuple(name for name in value.split(",") if name) or ("(null)",)
 
 
 def _node_file(fields: Fields, value: str, source: Source) -> None:
@@ -424,7 +426,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "tres-per-task": _tres_per_task,
     "licenses": _text("licenses"),
     "acctg-freq": _acctg_freq,
-    "time": _limit("time_limit_minutes", "time"),
+    "time": _limit("time_limit_minutes", "time", zero=INFINITE),
     "time-min": _limit("time_min_minutes", "time-min"),
     "deadline": _moment("deadline_at", "deadline"),
     "begin": _moment("begin_at", "begin"),

@@ -88,10 +88,12 @@ def with_account(state: State, spec: JobSpec) -> JobSpec:
     rules, enforce = state.rules, state.settings.enforce
     if state.settings.track_wckey and not spec.wckey and not spec.no_wckey:
         spec = replace(spec, wckey=f"*{rules.default_wckeys.get(spec.user, '')}")
+    # Names of accounts and QOS are in small letters, however they are written; those of QOS only where there are any.
+    if spec.account != spec.account.lower():
+        spec = replace(spec, account=spec.account.lower())
     if not rules.known and not enforce:
         return spec
-    # Names of accounts and QOS are in small letters, however they are written.
-    spec = replace(spec, account=spec.account.lower(), qos=spec.qos.lower())
+    spec = replace(spec, qos=spec.qos.lower())
     spec = _with_known_account(state, spec)
     names = _partition_names(state, spec)
     found = [rules.association(spec.account, spec.user, name) for name in names]
