@@ -1,10 +1,13 @@
 """The single writer: commands one after the other, and nothing observable before it is durable.
 
-Owns the order of the daemon. A command changes the state in memory at once (`Machine.handle`, no `await` in between);
-its events join the group that is being gathered; its reply and its effects are released when that group is on disk.
-At the end of each turn of the loop the hooks run (a scheduling pass, parked requests), then the group is handed to the
-committer, unless an earlier one is still on its way: then it goes on gathering. So one command alone waits for one
-sync, and a thousand at once for the same one.
+Owns the order of the daemon. A command changes the state in memory at once (`Machine.handle`, no `await` in between).
+Its events, its reply and its effects join the group that is being gathered. At the end of each turn of the loop the
+hooks run (a scheduling pass, parked requests), then the group is handed to the committer, unless an earlier group is
+still on its way to the disk: then the group goes on gathering. So one command alone waits for one sync, and a thousand
+at once for the same one.
+
+Groups are released in the order in which they were gathered: a group's replies and effects leave when it is the oldest
+that has not left, and is on disk.
 
 Must not do I/O itself. Source: the caller's duties of a replicated log, in the same order: persist, then send.
 """
@@ -12,6 +15,7 @@ Must not do I/O itself. Source: the caller's duties of a replicated log, in the 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -65,15 +69,16 @@ class MachineLike(Protocol):
     def handle(self, command: Struct, now: float, caller: Caller) -> OutcomeLike: ...
 
 
-class _Gathering:
-    """Events that will be one group, and what waits for them."""
+class _Group:
+    """Events that are journaled together, and what waits until they are durable and all earlier groups released."""
 
-    __slots__ = ("effects", "events", "released")
+    __slots__ = ("durable", "effects", "events", "on_release")
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.effects: list[Effect] = []
-        self.released: list[Callable[[], None]] = []
+        self.on_release: list[Callable[[], None]] = []
+        self.durable = False
 
 
 class SingleWriter:
@@ -106,8 +111,10 @@ class SingleWriter:
         self._on_effects = on_effects
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
-        self._gathering = _Gathering()
-        self._in_flight: _Gathering | None = None
+        self._gathering = _Group()
+        #: Groups that have not been released, oldest first. Only the last may still be on its way to the disk.
+        self._unreleased: deque[_Group] = deque()
+        self._syncing = False
         self._turn_due = False
         self._stopped = False
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
@@ -122,21 +129,21 @@ class SingleWriter:
     def handle(self, command: Struct, caller: Caller, then: Callable[[Reply], None] | None = None) -> Reply:
         """Decide a command now. `then(reply)` is called when all that the reply tells is durable.
 
-        The returned reply is for whoever needs no durability: the controller's own commands.
+        The returned reply is for callers that need no durability: the controller's own commands.
         """
         outcome = self._decide(command, caller)
         self.commands += 1
-        gathering = self._gathering
+        group = self._gathering
         events = outcome.events
         if events:
-            gathering.events.extend(events)
+            group.events.extend(events)
             self.last_sequence += len(events)
             for listener in self.listeners:
                 listener(events)
-        gathering.effects.extend(outcome.effects)
+        group.effects.extend(outcome.effects)
         reply = outcome.reply
         if then is not None:
-            gathering.released.append(lambda: then(reply))
+            group.on_release.append(lambda: then(reply))
         self.turn()
         return reply
 
@@ -161,9 +168,9 @@ class SingleWriter:
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back when everything that is in memory now is on disk; at once if it is."""
         if self._gathering.events:
-            self._gathering.released.append(callback)
-        elif self._in_flight is not None:
-            self._in_flight.released.append(callback)
+            self._gathering.on_release.append(callback)
+        elif self._syncing:
+            self._unreleased[-1].on_release.append(callback)
         else:
             callback()
 
@@ -179,12 +186,12 @@ class SingleWriter:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is gathered or on its way to the disk."""
-        return self._in_flight is None and not self._gathering.events and not self._turn_due
+        """Whether nothing is gathered, on its way to the disk, or waits to be released."""
+        return not self._unreleased and not self._gathering.events and not self._turn_due
 
     async def durable(self) -> None:
         """Return when everything that is in memory now is on disk; without giving way if it is."""
-        if self._gathering.events or self._in_flight is not None:
+        if self._gathering.events or self._syncing:
             reached: asyncio.Future[None] = self._loop.create_future()
             self.when_durable(lambda: None if reached.done() else reached.set_result(None))
             await reached
@@ -193,7 +200,7 @@ class SingleWriter:
         """Return when all that was handed in so far is durable and released."""
         while not self.idle and not self._stopped:
             reached: asyncio.Future[None] = self._loop.create_future()
-            self._gathering.released.append(lambda future=reached: future.done() or future.set_result(None))  # type: ignore[misc]
+            self._gathering.on_release.append(lambda future=reached: future.done() or future.set_result(None))  # type: ignore[misc]
             self.turn()
             await reached
 
@@ -201,22 +208,26 @@ class SingleWriter:
         """Release nothing any more: the journal has failed, or the daemon ends."""
         self._stopped = True
 
+    # -- groups
+
     def _end_turn(self) -> None:
         if not self._stopped:
             # What hooks hand in joins this very turn, and so this very group.
             for hook in self.hooks:
                 self._contained(hook)
         self._turn_due = False
-        if self._in_flight is None and not self._stopped:
+        if not self._syncing and not self._stopped:
             self._commit()
 
     def _commit(self) -> None:
-        """Send the gathered group to the disk; one without events is released at once."""
-        group, self._gathering = self._gathering, _Gathering()
+        """Send the gathered group to the disk; a group without events needs none."""
+        group, self._gathering = self._gathering, _Group()
+        self._unreleased.append(group)
         if not group.events:
-            self._release(group)
+            group.durable = True
+            self._release_durable()
             return
-        self._in_flight = group
+        self._syncing = True
         blobs = self._blobs.take_unsent()
         record = Group(
             first=self.last_sequence - len(group.events) + 1,
@@ -229,8 +240,9 @@ class SingleWriter:
             lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last), brief=brief
         )
 
-    def _committed(self, group: _Gathering, last: int) -> None:
-        self._in_flight = None
+    def _committed(self, group: _Group, last: int) -> None:
+        self._syncing = False
+        group.durable = True
         self.durable_sequence = last
         self.groups += 1
         self._blobs.committed()
@@ -238,22 +250,27 @@ class SingleWriter:
             return
         if self._journal.wants_tidying:
             self.maintain(self._journal.tidy)
-        # The next group leaves first: the disk works while the answers of this one are sent.
+        # The next group sets off first: the disk works while the answers of this one are sent.
         if self._gathering.events and not self._turn_due:
             self._commit()
-        self._release(group)
-        if self._gathering.released:
+        self._release_durable()
+        if self._gathering.on_release:
             self.turn()
 
-    def _release(self, group: _Gathering) -> None:
+    def _release_durable(self) -> None:
+        """Release groups from the oldest on, up to the first that is not durable."""
+        while self._unreleased and self._unreleased[0].durable and not self._stopped:
+            self._release(self._unreleased.popleft())
+
+    def _release(self, group: _Group) -> None:
         """Answers first: a registration's answer opens the way for the effects that it caused."""
-        for callback in group.released:
+        for callback in group.on_release:
             self._contained(callback)
         if group.effects:
             self._contained(lambda: self._on_effects(group.effects))
 
     def _contained(self, callback: Callable[[], None]) -> None:
-        """One answer that cannot be given must not keep the others back."""
+        """A callback that fails must not keep the others back."""
         try:
             callback()
         except Exception as error:

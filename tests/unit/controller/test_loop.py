@@ -80,6 +80,21 @@ class SlowCommitter:
         pass
 
 
+class QuickeningCommitter(SlowCommitter):
+    """Holds the first group until told; every later one is on disk as soon as it is handed over."""
+
+    def put(self, work: Callable[[], None], done: Callable[[], None], *, brief: bool = False) -> None:
+        super().put(work, done)
+        if len(self.waiting) == 1 and self.first_done:
+            self.finish()
+
+    first_done = False
+
+    def finish(self) -> None:
+        self.first_done = True
+        super().finish()
+
+
 class Bench:
     def __init__(self, committer: SlowCommitter | InlineCommitter | CommitThread) -> None:
         self.store = MemoryStore()
@@ -142,6 +157,27 @@ def test_commands_of_one_turn_share_a_group_and_those_that_come_while_it_syncs_s
         slow.finish()
         assert bench.groups() == [(1, 6), (7, 11)]
         assert len(bench.replies) == 8
+
+    asyncio.run(main())
+
+
+def test_groups_are_released_oldest_first_even_if_the_next_is_on_disk_before_that() -> None:
+    """A node registers in the first group and something is sent to it in the second: the other way round the message
+    would find no connection.
+    """
+
+    async def main() -> None:
+        committer = QuickeningCommitter()
+        bench = Bench(committer)
+        released: list[str] = []
+        bench.writer.handle(Add(1), SYSTEM, lambda reply: released.append("first"))
+        await turns()
+        bench.writer.handle(Add(1), SYSTEM, lambda reply: released.append("second"))
+        await turns()
+        committer.finish()
+        await turns()
+        assert bench.groups() == [(1, 1), (2, 2)]
+        assert released == ["first", "second"]
 
     asyncio.run(main())
 

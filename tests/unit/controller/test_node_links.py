@@ -1,0 +1,173 @@
+"""Effects on their way to node daemons: what is sent when a node links, and what becomes of what could not be sent.
+
+The writer, the core, the committer's thread and the links are the real ones; the journal and the daemon are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from spritz.controller.blobs import BlobStore
+from spritz.controller.commit import CommitThread, Trust
+from spritz.controller.journal import Group
+from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.launch import Letters
+from spritz.controller.loop import SingleWriter
+from spritz.controller.nodes import NodeLinks
+from spritz.core.effects import Effect
+from spritz.model.commands.cluster import ApplyPlan
+from spritz.model.commands.job import JobSubmitted, SubmitJob
+from spritz.model.launch import Accepted, LaunchBatch
+from spritz.model.plan import Plan, PlannedStart
+from spritz.model.reports import RegisterNode
+from spritz.model.resources import Allocation
+from spritz.model.states import JobState
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.log import get_logger
+from spritz.runtime.tasks import Supervisor
+from spritz.testing.builders import ALICE, World, job_spec, node_share
+
+SECONDS = 20.0
+
+
+class HeldJournal(MemoryJournal):
+    """A journal whose appends wait for `held` while it is not set."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.held = threading.Event()
+        self.held.set()
+
+    def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
+        self.held.wait(SECONDS)
+        super().append(group, blobs)
+
+
+class DaemonChannel:
+    """The controller's end of a connection to a slurmd that accepts everything."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.pipe = SimpleNamespace(peer_name="uid=0 pid=1", abort=self.close)
+        self.received: list[Struct] = []
+        self._on_close: list[Callable[[], None]] = []
+
+    async def call(self, message: Struct, reply: type, *, timeout: float) -> Struct:
+        self.received.append(message)
+        return Accepted()
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        self._on_close.append(callback)
+
+    def close(self) -> None:
+        self.is_open = False
+        for callback in self._on_close:
+            callback()
+
+
+class Controller:
+    """One node `n1`, which is up and has a link, as `channel`; batch jobs of Alice's."""
+
+    def __init__(self, tasks: Supervisor) -> None:
+        self.world = World(nodes=1)
+        self.machine = self.world.machine
+        self.journal = HeldJournal(MemoryStore())
+        self.dropping = False
+        self.committer = CommitThread(lambda error: pytest.fail(error.message), lambda: 0.0)
+        context: Any = SimpleNamespace(
+            machine=self.machine,
+            journal=self.journal,
+            clock=SystemClock(),
+            log=get_logger("test"),
+            tasks=tasks,
+            counters=[],
+        )
+        self.counters = context.counters
+        blobs = BlobStore(self.journal)
+        self.script = blobs.put(b"#!/bin/sh\n")
+        self.writer = context.writer = SingleWriter(
+            self.machine,
+            self.journal,
+            blobs,
+            self.committer,
+            context.clock,
+            context.log,
+            on_effects=self._carry_out,
+            on_broken=lambda error: pytest.fail(repr(error)),
+        )
+        self.links = NodeLinks(context, Letters(lambda: self.machine.state, blobs, self.journal.term))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        if not self.dropping:
+            self.links.carry_out(effects)
+
+    def register(self, channel: DaemonChannel) -> list[Struct]:
+        """Have the daemon introduce itself; returns where its answer will be."""
+        replies: list[Struct] = []
+        call: Any = SimpleNamespace(channel=channel, reply=replies.append)
+        report = RegisterNode(
+            name="n1", capacity=self.world.hardware, booted_at=500.0, daemon_started_at=1000.0, version="25.05.0"
+        )
+        self.links.register(report, call)
+        return replies
+
+    def submit(self) -> int:
+        spec = job_spec(script_key=self.script)
+        reply = self.writer.handle(SubmitJob(spec=spec), ALICE)
+        assert isinstance(reply, JobSubmitted), reply
+        return reply.job_id
+
+    def start(self, job_id: int) -> None:
+        allocation = Allocation(partition="debug", nodes=(node_share("n1"),))
+        start = PlannedStart(job_id=job_id, allocation=allocation)
+        self.writer.handle_own(ApplyPlan(plan=Plan(starts=(start,))))
+        assert self.machine.state.jobs[job_id].state is JobState.RUNNING
+
+
+@asynccontextmanager
+async def a_controller() -> AsyncIterator[Controller]:
+    async with asyncio.timeout(SECONDS), Supervisor() as tasks:
+        controller = Controller(tasks)
+        try:
+            yield controller
+        finally:
+            controller.journal.held.set()
+            controller.committer.close()
+            tasks.cancel_all()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110  # what is waited for is not this test's to signal
+        await asyncio.sleep(0.001)
+
+
+def launched(channel: DaemonChannel) -> list[int]:
+    return [message.job.id for message in channel.received if isinstance(message, LaunchBatch)]
+
+
+def test_a_start_that_is_decided_while_its_node_registers_is_sent_once_the_node_is_linked() -> None:
+    """The registration is on its way to the disk when the job starts: two groups, released in that order."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            for _ in range(Trust.QUICK_SYNCS - 1):  # with the registration's the committer trusts the disk
+                job_id = controller.submit()
+                await controller.writer.drain()
+            channel = DaemonChannel()
+            controller.journal.held.clear()
+            replies = controller.register(channel)
+            await asyncio.sleep(0)
+            controller.start(job_id)
+            controller.journal.held.set()
+            await until(lambda: replies and controller.writer.idle)
+            await until(lambda: launched(channel) == [job_id])
+
+    asyncio.run(main())
