@@ -7,7 +7,7 @@ still on its way to the disk: then the group goes on gathering. So one command a
 at once for the same one.
 
 Groups are released in the order in which they were gathered: a group's replies and effects leave when it is the oldest
-that has not left, and is on disk.
+that has not left, and is on disk. See docs/decisions/0152.
 
 Must not do I/O itself. Source: the caller's duties of a replicated log, in the same order: persist, then send.
 """
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from spritz.model.events import Event
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
-
-#: A group of so many bytes is written as soon as one of a few.
-BRIEF_BYTES = 64 * 1024
 
 #: What a command is answered: a Struct (a Rejection too), or None.
 Reply = Struct | None
@@ -235,10 +232,7 @@ class SingleWriter:
             at=self._clock.now(),
             payload=encode_events(group.events),
         )
-        brief = len(record.payload) + sum(map(len, blobs.values())) < BRIEF_BYTES
-        self._committer.put(
-            lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last), brief=brief
-        )
+        self._committer.put(lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last))
 
     def _committed(self, group: _Group, last: int) -> None:
         self._syncing = False

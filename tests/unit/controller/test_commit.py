@@ -1,4 +1,4 @@
-"""Who waits for the disk: the loop while it is quick, the thread otherwise. See docs/decisions/0139."""
+"""The journal's thread: work in order, one failure told once, and a loop that never waits. See docs/decisions/0152."""
 
 from __future__ import annotations
 
@@ -8,134 +8,101 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from spritz.controller.commit import CommitThread, Trust
+from spritz.controller.commit import CommitThread
 from spritz.controller.journal import JournalError, JournalFailed
 
-
-class Disk:
-    """A clock, and syncs that take as long as is said."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.takes = 0.0001
-        self.in_loop: list[bool] = []
-        self._loop_thread = threading.get_ident()
-
-    def clock(self) -> float:
-        return self.now
-
-    def sync(self) -> None:
-        self.in_loop.append(threading.get_ident() == self._loop_thread)
-        self.now += self.takes
+SECONDS = 20.0
 
 
-def run(story: Callable[[Disk, CommitThread], Awaitable[None]]) -> Disk:
-    """A committer's life, with that disk."""
+def run(story: Callable[[CommitThread], Awaitable[None]]) -> None:
+    """A committer's life, in which nothing fails."""
 
-    async def main() -> Disk:
-        disk = Disk()
-        committer = CommitThread(lambda error: pytest.fail(str(error)), disk.clock)
+    async def main() -> None:
+        committer = CommitThread(lambda error: pytest.fail(str(error)))
         try:
-            async with asyncio.timeout(20):
-                await story(disk, committer)
+            async with asyncio.timeout(SECONDS):
+                await story(committer)
         finally:
             committer.close()
-        return disk
 
-    return asyncio.run(main())
-
-
-async def sync(disk: Disk, committer: CommitThread, *, brief: bool = True) -> None:
-    """One, to its end."""
-    done = asyncio.Event()
-    committer.put(disk.sync, done.set, brief=brief)
-    await done.wait()
+    asyncio.run(main())
 
 
-async def become_trusted(disk: Disk, committer: CommitThread) -> None:
-    for _ in range(Trust.QUICK_SYNCS):
-        await sync(disk, committer)
-    disk.in_loop.clear()
-
-
-def test_a_disk_that_was_quick_for_long_enough_is_waited_for_in_the_loop() -> None:
-    async def story(disk: Disk, committer: CommitThread) -> None:
-        for _ in range(Trust.QUICK_SYNCS + 2):
-            await sync(disk, committer)
-
-    assert run(story).in_loop == [False] * Trust.QUICK_SYNCS + [True, True]
-
-
-def test_what_is_done_in_the_loop_is_done_when_put_returns() -> None:
-    async def story(disk: Disk, committer: CommitThread) -> None:
-        await become_trusted(disk, committer)
-        told: list[str] = []
-        committer.put(lambda: told.append("work"), lambda: told.append("done"), brief=True)
-        assert told == ["work", "done"]
-
-    run(story)
-
-
-def test_after_a_slow_sync_the_thread_has_the_work_for_long() -> None:
-    async def story(disk: Disk, committer: CommitThread) -> None:
-        await become_trusted(disk, committer)
-        disk.takes = 0.1
-        await sync(disk, committer)
-        disk.takes = 0.0001
-        for _ in range(3 * Trust.QUICK_SYNCS):
-            await sync(disk, committer)
-        disk.now += Trust.DISTRUST * 0.1
-        await sync(disk, committer)
-
-    assert run(story).in_loop == [True] + [False] * 3 * Trust.QUICK_SYNCS + [True]
-
-
-def test_a_disk_that_is_always_slow_is_never_waited_for() -> None:
-    async def story(disk: Disk, committer: CommitThread) -> None:
-        disk.takes = Trust.QUICK_SECONDS
-        for _ in range(2 * Trust.QUICK_SYNCS):
-            await sync(disk, committer)
-            disk.now += 3600
-
-    assert not any(run(story).in_loop)
-
-
-def test_large_work_and_what_comes_behind_it_are_the_threads() -> None:
-    async def story(disk: Disk, committer: CommitThread) -> None:
-        await become_trusted(disk, committer)
-        held, done = threading.Event(), asyncio.Event()
-        order: list[str] = []
-
-        def large() -> None:
-            held.wait(20)
-            order.append("large")
-
-        committer.put(large, lambda: None)
-        committer.put(lambda: order.append("brief"), done.set, brief=True)
-        assert order == []
-        held.set()
+def test_a_disk_that_stalls_does_not_hold_up_the_loop_however_quick_it_was_before() -> None:
+    async def story(committer: CommitThread) -> None:
+        for _ in range(100):
+            done = asyncio.Event()
+            committer.put(lambda: None, done.set)
+            await done.wait()
+        stall, done = threading.Event(), asyncio.Event()
+        committer.put(lambda: wait_for(stall), done.set)
+        # The loop is here, and not in the sync: otherwise nothing could end the stall.
+        await asyncio.sleep(0)
+        assert not done.is_set()
+        stall.set()
         await done.wait()
-        assert order == ["large", "brief"]
 
     run(story)
 
 
-def test_a_failure_in_the_loop_is_told_once_and_nothing_is_done_after_it() -> None:
+def wait_for(event: threading.Event) -> None:
+    assert event.wait(SECONDS), "the loop stood still while the disk did"
+
+
+def test_work_is_done_in_the_order_in_which_it_was_put_and_told_of_in_the_loop() -> None:
+    async def story(committer: CommitThread) -> None:
+        loop_thread, last = threading.get_ident(), asyncio.Event()
+        order: list[tuple[str, int, bool]] = []
+
+        def note(what: str, number: int) -> None:
+            order.append((what, number, threading.get_ident() == loop_thread))
+
+        for number in range(3):
+            committer.put(lambda number=number: note("work", number), lambda number=number: note("done", number))  # type: ignore[misc]
+        committer.put(lambda: None, last.set)
+        await last.wait()
+        assert [entry for entry in order if entry[0] == "work"] == [("work", number, False) for number in range(3)]
+        assert [entry for entry in order if entry[0] == "done"] == [("done", number, True) for number in range(3)]
+
+    run(story)
+
+
+def test_a_failure_is_told_once_and_nothing_is_done_after_it() -> None:
     async def main() -> None:
         failures: list[JournalError] = []
-        disk = Disk()
-        committer = CommitThread(failures.append, disk.clock)
-        await become_trusted(disk, committer)
+        failed = asyncio.Event()
+
+        def on_failure(error: JournalError) -> None:
+            failures.append(error)
+            failed.set()
 
         def refuse() -> None:
             raise JournalFailed("no space left on device")
 
+        committer = CommitThread(on_failure)
         for _ in range(2):
-            committer.put(refuse, lambda: pytest.fail("it is not done"), brief=True)
-            committer.put(disk.sync, lambda: pytest.fail("nor is this"), brief=True)
+            committer.put(refuse, lambda: pytest.fail("it is not done"))
+            committer.put(lambda: pytest.fail("nor is this"), lambda: pytest.fail("nor is this told"))
+        async with asyncio.timeout(SECONDS):
+            await failed.wait()
         committer.close()
         await asyncio.sleep(0)
         assert [error.message for error in failures] == ["no space left on device"]
-        assert disk.in_loop == []
+
+    asyncio.run(main())
+
+
+def test_an_error_that_is_not_the_journals_own_is_told_as_its_failure() -> None:
+    async def main() -> None:
+        def fault() -> None:
+            raise ValueError("a fault of the journal")
+
+        failed: asyncio.Future[JournalError] = asyncio.get_running_loop().create_future()
+        committer = CommitThread(failed.set_result)
+        committer.put(fault, lambda: pytest.fail("it is not done"))
+        async with asyncio.timeout(SECONDS):
+            error = await failed
+        committer.close()
+        assert isinstance(error.__cause__, ValueError)
 
     asyncio.run(main())

@@ -68,7 +68,7 @@ class SlowCommitter:
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
-    def put(self, work: Callable[[], None], done: Callable[[], None], *, brief: bool = False) -> None:
+    def put(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         self.waiting.append((work, done))
 
     def finish(self) -> None:
@@ -83,7 +83,7 @@ class SlowCommitter:
 class QuickeningCommitter(SlowCommitter):
     """Holds the first group until told; every later one is on disk as soon as it is handed over."""
 
-    def put(self, work: Callable[[], None], done: Callable[[], None], *, brief: bool = False) -> None:
+    def put(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         super().put(work, done)
         if len(self.waiting) == 1 and self.first_done:
             self.finish()

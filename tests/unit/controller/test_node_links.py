@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct
 
 from spritz.controller.blobs import BlobStore
-from spritz.controller.commit import CommitThread, Trust
+from spritz.controller.commit import CommitThread
 from spritz.controller.journal import Group
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.launch import Letters
@@ -81,7 +81,7 @@ class Controller:
         self.machine = self.world.machine
         self.journal = HeldJournal(MemoryStore())
         self.dropping = False
-        self.committer = CommitThread(lambda error: pytest.fail(error.message), lambda: 0.0)
+        self.committer = CommitThread(lambda error: pytest.fail(error.message))
         context: Any = SimpleNamespace(
             machine=self.machine,
             journal=self.journal,
@@ -158,10 +158,8 @@ def test_a_start_that_is_decided_while_its_node_registers_is_sent_once_the_node_
 
     async def main() -> None:
         async with a_controller() as controller:
-            for _ in range(Trust.QUICK_SYNCS - 1):  # with the registration's the committer trusts the disk
-                job_id = controller.submit()
-                await controller.writer.drain()
-            channel = DaemonChannel()
+            job_id, channel = controller.submit(), DaemonChannel()
+            await controller.writer.drain()
             controller.journal.held.clear()
             replies = controller.register(channel)
             await asyncio.sleep(0)
