@@ -107,7 +107,7 @@ class _Daemon:
         try:
             async with Supervisor(self._contained_failure) as tasks:
                 context.tasks = tasks
-                committer = CommitThread(self._journal_failed)
+                committer = CommitThread(lambda error: self._journal_failed(context, error))
                 cluster = self._assemble(context, committer, recovered)
                 context.submit_plugins = await begin_plugins(context, self._configuration)
                 watch = StallWatch(self._log) if self._log.enabled("debug") else nullcontext()
@@ -256,8 +256,9 @@ class _Daemon:
         self._stop_nodes = self._stop_nodes or stop_nodes
         self._stopping.set()
 
-    def _journal_failed(self, error: JournalError) -> None:
-        """Nothing that was not durable has been told to anybody, and nothing more will be."""
+    def _journal_failed(self, context: Context, error: JournalError) -> None:
+        """Nothing has been released that was not durable, and nothing more will be."""
+        context.writer.stop()
         self._failure = error
         self._log.error("journal.failed", error=error.message)
         self._stopping.set()

@@ -114,6 +114,7 @@ class SingleWriter:
         self._syncing = False
         self._turn_due = False
         self._stopped = False
+        self._drains: set[asyncio.Future[None]] = set()
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.hooks: list[Callable[[], None]] = []
         #: Number of the last event in memory, and of the last one on disk.
@@ -194,16 +195,23 @@ class SingleWriter:
             await reached
 
     async def drain(self) -> None:
-        """Return when all that was handed in so far is durable and released."""
+        """Return when all that was handed in so far is durable and released, or nothing will be: after `stop`."""
         while not self.idle and not self._stopped:
             reached: asyncio.Future[None] = self._loop.create_future()
+            self._drains.add(reached)
             self._gathering.on_release.append(lambda future=reached: future.done() or future.set_result(None))  # type: ignore[misc]
             self.turn()
-            await reached
+            try:
+                await reached
+            finally:
+                self._drains.discard(reached)
 
     def stop(self) -> None:
         """Release nothing any more: the journal has failed, or the daemon ends."""
         self._stopped = True
+        for reached in self._drains:
+            if not reached.done():
+                reached.set_result(None)
 
     # -- groups
 

@@ -333,3 +333,18 @@ def test_a_fault_that_left_events_in_memory_ends_the_daemon_before_anything_is_b
         assert (slow.waiting, bench.replies) == ([], [])
 
     asyncio.run(main())
+
+
+def test_a_daemon_that_drains_its_writer_goes_on_when_the_journal_fails_meanwhile() -> None:
+    async def main() -> None:
+        slow = SlowCommitter()
+        bench = Bench(slow)
+        bench.send(Add(1))
+        drained = asyncio.create_task(bench.writer.drain())
+        await turns()
+        bench.writer.stop()
+        async with asyncio.timeout(5):
+            await drained
+        assert bench.replies == []
+
+    asyncio.run(main())
