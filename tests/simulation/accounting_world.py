@@ -37,6 +37,7 @@ from spritz.runtime.log import Logger, get_logger
 from spritz.runtime.ports import unused_ports
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.history import History
+from tests.unit.controller.heard import Heard
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -159,7 +160,7 @@ class World:
         self._events: Iterator[Event] = History(seed).events(10**9)
         #: what a backup of the database had, and a promise that its events are still in the journal
         self._backup_at = 0
-        self._listeners: list[Any] = []
+        self._heard = Heard()
         #: the newest event that the outbox was told is stored
         self.told = 0
         self._outdated = -1
@@ -173,14 +174,13 @@ class World:
             gathered = [next(self._events) for _ in range(self.random.randint(1, 8))]
             last = first + len(gathered) - 1
             self.journal.append(Group(first=first, last=last, at=0.0, payload=encode_events(gathered)), {})
-        for listener in self._listeners:
-            listener(())
+        self._heard.inform(())
 
     def _context(self, tasks: Supervisor) -> Any:
         world = self
 
         class Writer:
-            listeners = world._listeners
+            listeners = world._heard
 
             @property
             def durable_sequence(self) -> int:
@@ -251,7 +251,7 @@ class World:
                             continue
                 elif point == "outbox":
                     task.cancel()
-                    self._listeners.clear()
+                    self._heard = Heard()
                     outbox, task = self._outbox(tasks)
                     await self._progress(outbox)
                     continue
@@ -281,7 +281,9 @@ class World:
     def _outbox(self, tasks: Supervisor) -> tuple[outboxes.Outbox, Any]:
         spawned: list[Any] = []
         context = self._context(tasks)
-        context.tasks = SimpleNamespace(spawn=lambda work, name: spawned.append(tasks.spawn(work, name=name)))
+        context.tasks = SimpleNamespace(
+            spawn=lambda work, name: spawned.append(tasks.spawn(work, name=name)), spawn_contained=tasks.spawn_contained
+        )
         return outboxes.Outbox(context), spawned[0]
 
     async def _progress(self, outbox: outboxes.Outbox) -> None:

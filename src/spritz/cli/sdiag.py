@@ -160,6 +160,7 @@ def _text(one: Diagnostics, order: str) -> str:
         f"DBD Agent queue size: {one.unsent_events}",
         # Ours, and only where there is something to repair.
         *([f"DBD events set aside: {one.set_aside_events}"] if one.set_aside_events else []),
+        *([f"Contained failures:   {_failures(one.failures)}"] if one.failures else []),
         "",
         f"Jobs submitted: {one.jobs_submitted}",
         f"Jobs started:   {one.jobs_started}",
@@ -193,6 +194,10 @@ def _text(one: Diagnostics, order: str) -> str:
     waiting = [f"\t{kind:<40} count:{count}" for kind, count in sorted(one.pending.items()) if kind != "GetDiagnostics"]
     lines += waiting or ["\tNo pending RPCs"]
     return "\n".join(lines) + "\n"
+
+
+def _failures(counts: dict[str, int]) -> str:
+    return ", ".join(f"{where} {count}" for where, count in counts.items())
 
 
 def _counts(row: CallCount) -> str:

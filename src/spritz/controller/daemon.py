@@ -31,6 +31,7 @@ from spritz.controller.images import ImageKeeper
 from spritz.controller.journal import JournalError
 from spritz.controller.kept_settings import with_partitions, with_power
 from spritz.controller.launch import Letters
+from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
 from spritz.controller.main import log_level
@@ -96,6 +97,7 @@ class _Daemon:
         self._stopping = asyncio.Event()
         self._stop_nodes = False
         self._failure: SpritzError | None = None
+        self._tasks_failed = 0
         #: Whether it got as far as serving.
         self.served = False
 
@@ -163,13 +165,15 @@ class _Daemon:
             on_effects=context.nodes.carry_out,
             on_broken=self._core_failed,
         )
-        writer.listeners.append(context.counting.listen)
+        context.counters.append(lambda: {f"failure.{where}": float(count) for where, count in writer.failures.items()})
+        context.counters.append(lambda: {"failure.task": float(self._tasks_failed)})
+        writer.listeners.add("counting", context.counting.listen, Loss.IGNORE)
         context.debug_flags = DebugFlags(context)
         context.debug_flags.put(self._configuration.loaded.settings.words("DebugFlags"))
-        writer.listeners.append(context.debug_flags.listen)
+        writer.listeners.add("debug_flags", context.debug_flags.listen, Loss.IGNORE)
         context.scheduling_log = SchedulingLog(context)
         self._configuration.tell(context.scheduling_log)
-        writer.listeners.append(context.scheduling_log.listen)
+        writer.listeners.add("scheduling_log", context.scheduling_log.listen, Loss.IGNORE)
         # Hooks run in this order: the scheduler first, so that its starts join the group of what made them possible.
         self._scheduler = SchedulerDriver(context)
         context.recorded = RecordedUsage(context)
@@ -291,6 +295,7 @@ class _Daemon:
         context.journal.close()
 
     def _contained_failure(self, name: str, error: Exception) -> None:
+        self._tasks_failed += 1
         self._log.error("task.failed", exception=error, task=name)
 
     def _clock_set(self) -> None:

@@ -25,6 +25,10 @@ _COMPLETED = JobState.COMPLETED
 _CANCELLED = JobState.CANCELLED
 
 
+#: Prefix of the counters (`Context.counters`) of failures that were contained: what comes after it says where.
+FAILURE = "failure."
+
+
 class HearsCycles(Protocol):
     """Is told of a cycle when it is over."""
 
@@ -139,6 +143,11 @@ class Counting:
             unsent_events=int(counters.get("outbox.unsent_events", 0)),
             set_aside_events=int(counters.get("outbox.set_aside_events", 0)),
             database_connected=bool(counters["outbox.connected"]) if "outbox.connected" in counters else None,
+            failures={
+                name.removeprefix(FAILURE): int(count)
+                for name, count in sorted(counters.items())
+                if name.startswith(FAILURE) and count
+            },
             jobs_submitted=self.submitted,
             jobs_started=self.started,
             jobs_completed=self.completed,

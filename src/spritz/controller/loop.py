@@ -1,10 +1,10 @@
 """The single writer: commands one after the other, and nothing observable before it is durable.
 
 Owns the order of the daemon. A command changes the state in memory at once (`Machine.handle`, no `await` in between).
-Its events, its reply and its effects join the group that is being gathered. At the end of each turn of the loop the
-hooks run (a scheduling pass, parked requests), then the group is handed to the committer, unless an earlier group is
-still on its way to the disk: then the group goes on gathering. So one command alone waits for one sync, and a thousand
-at once for the same one.
+Its events, its reply and its effects join the group that is being gathered; then the listeners see the events. At the
+end of each turn of the loop the hooks run (a scheduling pass, parked requests), then the group is handed to the
+committer, unless an earlier group is still on its way to the disk: then the group goes on gathering. So one command
+alone waits for one sync, and a thousand at once for the same one.
 
 Groups are released in the order in which they were gathered: a group's replies and effects leave when it is the oldest
 that has not left, and is on disk. See docs/decisions/0152.
@@ -24,6 +24,7 @@ from msgspec import Struct
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import Committer
 from spritz.controller.journal import Group, Journal
+from spritz.controller.listeners import Listeners
 from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.events.codec import encode_events
 
@@ -83,8 +84,8 @@ class SingleWriter:
 
     `listeners` get the events of each command at once, before they are durable: projections of the same memory.
     `hooks` run at the end of every turn in which something happened, and may hand in commands themselves.
-    `on_effects` gets effects once durable. `on_broken` is told when the state in memory can no longer be trusted: the
-    daemon must end, and take up again what the journal says.
+    `on_effects` gets effects once durable. `on_broken` is told when the daemon must end, and take up again what the
+    journal says: the state in memory can no longer be trusted, or a listener is lost that it needs.
     """
 
     def __init__(
@@ -115,7 +116,6 @@ class SingleWriter:
         self._turn_due = False
         self._stopped = False
         self._drains: set[asyncio.Future[None]] = set()
-        self.listeners: list[Callable[[Sequence[Event]], None]] = []
         self.hooks: list[Callable[[], None]] = []
         #: Number of the last event in memory, and of the last one on disk.
         self.last_sequence = journal.last_sequence
@@ -123,26 +123,31 @@ class SingleWriter:
         #: Counters for `Statistics`.
         self.commands = 0
         self.groups = 0
+        #: Contained failures by where they happened: "listener.NAME", "hook", "reply", "effects".
+        self.failures: dict[str, int] = {}
+        self.listeners = Listeners(clock, log, self.failures, on_stop=self._listener_lost)
 
     def handle(self, command: Struct, caller: Caller, then: Callable[[Reply], None] | None = None) -> Reply:
         """Decide a command now. `then(reply)` is called when all that the reply tells is durable.
 
         The returned reply is for callers that need no durability: the controller's own commands.
         """
+        # A listener must not: those behind it would get the events of its command before the ones that it got.
+        assert not self.listeners.informing, f"a listener has handed in {type(command).__name__}"
         outcome = self._decide(command, caller)
         self.commands += 1
         group = self._gathering
         events = outcome.events
-        if events:
-            group.events.extend(events)
-            self.last_sequence += len(events)
-            for listener in self.listeners:
-                listener(events)
-        group.effects.extend(outcome.effects)
         reply = outcome.reply
+        # The group is complete before any listener runs: whatever becomes of these, the reply and the effects leave.
+        group.events.extend(events)
+        group.effects.extend(outcome.effects)
         if then is not None:
             group.on_release.append(lambda: then(reply))
+        self.last_sequence += len(events)
         self.turn()
+        if events:
+            self.listeners.inform(events)
         return reply
 
     def _decide(self, command: Struct, caller: Caller) -> OutcomeLike:
@@ -219,7 +224,7 @@ class SingleWriter:
         if not self._stopped:
             # What hooks hand in joins this very turn, and so this very group.
             for hook in self.hooks:
-                self._contained(hook)
+                self._contained("hook", hook)
         self._turn_due = False
         if not self._syncing and not self._stopped:
             self._commit()
@@ -267,13 +272,20 @@ class SingleWriter:
     def _release(self, group: _Group) -> None:
         """Answers first: a registration's answer opens the way for the effects that it caused."""
         for callback in group.on_release:
-            self._contained(callback)
+            self._contained("reply", callback)
         if group.effects:
-            self._contained(lambda: self._on_effects(group.effects))
+            self._contained("effects", lambda: self._on_effects(group.effects))
 
-    def _contained(self, callback: Callable[[], None]) -> None:
+    # -- failures
+
+    def _contained(self, where: str, callback: Callable[[], None]) -> None:
         """A callback that fails must not keep the others back."""
         try:
             callback()
         except Exception as error:
-            self._log.error("release.failed", exception=error, error=repr(error))
+            self.failures[where] = self.failures.get(where, 0) + 1
+            self._log.error("release.failed", exception=error, where=where, error=repr(error))
+
+    def _listener_lost(self, error: Exception) -> None:
+        self.stop()
+        self._on_broken(error)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spritz.controller.job_facts import job_facts
+from spritz.controller.listeners import Loss
 from spritz.controller.mail_limits import LimitWatch
 from spritz.controller.mail_text import end_kind, environment, recipient, subject
 from spritz.core import het
@@ -73,10 +74,15 @@ class Mailer:
             job_events.JobQueued: self._hopeless,
             job_events.DependenciesChanged: self._hopeless,
         }
-        context.writer.listeners.append(self._listen)
-        for number in context.machine.state.running:
-            job = context.machine.state.jobs[number]
-            self._running[number] = job.started_at
+        self._rebuild()
+        context.writer.listeners.add("mail", self._listen, Loss.REBUILD, self._rebuild)
+
+    def _rebuild(self) -> None:
+        """What runs now. Mails for events that were missed are not sent."""
+        state = self._context.machine.state
+        running = [state.jobs[number] for number in state.running]
+        self._running = {job.id: job.started_at for job in running}
+        for job in running:
             self._limits.watch(job)
 
     def _listen(self, events: Sequence[Event]) -> None:

@@ -22,6 +22,7 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.locate import DatabaseConfig
 from spritz.controller.api.fairshare import counted_tres
 from spritz.controller.events import decode_group
+from spritz.controller.listeners import Loss
 from spritz.model.accounting import (
     ClusterRegistered,
     EventGroup,
@@ -65,6 +66,9 @@ _PIECE = 1_000
 #: Wait after a refusal (a database that is full, or away), before the next attempt.
 _REFUSED_SECONDS = 2.0
 
+#: Wait after a fault of the outbox itself, before it begins again.
+_FAULT_SECONDS = 10.0
+
 #: Wait after a connection was lost.
 _PAUSE_SECONDS = 0.02
 
@@ -84,6 +88,7 @@ class Outbox:
         self._limit = settings.integer("MaxDBDMsgs") or EVENTS_MAX
         self.acknowledged = 0
         self.set_aside = 0
+        self._faults = 0
         self._unaware = False
         self._moved = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -91,7 +96,7 @@ class Outbox:
         if _HEAVY.intersection(self._keep):
             context.collector.needed_after = self.needed_after
         context.counters.append(self._counters)
-        context.writer.listeners.append(self._listen)
+        context.writer.listeners.add("outbox", self._listen, Loss.REBUILD, self._moved.set)
         self._database = DatabaseConfig(
             path=context.configuration.path,
             cluster_name=settings.cluster_name,
@@ -113,6 +118,7 @@ class Outbox:
             "outbox.acknowledged_sequence": float(self.acknowledged),
             "outbox.set_aside_events": float(self.set_aside),
             "outbox.connected": float(channel is not None and channel.is_open),
+            "failure.outbox": float(self._faults),
         }
 
     def _listen(self, events: Sequence[Event]) -> None:
@@ -130,6 +136,18 @@ class Outbox:
         return DEFERRED
 
     async def _run(self) -> None:
+        """Serve for ever. After a fault begin again: the events are in the journal, and the cluster runs on."""
+        while True:
+            try:
+                await self._serve()
+            except Exception as error:
+                self._faults += 1
+                self._context.log.error(
+                    "outbox.failed", exception=error, error=repr(error), acknowledged=self.acknowledged
+                )
+            await self._context.clock.sleep(_FAULT_SECONDS)
+
+    async def _serve(self) -> None:
         context = self._context
         link = PersistentChannel(
             self._database.addresses,
@@ -201,7 +219,7 @@ class Outbox:
             await context.writer.durable()
             if self._unaware and context.writer.durable_sequence <= self.acknowledged:
                 self._unaware = False
-                context.tasks.spawn(context.recorded.take_over(), name="usage")
+                context.tasks.spawn_contained(context.recorded.take_over(), name="usage")
             while context.writer.durable_sequence <= self.acknowledged:
                 await self._wait(channel)
             message = await self._next_message()

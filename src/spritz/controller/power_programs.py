@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from spritz.controller.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.job import Sharing
 from spritz.model.job_variables import SEARCH_PATH
@@ -44,9 +45,14 @@ class PowerPrograms:
             cluster_events.NodesNotResumed: self._not_resumed,
             cluster_events.NodesRebooting: self._rebooting,
         }
-        context.writer.listeners.append(self._listen)
+        context.writer.listeners.add("power_programs", self._listen, Loss.REBUILD, self._rebuild)
         for (up, at), names in _uncalled(context.machine.state).items():
             self._call(tuple(names), up, at)
+
+    def _rebuild(self) -> None:
+        """Call the programs that have not been called, as after a restart: one that is being started now runs twice."""
+        for (up, at), names in _uncalled(self._context.machine.state).items():
+            self._powered(cluster_events.NodesPowered(at=at, names=tuple(names), up=up))
 
     def _listen(self, events: Sequence[Event]) -> None:
         for event in events:

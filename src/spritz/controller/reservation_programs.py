@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from spritz.controller.listeners import Loss
 from spritz.model.events import reservation as reservation_events
 from spritz.model.job_variables import SEARCH_PATH
 from spritz.runtime.programs import run_programs
@@ -26,8 +27,20 @@ class ReservationPrograms:
     def __init__(self, context: Context) -> None:
         self._context = context
         #: those that have begun and not ended
-        self._begun = {name for name, item in context.machine.state.reservations.items() if item.began}
-        context.writer.listeners.append(self._listen)
+        self._begun = self._begun_now()
+        context.writer.listeners.add("reservation_programs", self._listen, Loss.REBUILD, self._rebuild)
+
+    def _begun_now(self) -> set[str]:
+        return {name for name, item in self._context.machine.state.reservations.items() if item.began}
+
+    def _rebuild(self) -> None:
+        """Run what is due for reservations that have begun or ended unheard."""
+        begun = self._begun_now()
+        for name in sorted(self._begun - begun):
+            self._over(name)
+        for name in sorted(begun - self._begun):
+            self._run_later("ResvProlog", name)
+        self._begun = begun
 
     def _listen(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from spritz.controller.burst import Burst
 from spritz.controller.forked import Child
+from spritz.controller.listeners import Loss
 from spritz.controller.outlook import Outlook
 from spritz.core.shares import beyond_cluster
 from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
@@ -154,7 +155,7 @@ class SchedulerDriver:
         self._wake_at = 0.0
         self._stopped = False
         self.counts = {"cycle.quick_count": 0.0, "cycle.full_count": 0.0, "cycle.quick_seconds": 0.0}
-        context.writer.listeners.append(self._listen)
+        context.writer.listeners.add("scheduler", self._listen, Loss.REBUILD, self._distrust)
         context.writer.hooks.append(self._at_end_of_turn)
         context.counters.append(lambda: dict(self.counts))
         context.check_request = lambda spec: feasible.check_again(spec, self._projection, context.clock.now())
@@ -185,24 +186,24 @@ class SchedulerDriver:
 
     def _listen(self, events: Sequence[Event]) -> None:
         apply = self._projection.apply
-        try:
-            for event in events:
-                apply(event)
-                if type(event) in _STIRRING:
-                    self._stir(event)
-                    if isinstance(event, _GUARANTEES_IN):
-                        self._check_guarantees()
-                elif isinstance(event, job_events.JobPreempted):
-                    self._context.log.info(
-                        "job.preempted",
-                        job_id=event.job_id,
-                        mode=event.mode,
-                        by_job_id=event.by_job_id,
-                        reclaimed_for=event.reclaimed_for,
-                    )
-        except Exception as error:
-            self._context.log.error("projection.failed", exception=error, error=repr(error))
-            self._distrusted = self._stirred = True
+        for event in events:
+            apply(event)
+            if type(event) in _STIRRING:
+                self._stir(event)
+                if isinstance(event, _GUARANTEES_IN):
+                    self._check_guarantees()
+            elif isinstance(event, job_events.JobPreempted):
+                self._context.log.info(
+                    "job.preempted",
+                    job_id=event.job_id,
+                    mode=event.mode,
+                    by_job_id=event.by_job_id,
+                    reclaimed_for=event.reclaimed_for,
+                )
+
+    def _distrust(self) -> None:
+        """Make the projection again before it is used next."""
+        self._distrusted = self._stirred = True
 
     def take_fairshare(self, factors: dict[tuple[str, str], float], special: dict[tuple[str, str, str], float]) -> None:
         """Fair-share factors have been reckoned: by account and user, and those of one partition."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import msgpack
 
 from spritz.controller.forked import Child
+from spritz.controller.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.limits.records import ResetUsage
 from spritz.model.limits.usage import RAW
@@ -60,7 +61,7 @@ class Shares:
         self._stopped = False
         self.figures: dict[int, Share] = {}
         self.at = 0.0
-        context.writer.listeners.append(self._listen)
+        context.writer.listeners.add("shares", self._listen, Loss.REBUILD, self._rebuild)
         self._reckon()
 
     def stop(self) -> None:
@@ -71,6 +72,11 @@ class Shares:
                 timer.cancel()
         if self._child is not None:
             self._child.kill()
+
+    def _rebuild(self) -> None:
+        """Reckon again, whatever was missed."""
+        self._soon()
+        self._loop.call_soon(self.keep_period)
 
     def _listen(self, events: Sequence[Event]) -> None:
         for event in events:

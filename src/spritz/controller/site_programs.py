@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from spritz.controller.job_facts import job_facts
+from spritz.controller.listeners import Loss
 from spritz.core import het
 from spritz.model.events import job as job_events
 from spritz.model.job_variables import ending_variables
@@ -42,17 +44,23 @@ class SitePrograms:
         self._epilogs = asyncio.Semaphore(AT_ONCE)
         #: jobs that hold an allocation, as they were when they got it
         self._running: dict[int, Job] = {}
+        #: (job, restart count) of prologs that wait or run
+        self._prologs_begun: set[tuple[int, int]] = set()
         self._handlers: dict[type[Event], Callable[..., None]] = {
             job_events.JobStarted: self._started,
             job_events.JobNodesUp: self._nodes_up,
             job_events.JobEnded: self._ended,
         }
-        context.writer.listeners.append(self._listen)
-        state = context.machine.state
-        for number in state.running:
-            self._running[number] = state.jobs[number]
-            if _configures(state.jobs[number]):
-                self._begin_prolog(state.jobs[number])
+        context.writer.listeners.add("site_programs", self._listen, Loss.REBUILD, self._rebuild)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Run the prologs that jobs wait for, as after a restart. Epilogs of ends that were missed are not run."""
+        state = self._context.machine.state
+        self._running = {number: state.jobs[number] for number in state.running}
+        for job in self._running.values():
+            if _configures(job):
+                self._context.writer.when_durable(partial(self._begin_prolog, job))
 
     def _listen(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -89,6 +97,10 @@ class SitePrograms:
         return self._context.configuration.loaded.settings.text(key)
 
     def _begin_prolog(self, job: Job) -> None:
+        life = (job.id, job.restart_count)
+        if life in self._prologs_begun:
+            return
+        self._prologs_begun.add(life)
         self._context.tasks.spawn_contained(self._prolog(job), name="prolog_slurmctld")
 
     def _begin_epilog(self, program: str, job: Job) -> None:
@@ -96,10 +108,13 @@ class SitePrograms:
 
     async def _prolog(self, job: Job) -> None:
         problem = ""
-        async with self._prologs:
-            program = self._program("PrologSlurmctld")
-            if program and self._still_configures(job):
-                problem = await self._run(program, job, "prolog_slurmctld")
+        try:
+            async with self._prologs:
+                program = self._program("PrologSlurmctld")
+                if program and self._still_configures(job):
+                    problem = await self._run(program, job, "prolog_slurmctld")
+        finally:
+            self._prologs_begun.discard((job.id, job.restart_count))
         if problem:
             self._context.log.error("prolog_slurmctld.failed", job_id=job.id, problem=problem)
         report = PrologEnded(

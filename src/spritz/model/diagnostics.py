@@ -64,5 +64,7 @@ class Diagnostics(Struct, frozen=True, kw_only=True):
     users: list[CallCount]
     #: events that slurmdbd could not store
     set_aside_events: int = 0
+    #: failures since the daemon's start that ended neither a request nor the daemon, by where they happened
+    failures: dict[str, int] = {}
     #: whether slurmdbd is connected; None: this cluster keeps no accounts
     database_connected: bool | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import spritz.model
 from spritz.cli import sdiag
@@ -77,6 +78,15 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         yield run
     monkeypatch.undo()
     time.tzset()
+
+
+def test_contained_failures_are_shown_where_there_are_any(
+    asked: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Contained" not in asked().out
+    found = structs.replace(FIGURES, failures={"listener.mail": 2, "outbox": 1})
+    monkeypatch.setitem(globals(), "FIGURES", found)
+    assert "Contained failures:   listener.mail 2, outbox 1\n" in asked().out
 
 
 def test_lines_are_those_of_slurm(asked: Callable[..., Ran]) -> None:

@@ -26,6 +26,7 @@ from spritz.model.job import Dependency, Job, JobSpec
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.testing.builders import World, capacity
+from tests.unit.controller.heard import Heard
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
@@ -308,16 +309,16 @@ def test_a_location_that_is_no_url_is_refused() -> None:
 def test_the_first_life_of_a_requeued_job_keeps_its_own_times() -> None:
     """Recorded of 22.05: `scontrol requeue` ends a life as PENDING."""
     world, found, begun = World(hardware=capacity(cpus=4, memory_mib=5000)), list[Ended](), list[Ended]()
-    writer = SimpleNamespace(listeners=[], when_durable=lambda then: then())
+    writer = SimpleNamespace(listeners=Heard(), when_durable=lambda then: then())
     Listener(cast("Context", SimpleNamespace(machine=world.machine, writer=writer)), found.extend, begun.extend)
 
     def tell(outcome: Outcome) -> None:
-        writer.listeners[0](outcome.events)
+        writer.listeners.inform(outcome.events)
 
     job_id = world.submit(time_limit_minutes=7)
     submitted, world.now = world.now, world.now + 5
     world.start(job_id)
-    writer.listeners[0](world.events)
+    writer.listeners.inform(world.events)
     told = start_document(begun[0], "real")
     assert (told["jobid"], told["nodes"], told["total_cpus"], told["time_limit"]) == (job_id, "n1", 1, 420)
     assert not {"@end", "state", "exit_code"} & told.keys()

@@ -13,6 +13,7 @@ from spritz.controller.commit import CommitThread, InlineCommitter
 from spritz.controller.events import decode_group
 from spritz.controller.journal import Group, JournalError, JournalFailed
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.listeners import Loss
 from spritz.controller.loop import Reply, SingleWriter
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM, Caller
@@ -305,6 +306,72 @@ def test_garbage_is_what_no_job_names_and_comes_back_when_it_is_named_again() ->
         bench.send(Add(1))
         await turns()
         assert bench.store.blobs == {kept: b"kept", dropped: b"dropped"}
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_fails_takes_neither_the_reply_nor_the_effects_nor_the_events_of_others() -> None:
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: None))
+        heard: list[int] = []
+
+        def fail(events: Sequence[Event]) -> None:
+            raise ValueError("a fault of the metrics")
+
+        bench.writer.listeners.add("failing", fail, Loss.IGNORE)
+        bench.writer.listeners.add("following", lambda events: heard.append(len(events)), Loss.IGNORE)
+        bench.send(Add(2, effect="n1"))
+        await turns()
+        assert (len(bench.replies), bench.effects, heard) == (1, ["n1"], [2])
+        assert bench.groups() == [(1, 2)]
+        assert bench.writer.failures == {"listener.failing": 1}
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_must_not_be_lost_ends_the_daemon() -> None:
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: None))
+
+        def fail(events: Sequence[Event]) -> None:
+            raise ValueError("a fault")
+
+        bench.writer.listeners.add("failing", fail, Loss.STOP)
+        bench.send(Add(1))
+        await turns()
+        assert [type(error) for error in bench.broken] == [ValueError]
+        assert (bench.replies, bench.groups()) == ([], [])
+
+    asyncio.run(main())
+
+
+def test_a_listener_must_not_hand_in_commands() -> None:
+    """Those behind it would get the events of its command before the ones that it got."""
+
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: None))
+        bench.writer.listeners.add("eager", lambda events: bench.send(Add(1)), Loss.IGNORE)
+        bench.send(Add(1))
+        await turns()
+        assert bench.groups() == [(1, 1)]
+        assert bench.writer.failures == {"listener.eager": 1}
+
+    asyncio.run(main())
+
+
+def test_failures_of_hooks_and_answers_are_counted() -> None:
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: None))
+
+        def fail(reply: Reply = None) -> None:
+            raise ValueError("a fault")
+
+        bench.writer.hooks.append(fail)
+        bench.writer.handle(Add(1), SYSTEM, fail)
+        bench.send(Add(1))
+        await turns()
+        assert len(bench.replies) == 1
+        assert bench.writer.failures == {"hook": 1, "reply": 1}
 
     asyncio.run(main())
 

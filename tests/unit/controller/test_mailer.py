@@ -13,6 +13,7 @@ from spritz.model.events.job import JobEnded, JobRequeued, JobStarted
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState
+from tests.unit.controller.heard import Heard
 
 ALL = ("BEGIN", "END", "FAIL", "REQUEUE")
 
@@ -27,9 +28,9 @@ class Sent(Mailer):
                 arrays.setdefault(job.array_job_id, {})[job.array_task_id] = job.id
         self.jobs = {job.id: job for job in jobs}
         state = SimpleNamespace(jobs=self.jobs, running=[], arrays=arrays, arrays_live=dict.fromkeys(arrays, 1))
-        context: Any = SimpleNamespace(machine=SimpleNamespace(state=state), writer=SimpleNamespace(listeners=[]))
+        context: Any = SimpleNamespace(machine=SimpleNamespace(state=state), writer=SimpleNamespace(listeners=Heard()))
         super().__init__(context, None)  # type: ignore[arg-type]  # no job here has a limit
-        self.listen = context.writer.listeners[0]
+        self.listen = context.writer.listeners.inform
         self.sent: list[tuple[str, int, float]] = []
 
     def _send(self, kind: str, job: Job, members: list[Job], *, summary: bool = False) -> None:

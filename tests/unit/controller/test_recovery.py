@@ -13,6 +13,7 @@ from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import InlineCommitter
 from spritz.controller.journal import Group, Image, JournalCorrupt, JournalNewer
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
 from spritz.controller.recovery import best_image, recover, replay_readable
 from spritz.core.machine import Machine
@@ -75,7 +76,7 @@ def a_life(store: MemoryStore, *, image_after: int | None = None) -> Machine:
             for event in events:
                 projection.apply(event)
 
-        writer.listeners.append(follow)
+        writer.listeners.add("projection", follow, Loss.STOP)
         commands: Sequence[Struct] = (
             configure(),
             register(),

@@ -12,6 +12,7 @@ from spritz.controller import shares
 from spritz.controller.shares import Shares
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.testing.builders import World
+from tests.unit.controller.heard import Heard
 
 POLICY = Policy(
     version=1,
@@ -41,7 +42,7 @@ async def handed_on() -> None:
     context: Any = SimpleNamespace(
         machine=made.machine,
         clock=SimpleNamespace(now=lambda: made.now),
-        writer=SimpleNamespace(listeners=[], handle_own=made.do),
+        writer=SimpleNamespace(listeners=Heard(), handle_own=made.do),
         log=SimpleNamespace(error=lambda *_, **__: None),
     )
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from spritz.controller.events import decode_group, plain
+from spritz.controller.listeners import Loss
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.queries import EventBatch, WatchEvents
 
@@ -37,7 +38,13 @@ class EventStream:
         self._recent: deque[tuple[int, Event]] = deque(maxlen=RECENT_MAX)
         self._moved = asyncio.Event()
         self._next_sequence = context.writer.last_sequence + 1
-        context.writer.listeners.append(self._listen)
+        context.writer.listeners.add("event_stream", self._listen, Loss.REBUILD, self._rebuild)
+
+    def _rebuild(self) -> None:
+        """Watchers read what was missed from the journal."""
+        self._recent.clear()
+        self._next_sequence = self._context.writer.last_sequence + 1
+        self._moved.set()
 
     def _listen(self, events: Sequence[Event]) -> None:
         if self._watchers:

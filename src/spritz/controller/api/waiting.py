@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.launch import components_of
+from spritz.controller.listeners import Loss
 from spritz.core import het
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
@@ -73,7 +74,7 @@ class Waiting:
         self._holders: dict[int, list[_Holder]] = {}
         #: interactive jobs none of whose holders may be left
         self._expected: set[int] = set()
-        context.writer.listeners.append(self._listen)
+        context.writer.listeners.add("waiting", self._listen, Loss.REBUILD, self._rebuild)
         context.writer.hooks.append(self._look)
         for job in context.machine.state.jobs.values():
             if job.spec.interactive and not job.state.ended and not job.het_offset:
@@ -280,6 +281,13 @@ class Waiting:
 
     def _park(self, job_id: int, check: Callable[[], bool]) -> None:
         self._parked.setdefault(job_id, []).append(check)
+
+    def _rebuild(self) -> None:
+        """Look again at every parked request, and at interactive jobs that need somebody to ask for them."""
+        self._touched.update(dict.fromkeys((*self._parked, *self._steps)))
+        for job in self._context.machine.state.jobs.values():
+            if job.spec.interactive and not job.state.ended and not job.het_offset:
+                self._expect(job.id, self._grace())
 
     def _listen(self, events: Sequence[Event]) -> None:
         """Note which jobs with parked requests an event is about, and new jobs that somebody must ask for."""

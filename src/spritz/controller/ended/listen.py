@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spritz.controller.listeners import Loss
 from spritz.model.events import job as job_events
 from spritz.model.job import Job
 from spritz.model.resources import Allocation
@@ -55,10 +56,14 @@ class Listener:
         self._context = context
         self._sink = sink
         self._running: dict[int, _Life] = {}
-        for number in context.machine.state.running:
-            job = context.machine.state.jobs[number]
-            self._running[number] = _life(job, job.started_at, job.allocation, job.time_limit_minutes)
-        context.writer.listeners.append(self._listen)
+        self._rebuild()
+        context.writer.listeners.add("job_completion", self._listen, Loss.REBUILD, self._rebuild)
+
+    def _rebuild(self) -> None:
+        """What runs now. Ends that were missed are not recorded."""
+        state = self._context.machine.state
+        running = [state.jobs[number] for number in state.running]
+        self._running = {job.id: _life(job, job.started_at, job.allocation, job.time_limit_minutes) for job in running}
 
     def _listen(self, events: Sequence[Event]) -> None:
         jobs = self._context.machine.state.jobs

@@ -1,0 +1,126 @@
+"""Listeners: the parts of the controller that follow the events, and what it means when one of them fails.
+
+Owns calling them in order and containing their failures: a listener that raises is logged and counted (`sdiag`), the
+others get the events all the same, and nothing that was journaled is lost. Each declares at its registration what its
+own loss means (`Loss`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spritz.model.events import Event
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
+
+#: Gets the events of one command, in order. Must not hand in commands, nor block.
+Listen = Callable[["Sequence[Event]"], None]
+
+#: Seconds after a listener could not be rebuilt, before the next attempt.
+REBUILD_SECONDS = 5.0
+
+#: Seconds between two log lines about the same listener: one that fails may fail for every event.
+LOG_SECONDS = 10.0
+
+
+class Loss(Enum):
+    """What it means that a listener has missed events."""
+
+    #: Its memory is made again from the state, by the function that it gave. Until that works it gets no events.
+    REBUILD = "rebuild"
+    #: Its memory cannot be made again, and the controller must not go on without it: the daemon ends, and takes up
+    #: again what the journal says.
+    STOP = "stop"
+    #: What it would have said of these events is not said, and nothing else depends on it.
+    IGNORE = "ignore"
+
+
+class _Listener:
+    """`rebuild_at`: when it may be rebuilt at the earliest (monotonic seconds); None: it has missed nothing."""
+
+    __slots__ = ("listen", "logged_at", "loss", "name", "rebuild", "rebuild_at")
+
+    def __init__(self, name: str, listen: Listen, loss: Loss, rebuild: Callable[[], None] | None) -> None:
+        self.name = name
+        self.listen = listen
+        self.loss = loss
+        self.rebuild = rebuild
+        self.rebuild_at: float | None = None
+        self.logged_at = float("-inf")
+
+
+class Listeners:
+    """All listeners of the single writer. `failures` counts what each has failed, by "listener.NAME".
+
+    `on_stop(error)` is called when a listener has failed that the controller must not go on without.
+    """
+
+    def __init__(
+        self, clock: Clock, log: Logger, failures: dict[str, int], *, on_stop: Callable[[Exception], None]
+    ) -> None:
+        self._clock = clock
+        self._log = log
+        self._failures = failures
+        self._on_stop = on_stop
+        self._listeners: list[_Listener] = []
+        #: Events are being told of.
+        self.informing = False
+
+    def add(self, name: str, listen: Listen, loss: Loss, rebuild: Callable[[], None] | None = None) -> None:
+        """Have `listen` called from now on. `rebuild` makes its memory from the state; for Loss.REBUILD alone."""
+        assert (loss is Loss.REBUILD) is (rebuild is not None), f"listener {name}: {loss} with rebuild={rebuild}"
+        self._listeners.append(_Listener(name, listen, loss, rebuild))
+
+    def inform(self, events: Sequence[Event]) -> None:
+        """Tell all of them. The state holds these events already. Raises nothing."""
+        self.informing = True
+        for listener in self._listeners:
+            if listener.rebuild_at is not None:
+                self._rebuild(listener)
+            else:
+                self._tell(listener, events)
+        self.informing = False
+
+    def _tell(self, listener: _Listener, events: Sequence[Event]) -> None:
+        try:
+            listener.listen(events)
+        except Exception as error:
+            self._failed(listener, error, events)
+            if listener.loss is Loss.STOP:
+                self._on_stop(error)
+            elif listener.loss is Loss.REBUILD:
+                listener.rebuild_at = 0.0
+                self._rebuild(listener)
+
+    def _rebuild(self, listener: _Listener) -> None:
+        assert listener.rebuild is not None, f"listener {listener.name}"
+        assert listener.rebuild_at is not None, f"listener {listener.name}"
+        if self._clock.monotonic() < listener.rebuild_at:
+            return
+        try:
+            listener.rebuild()
+        except Exception as error:
+            self._failed(listener, error, ())
+            listener.rebuild_at = self._clock.monotonic() + REBUILD_SECONDS
+        else:
+            listener.rebuild_at = None
+
+    def _failed(self, listener: _Listener, error: Exception, events: Sequence[Event]) -> None:
+        where = f"listener.{listener.name}"
+        count = self._failures[where] = self._failures.get(where, 0) + 1
+        now = self._clock.monotonic()
+        if now < listener.logged_at + LOG_SECONDS:
+            return
+        listener.logged_at = now
+        self._log.error(
+            "listener.failed",
+            exception=error,
+            error=repr(error),
+            listener=listener.name,
+            loss=listener.loss.value,
+            events=",".join(sorted({type(event).__name__ for event in events})) or "none: it was to be rebuilt",
+            failures=count,
+        )
