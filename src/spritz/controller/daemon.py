@@ -268,9 +268,9 @@ class _Daemon:
         self._stopping.set()
 
     def _core_failed(self, error: Exception) -> None:
-        """The state in memory has facts that the journal will never have: end, and start again from the journal."""
+        """The memory has facts that the journal will never have, or lacks some: end, and start from the journal."""
         self._failure = SpritzError(
-            f"the core failed half-way through a command: {error!r}; what was acknowledged is in the journal",
+            f"slurmctld cannot go on with what it has in memory: {error!r}; what was acknowledged is in the journal",
             hint="this is a fault of Spritz; the log has its traceback",
         )
         self._stopping.set()

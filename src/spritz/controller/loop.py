@@ -125,7 +125,7 @@ class SingleWriter:
         self.groups = 0
         #: Contained failures by where they happened: "listener.NAME", "hook", "reply", "effects".
         self.failures: dict[str, int] = {}
-        self.listeners = Listeners(clock, log, self.failures, on_stop=self._listener_lost)
+        self.listeners = Listeners(clock, log, self.failures, on_stop=self._break)
 
     def handle(self, command: Struct, caller: Caller, then: Callable[[Reply], None] | None = None) -> Reply:
         """Decide a command now. `then(reply)` is called when all that the reply tells is durable.
@@ -160,8 +160,7 @@ class SingleWriter:
             # memory which nobody will journal must not be built upon.
             if machine.state.version != before:
                 self._log.fatal("core.failed", exception=error, command=type(command).__name__)
-                self.stop()
-                self._on_broken(error)
+                self._break(error)
             raise
 
     def handle_own(self, command: Struct) -> Reply:
@@ -237,13 +236,20 @@ class SingleWriter:
             group.durable = True
             self._release_durable()
             return
+        try:
+            payload = encode_events(group.events)
+        except Exception as error:  # a number of more than 64 bits, for one
+            kinds = ",".join(sorted({type(event).__name__ for event in group.events}))
+            self._log.fatal("events.unwritable", exception=error, events=kinds)
+            self._break(error)
+            return
         self._syncing = True
         blobs = self._blobs.take_unsent()
         record = Group(
             first=self.last_sequence - len(group.events) + 1,
             last=self.last_sequence,
             at=self._clock.now(),
-            payload=encode_events(group.events),
+            payload=payload,
         )
         self._committer.put(lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last))
 
@@ -286,6 +292,7 @@ class SingleWriter:
             self.failures[where] = self.failures.get(where, 0) + 1
             self._log.error("release.failed", exception=error, where=where, error=repr(error))
 
-    def _listener_lost(self, error: Exception) -> None:
+    def _break(self, error: Exception) -> None:
+        """The memory is not what the journal says, or a listener is lost that the controller needs."""
         self.stop()
         self._on_broken(error)

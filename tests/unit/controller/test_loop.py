@@ -57,6 +57,9 @@ class Counter:
             raise KeyError("a fault of the core")
         if command.events == 0:
             return Outcome(Rejection(code="ESLURM_NODES_BUSY"), (), ())
+        if command.effect == "large":
+            self.count += 1
+            return Outcome(Done(), [JobsPurged(at=now, job_ids=(2**64,))], ())
         events = [JobsPurged(at=now, job_ids=(self.count + n + 1,)) for n in range(command.events)]
         self.count += command.events
         effects = [ReloadNode(node=command.effect)] if command.effect else []
@@ -306,6 +309,19 @@ def test_garbage_is_what_no_job_names_and_comes_back_when_it_is_named_again() ->
         bench.send(Add(1))
         await turns()
         assert bench.store.blobs == {kept: b"kept", dropped: b"dropped"}
+
+    asyncio.run(main())
+
+
+def test_events_that_cannot_be_written_down_end_the_daemon() -> None:
+    """They are in memory, and the journal will never have them."""
+
+    async def main() -> None:
+        bench = Bench(InlineCommitter(lambda error: None))
+        bench.send(Add(1, effect="large"))
+        await turns()
+        assert [type(error) for error in bench.broken] == [OverflowError]
+        assert (bench.replies, bench.groups()) == ([], [])
 
     asyncio.run(main())
 
