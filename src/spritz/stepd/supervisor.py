@@ -94,6 +94,7 @@ class Supervisor:
         self._spool = os.getcwd() if spec.pmix is not None else ""
         self._epilogs: set[int] = set()
         self._kill_timer: Timer | None = None
+        self._end_told = False
         self._stop_timer: Timer | None = None
         self._sample_timer: Timer | None = None
         self._stderr_file = -1
@@ -229,7 +230,8 @@ class Supervisor:
                 processes.send([first.pid], order.number)
         elif isinstance(order, control.Terminate):
             # One line per step, not per node: Slurm's first node speaks for all.
-            if order.message and self._result is None and self.spec.node_index == 0:
+            if order.message and self._result is None and self.spec.node_index == 0 and not self._end_told:
+                self._end_told = True
                 self.say(order.message)
             self._terminate(order.kill_wait_seconds)
         elif isinstance(order, control.Suspend):
@@ -247,6 +249,9 @@ class Supervisor:
             self._maybe_leave()
 
     def _terminate(self, kill_wait_seconds: float) -> None:
+        now = time.monotonic()
+        if self._kill_timer is not None and now < self._kill_timer.due <= now + kill_wait_seconds:
+            return  # the same order again must not put off the end
         self._cancel_stop()
         everything = processes.descendants(os.getpid())
         if kill_wait_seconds > 0:

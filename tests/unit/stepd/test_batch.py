@@ -145,6 +145,28 @@ def test_terminate_says_why_asks_nicely_and_then_kills_all(zygote: Zygote, tmp_p
     assert "TERM" in lines
 
 
+def test_an_order_to_end_that_comes_again_neither_puts_off_the_end_nor_is_told_again(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """A node whose connection comes and goes is told each time. Each must not give the job its KillWait anew."""
+    running = trapping(zygote, tmp_path)
+    output = tmp_path / "out"
+    running.order(control.Terminate("error: *** CANCELLED ***", 1.0))
+    wait_until(lambda: "TERM" in output.read_text(), "the shell was asked to end")
+    for _ in range(3):
+        running.order(control.Terminate("error: *** CANCELLED ***", 1000.0))
+    assert running.result().tasks[0].status == signal.SIGKILL
+    assert output.read_text().count("CANCELLED") == 1
+
+
+def test_an_order_to_end_at_once_cuts_the_grace_short(zygote: Zygote, tmp_path: Path) -> None:
+    running = trapping(zygote, tmp_path)
+    running.order(control.Terminate("", 1000.0))
+    wait_until(lambda: "TERM" in (tmp_path / "out").read_text(), "the shell was asked to end")
+    running.order(control.Terminate("", 0.0))
+    assert running.result().tasks[0].status == signal.SIGKILL
+
+
 def test_suspended_processes_stand_still_until_resumed(zygote: Zygote, tmp_path: Path) -> None:
     running = zygote.batch("#!/bin/sh\nwhile test ! -e go; do :; done; echo went\n", tmp_path / "out")
     pid = running.started().pids[0]
