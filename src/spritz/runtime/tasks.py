@@ -82,7 +82,9 @@ class Supervisor:
 
     def spawn_contained(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Run `work` beside the others. Its failure is reported to `on_failure` and harms nothing else."""
-        return self.spawn(self._contain(work, name), name=name)
+        task = self.spawn(self._contain(work, name), name=name)
+        task.add_done_callback(lambda _task: work.close())  # cancelled before its first step, it never began
+        return task
 
     def cancel_all(self) -> None:
         """Cancel every task of the group, contained or not; leaving the block then waits for them to end."""

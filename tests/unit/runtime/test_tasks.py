@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -96,6 +97,16 @@ def test_offloaded_work_leaves_the_loop_free_and_gives_its_result() -> None:
             await tasks.offload(open, "/no/such/file")
 
     tasks.run(main())
+
+
+def test_contained_work_that_is_cancelled_before_its_first_step_leaves_no_warning() -> None:
+    async def main() -> None:
+        async with tasks.Supervisor() as group:
+            group.spawn_contained(asyncio.sleep(30), name="wait")
+            group.cancel_all()
+
+    tasks.run(main())
+    gc.collect()  # "coroutine was never awaited" comes when it is collected, and fails the test
 
 
 def test_waits_between_attempts_double_up_to_the_ceiling_with_jitter() -> None:
