@@ -1,22 +1,22 @@
 """Node daemons: which connection leads to which node, sending them effects, and noticing that they are gone.
 
 Owns the links (node -> channel), the heartbeat table, and the delivery of effects. An effect is sent until `Accepted`:
-again after a pause while the connection lives; when it breaks the rest is dropped here, for everything that is still to
-be done is derived from the state when the node registers again. A later registration of a node replaces the earlier
-connection. Passing effects (signals, attach, notify) are tried once.
+again after a pause while the connection lives. An effect for a node without a link is counted, logged and dropped, and
+so is the rest when a connection breaks: what is still to be done is derived from the state when the node links. A later
+registration of a node replaces the earlier connection. Passing effects (signals, attach, notify) are tried once.
 
 Source: slurm.conf(5) SlurmdTimeout; `core.effects` for what may be repeated.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
-from spritz.controller.journal import JournalCorrupt
 from spritz.controller.launch import Letters
 from spritz.core import effects as core_effects
 from spritz.core.power import is_away
@@ -44,9 +44,6 @@ SILENT_SECONDS = 5.0
 #: Seconds between a refusal by a busy daemon and the next attempt.
 RETRY_SECONDS = 1.0
 
-#: Sent at most once: who asked has long been answered.
-_PASSING = (core_effects.SignalOn, core_effects.AttachOn, core_effects.NotifyOn)
-
 #: Seconds between looks at who is silent, at most; SlurmdTimeout / 3 when that is shorter.
 PATROL_SECONDS_MAX = 30.0
 
@@ -69,13 +66,17 @@ class NodeLinks:
         self._started = context.clock.monotonic()
         #: node -> newest heartbeat
         self.samples: dict[str, NodeSample] = {}
+        #: nodes that have not accepted the last ReloadNode
+        self._reload_owed: set[str] = set()
         self._sent = 0
         self._again = 0
+        self._unlinked = 0
         context.counters.append(
             lambda: {
                 "node.links_count": float(len(self._links)),
                 "effect.sent_count": float(self._sent),
                 "effect.repeated_count": float(self._again),
+                "effect.unlinked_count": float(self._unlinked),
             }
         )
 
@@ -97,8 +98,8 @@ class NodeLinks:
             messages = reply.messages if isinstance(reply, Registered) else ()
             call.reply(Registered(term=context.journal.term, messages=messages))
             if channel.is_open:
-                # What the node should be doing comes with the registration's own effects, released after this.
                 self._link(report.name, channel)
+                self._catch_up(report.name)
 
         report = structs.replace(report, address=_origin(channel.pipe.peer_name) or report.address)
         if report.sample is not None:
@@ -118,6 +119,15 @@ class NodeLinks:
         self._silent_since.pop(name, None)
         self._declared.discard(name)
         self.heard(channel)
+
+    def _catch_up(self, name: str) -> None:
+        """Send what the node may have missed: derived from the state of now, so that no lost message matters."""
+        effects = self._context.machine.pending_effects(name)
+        if name in self._reload_owed:
+            effects.append(core_effects.ReloadNode(node=name))
+        if effects:
+            # The state may hold events that are not on disk yet.
+            self._context.writer.when_durable(lambda: self.carry_out(effects))
 
     def _lost(self, channel: Channel) -> None:
         """The connection ended. The nodes keep their jobs; they have SlurmdTimeout to come back."""
@@ -154,24 +164,32 @@ class NodeLinks:
     # -- effects
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Send each effect to its node, in this order for each node. Those of nodes that are away wait in the state."""
+        """Send each effect to its node, in this order for each node. Effects for nodes without a link are dropped."""
+        unlinked: list[Effect] = []
         for effect in effects:
+            if isinstance(effect, core_effects.ReloadNode):
+                self._reload_owed.add(effect.node)
             channel = self._links.get(effect.node)
             if channel is not None and channel.is_open:
                 self._context.tasks.spawn_contained(self._deliver(effect, channel), name="effect.deliver")
-            elif isinstance(effect, _PASSING):
-                self._context.log.info("effect.dropped", effect=type(effect).__name__, node=effect.node)
+            else:
+                unlinked.append(effect)
+        if unlinked:
+            self._unlinked += len(unlinked)
+            kinds = Counter(type(effect).__name__ for effect in unlinked)
+            self._context.log.info(
+                "effects.unlinked",
+                kinds=",".join(f"{kind}:{count}" for kind, count in kinds.items()),
+                nodes=len({effect.node for effect in unlinked}),
+                first=unlinked[0].node,
+            )
 
     async def _deliver(self, effect: Effect, channel: Channel) -> None:
         while channel.is_open and self._links.get(effect.node) is channel:
             try:
                 message = self._letters.message(effect)
-            except JournalCorrupt as error:
-                self._refused(effect, error)
-                return
-            if message is None:
-                return
-            try:
+                if message is None:
+                    return
                 self._sent += 1
                 await channel.call(message, Accepted, timeout=ACCEPT_SECONDS)
             except ConnectionLost:
@@ -180,19 +198,28 @@ class NodeLinks:
                 self._again += 1
                 self._context.log.error("effect.unanswered", effect=type(effect).__name__, node=effect.node)
             except RemoteError as error:
-                if self._refused(effect, error):
+                if self._refused(effect, error.message):
                     return
                 await self._context.clock.sleep(RETRY_SECONDS)
+            except Exception as error:  # its script is missing, or it cannot be encoded
+                self._context.log.error("effect.unwritable", exception=error, effect=type(effect).__name__)
+                self._refused(effect, error.message if isinstance(error, SpritzError) else repr(error))
+                return
             else:
                 self.heard(channel)
+                if isinstance(effect, core_effects.ReloadNode):
+                    self._reload_owed.discard(effect.node)
                 return
-            if isinstance(effect, _PASSING):
+            if isinstance(effect, core_effects.PASSING):
                 return
 
-    def _refused(self, effect: Effect, error: SpritzError) -> bool:
-        """It cannot be done there. A launch that is refused has failed; the core decides what follows."""
+    def _refused(self, effect: Effect, error: str) -> bool:
+        """It cannot be done there. A launch that is refused has failed; the core decides what follows.
+
+        Returns whether nothing is left to be tried.
+        """
         context = self._context
-        context.log.error("effect.refused", effect=type(effect).__name__, node=effect.node, error=error.message)
+        context.log.error("effect.refused", effect=type(effect).__name__, node=effect.node, error=error)
         if isinstance(effect, core_effects.LaunchBatchOn | core_effects.LaunchStepOn):
             batch = isinstance(effect, core_effects.LaunchBatchOn)
             context.writer.handle_own(
@@ -203,12 +230,12 @@ class NodeLinks:
                     step_id=STEP_BATCH if batch else effect.step_id,  # type: ignore[union-attr]
                     ended_at=context.clock.now(),
                     launch_failed=True,
-                    error=error.message,
+                    error=error,
                     error_kind="refused",
                 )
             )
             return True
-        return isinstance(effect, _PASSING)
+        return isinstance(effect, core_effects.PASSING)
 
     def reload(self) -> None:
         """Have every daemon read the configuration again."""
@@ -216,6 +243,8 @@ class NodeLinks:
 
     def dismiss(self, names: Iterable[str]) -> None:
         """These nodes are configured no more. Their daemons must connect anew; they are refused, and end what runs."""
+        names = list(names)
+        self._reload_owed.difference_update(names)
         channels = {self._links[name]: None for name in names if name in self._links}
         for channel in channels:
             channel.pipe.abort()

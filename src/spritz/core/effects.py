@@ -1,10 +1,10 @@
 """What the core wants done in the world. Effects name ids only; the controller builds `model.launch` messages from
 the state when it sends.
 
-Every effect is idempotent at its receiver, may be repeated, and can be derived again after a restart
-(`Machine.pending_effects`), except the passing ones: `SignalOn`, `AttachOn`, `NotifyOn`, which are sent at most once
-per request. `restart_count` says which life of the job is meant: drop an effect whose job has meanwhile been
-requeued.
+Every effect is idempotent at its receiver, may be repeated, and can be derived again when its node links
+(`Machine.pending_effects`), except those of `PASSING`, which are sent at most once per request, and `ReloadNode`, which
+the controller keeps until the node has accepted it. `restart_count` says which life of the job is meant: drop an effect
+whose job has meanwhile been requeued.
 """
 
 from __future__ import annotations
@@ -112,3 +112,7 @@ class RebootOn(Effect, frozen=True, kw_only=True):
 
 class ReloadNode(Effect, frozen=True, kw_only=True):
     """The node's configuration changed: read it again (`launch.ReloadNode`)."""
+
+
+#: Sent at most once, and lost where the node cannot be reached: twice would be wrong, and the request is long answered.
+PASSING: tuple[type[Effect], ...] = (SignalOn, AttachOn, NotifyOn)

@@ -1,6 +1,7 @@
-"""Effects that may never have arrived, derived from the state: after a restart of the controller, or when a node
-comes back.
+"""Effects that may never have arrived, derived from the state: when a node comes back, or after a restart of the
+controller.
 
+Every kind of effect can be derived again but those of `effects.PASSING`, and ReloadNode, which follows from no record.
 Receivers take each effect once, so too many do no harm.
 """
 
@@ -14,13 +15,14 @@ from spritz.core.effects import (
     LaunchBatchOn,
     LaunchPrologOn,
     LaunchStepOn,
+    RebootOn,
     SuspendOn,
     TerminateJobOn,
     TerminateStepOn,
 )
 from spritz.core.flags import COMPLETING
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
-from spritz.model.states import JobState
+from spritz.model.states import JobState, NodeFlag
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -29,15 +31,19 @@ if TYPE_CHECKING:
 
 
 def pending_effects(state: State, node: str | None = None) -> list[Effect]:
-    """Launches of started but unreported steps, terminations of what should be gone. `node` restricts to one."""
+    """Launches of unreported steps, ends of what should be gone, suspensions and reboots: of `node`, or of all."""
     if node is None:
-        job_ids = [*state.running, *state.completing]
+        job_ids, names = [*state.running, *state.completing], list(state.nodes)
     else:
         use = state.uses.get(node)
-        job_ids = list(use.jobs) if use is not None else []
+        job_ids, names = list(use.jobs) if use is not None else [], [node]
     effects: list[Effect] = []
     for job_id in job_ids:
         effects += _job_effects(state, state.jobs[job_id], node)
+    if not state.settings.power.reboots_here:
+        found = [state.nodes[name] for name in names if name in state.nodes]
+        issued = [one for one in found if one.flags & NodeFlag.REBOOT_ISSUED]
+        effects += [RebootOn(node=one.name, ordered_at=one.reboot_at) for one in issued]
     return effects
 
 
@@ -51,9 +57,11 @@ def _job_effects(state: State, job: Job, node: str | None) -> list[Effect]:
         # While a job is CONFIGURING prologs run, and only its container waits with them.
         if step.step_id == STEP_EXTERN or not het.configuring(state, job):
             effects += _step_effects(step, node)
-    if job.state is JobState.SUSPENDED and job.allocation is not None:
+    suspended = job.state is JobState.SUSPENDED
+    # A job that was suspended before may stand still on a node that has missed that it goes on.
+    if (suspended or job.suspended_seconds) and job.allocation is not None:
         effects += [
-            SuspendOn(node=name, job_id=job.id, restart_count=job.restart_count)
+            SuspendOn(node=name, job_id=job.id, restart_count=job.restart_count, resume=not suspended)
             for name in job.allocation.names
             if node is None or name == node
         ]

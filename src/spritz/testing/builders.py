@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, msgpack
+from msgspec.structs import replace
 
 from spritz.core.invariants import breaches, transition_breach
 from spritz.core.machine import Machine, Outcome
@@ -212,13 +213,17 @@ class World:
     # -- nodes
 
     def register(self, name: str, running: Iterable[tuple[int, int, int]] = (), **fields: Any) -> Outcome:
-        """The node's daemon introduces itself with the configured hardware."""
+        """The node's daemon introduces itself with the configured hardware.
+
+        The outcome's effects are all that the node is sent: also those that are derived when it is linked.
+        """
         fields.setdefault("capacity", self.hardware)
         fields.setdefault("booted_at", 500.0)
         fields.setdefault("daemon_started_at", self.now)
         fields.setdefault("version", "25.05.0")
         steps = tuple(RunningStep(*one) for one in running)
-        return self.do(RegisterNode(name=name, running=steps, **fields))
+        outcome = self.do(RegisterNode(name=name, running=steps, **fields))
+        return replace(outcome, effects=(*outcome.effects, *self.machine.pending_effects(name)))
 
     def started(self, job_id: int, node: str = "", step_id: int = STEP_BATCH) -> Outcome:
         """The node reports that the step runs."""

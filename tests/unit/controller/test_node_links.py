@@ -22,10 +22,12 @@ from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.launch import Letters
 from spritz.controller.loop import SingleWriter
 from spritz.controller.nodes import NodeLinks
-from spritz.core.effects import Effect
-from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.commands.job import JobSubmitted, SubmitJob
-from spritz.model.launch import Accepted, LaunchBatch
+from spritz.core.effects import Effect, ReloadNode
+from spritz.model.cluster import SYSTEM
+from spritz.model.commands.cluster import ApplyPlan, Tick
+from spritz.model.commands.job import JobSubmitted, JobTarget, ResumeJob, SubmitJob, SuspendJob
+from spritz.model.launch import Accepted, LaunchBatch, SuspendTasks
+from spritz.model.launch import ReloadNode as Reload
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reports import RegisterNode
 from spritz.model.resources import Allocation
@@ -39,14 +41,17 @@ SECONDS = 20.0
 
 
 class HeldJournal(MemoryJournal):
-    """A journal whose appends wait for `held` while it is not set."""
+    """A journal whose appends wait for `held` while it is not set; `waiting` says that one does."""
 
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(store)
         self.held = threading.Event()
         self.held.set()
+        self.waiting = threading.Event()
 
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
+        if not self.held.is_set():
+            self.waiting.set()
         self.held.wait(SECONDS)
         super().append(group, blobs)
 
@@ -139,6 +144,7 @@ async def a_controller() -> AsyncIterator[Controller]:
         try:
             yield controller
         finally:
+            controller.writer.stop()
             controller.journal.held.set()
             controller.committer.close()
             tasks.cancel_all()
@@ -165,7 +171,115 @@ def test_a_start_that_is_decided_while_its_node_registers_is_sent_once_the_node_
             await asyncio.sleep(0)
             controller.start(job_id)
             controller.journal.held.set()
-            await until(lambda: replies and controller.writer.idle)
-            await until(lambda: launched(channel) == [job_id])
+            await until(lambda: replies and launched(channel))
+            assert set(launched(channel)) == {job_id}
+
+    asyncio.run(main())
+
+
+def test_a_launch_that_was_lost_before_its_node_was_linked_is_sent_when_it_is() -> None:
+    """What is to be done there is derived from the state at that moment, not when the registration was decided."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id, channel = controller.submit(), DaemonChannel()
+            await controller.writer.drain()
+            controller.journal.held.clear()
+            controller.register(channel)
+            await asyncio.sleep(0)
+            controller.dropping = True
+            controller.start(job_id)
+            controller.journal.held.set()
+            await until(lambda: launched(channel))
+            assert launched(channel) == [job_id]
+
+    asyncio.run(main())
+
+
+def test_effects_for_a_node_without_a_link_are_counted_and_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id = controller.submit()
+            controller.start(job_id)
+            await controller.writer.drain()
+            assert controller.counters[0]()["effect.unlinked_count"] == 1
+
+    asyncio.run(main())
+    assert "effects.unlinked kinds=LaunchBatchOn:1 nodes=1 first=n1" in capfd.readouterr().err
+
+
+def test_nothing_is_sent_to_a_node_that_links_before_the_events_behind_it_are_durable() -> None:
+    """A job has started in memory: were it launched now and the controller killed, nobody would know of it."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id, channel = controller.submit(), DaemonChannel()
+            await controller.writer.drain()
+
+            def hold_the_start(reply: Struct | None) -> None:
+                controller.journal.held.clear()
+                controller.start(job_id)
+
+            # In the group of the registration, and released before it: the job starts, and then the node is linked.
+            controller.writer.handle(Tick(), SYSTEM, hold_the_start)
+            controller.register(channel)
+            await until(controller.journal.waiting.is_set)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert launched(channel) == []
+            controller.journal.held.set()
+            await until(lambda: launched(channel))
+
+    asyncio.run(main())
+
+
+def test_a_node_that_was_away_when_a_job_went_on_is_told_so_when_it_links() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id = controller.submit()
+            controller.start(job_id)
+            target = JobTarget(job_id)
+            controller.writer.handle_own(SuspendJob(target=target))
+            controller.writer.handle_own(ResumeJob(target=target))
+            await controller.writer.drain()
+            channel = DaemonChannel()
+            controller.register(channel)
+            await until(lambda: any(isinstance(one, SuspendTasks) for one in channel.received))
+            assert [one.resume for one in channel.received if isinstance(one, SuspendTasks)] == [True]
+
+    asyncio.run(main())
+
+
+def test_a_daemon_that_was_away_when_the_configuration_changed_reads_it_when_it_links_and_once() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            controller.links.carry_out([ReloadNode(node="n1")])
+            controller.start(controller.submit())
+            await controller.writer.drain()
+            for expected in (1, 0):
+                channel = DaemonChannel()
+                controller.register(channel)
+                await until(lambda channel=channel: launched(channel))  # type: ignore[misc]
+                await controller.writer.drain()
+                assert sum(isinstance(one, Reload) for one in channel.received) == expected
+                channel.close()
+
+    asyncio.run(main())
+
+
+def test_a_launch_that_cannot_be_worded_has_failed() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id, channel = controller.submit(), DaemonChannel()
+            controller.register(channel)
+            await controller.writer.drain()
+
+            async def fail(message: Struct, reply: type, *, timeout: float) -> Struct:
+                raise OverflowError("can't serialize ints >= 2**64")
+
+            channel.call = fail  # type: ignore[method-assign]  # what encoding does with such a number
+            controller.start(job_id)
+            state = controller.machine.state
+            await until(lambda: state.jobs[job_id].state is not JobState.RUNNING)
 
     asyncio.run(main())

@@ -14,9 +14,8 @@ from spritz.core.decide.ending import node_gone
 from spritz.core.decide.node_failure import fail_job_on_node, holders, lose_step_on
 from spritz.core.decide.rebooting import REBOOTS, after_reboot
 from spritz.core.decide.wake import nodes_came_up
-from spritz.core.effects import RebootOn, TerminateStepOn
+from spritz.core.effects import TerminateStepOn
 from spritz.core.flags import COMPLETING, POWER_UP_NODE
-from spritz.core.pending import pending_effects
 from spritz.core.power import is_away
 from spritz.core.turn import Refused, Turn
 from spritz.model.events.cluster import NodeRegistered, NodeUpdated
@@ -161,8 +160,10 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_per
 
 
 def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> None:
-    """What we think runs there and does not is over; what runs there and should not is ended; what never arrived is
-    sent. A node that has forgotten what it was sent cannot tell whether that arrived: it may have run, and is over.
+    """What we think runs there and does not is over; what runs there and should not is ended. A node that has forgotten
+    what it was sent cannot tell whether that arrived: it may have run, and is over.
+
+    What never arrived is derived from the state (`pending_effects`) once the node can be reached.
     """
     name = report.name
     alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
@@ -181,10 +182,6 @@ def _settle(turn: Turn, report: RegisterNode, *, lost: bool, forgot: bool) -> No
     for job_id, life, step_id in sorted(alive):
         if (job_id, life, step_id) not in expected:
             turn.ask(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
-    node = turn.state.nodes[name]
-    if node.flags & NodeFlag.REBOOT_ISSUED and not turn.state.settings.power.reboots_here:
-        turn.ask(RebootOn(node=name, ordered_at=node.reboot_at))
-    turn.effects += pending_effects(turn.state, name)
 
 
 def _settle_job(turn: Turn, job: Job, name: str, alive: set[tuple[int, int, int]], *, forgot: bool) -> None:
