@@ -71,6 +71,7 @@ class Conversation(RuleBasedStateMachine):
     """One world; `jobs` are numbers that were once given out."""
 
     jobs: Bundle[int] = Bundle("jobs")
+    world_kind: type[World] = World
 
     @initialize(
         target=jobs,
@@ -82,7 +83,7 @@ class Conversation(RuleBasedStateMachine):
     def begin(self, running: bool, prolog: bool, flags: tuple[str, ...], accruing: int | None) -> MultipleResults[int]:
         """Some jobs are there from the start: most rules need one."""
         self.settings = replace(SETTINGS, enforce=() if accruing is None else ("limits",))
-        self.world = world = World(
+        self.world = world = self.world_kind(
             nodes=3,
             hardware=capacity(cpus=4, memory_mib=1000, gpus=2),
             settings=replace(self.settings, prolog_slurmctld=prolog, prolog_flags=flags),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from spritz.controller.api.identity import Identity
     from spritz.controller.blobs import BlobCollector, BlobStore
     from spritz.controller.configuration import Configuration
@@ -19,17 +21,49 @@ if TYPE_CHECKING:
     from spritz.controller.recorded import RecordedUsage
     from spritz.controller.scheduling_log import SchedulingLog
     from spritz.controller.shares import Shares
-    from spritz.core.machine import Machine
+    from spritz.core.effects import Effect
+    from spritz.core.machine import Machine, Outcome
+    from spritz.core.state import State
+    from spritz.model.cluster import Caller
     from spritz.model.job import JobSpec
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
 
 
+class MachineView(Protocol):
+    """The core (`core.Machine`) to all but the single writer: it can be read and asked, and nothing can be recorded."""
+
+    @property
+    def state(self) -> State:
+        """To be read, not changed."""
+        ...
+
+    def check(self, command: Struct, now: float, caller: Caller = ...) -> Outcome:
+        """See `Machine.check`."""
+        ...
+
+    def copy(self) -> Machine:
+        """See `Machine.copy`."""
+        ...
+
+    def next_deadline(self) -> float | None:
+        """See `Machine.next_deadline`."""
+        ...
+
+    def pending_effects(self, node: str | None = None) -> list[Effect]:
+        """See `Machine.pending_effects`."""
+        ...
+
+    def image(self) -> bytes:
+        """See `Machine.image`."""
+        ...
+
+
 class Context:
     """Set once, by `controller.daemon`. Parts refer to each other through it, so that none needs to be made first."""
 
-    machine: Machine
+    machine: MachineView
     journal: Journal
     blobs: BlobStore
     collector: BlobCollector

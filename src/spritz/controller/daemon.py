@@ -156,7 +156,7 @@ class _Daemon:
         letters = Letters(lambda: context.machine.state, context.blobs, context.journal.term)
         context.nodes = NodeLinks(context, letters)
         context.writer = writer = SingleWriter(
-            context.machine,
+            recovered.machine,
             context.journal,
             context.blobs,
             committer,

@@ -1,6 +1,8 @@
 """The pure heart: the cluster as a state machine. No clock, no chance, no I/O, no numpy.
 
-`machine`        the one door: `Machine.handle(command, now, caller) -> Outcome(reply, events, effects)`
+`machine`        the one door: `Machine.handle(command, now, caller) -> Outcome(reply, events, effects)`, and `check`,
+                 which answers the same and changes nothing
+`copied`         a copy of a state, on which `Machine.check` decides
 `turn`           one command being decided: what it reads, where its events and effects go
 `state`          dicts of frozen records and their indexes (`index`); `image`: the same as bytes
 `decide/`        command -> events and effects, or a refusal; one file an idea

@@ -1,8 +1,8 @@
 """The one door into the cluster's state.
 
 `handle` decides a command against the state of this moment, and returns a reply (or a `Rejection`), the events that
-are now facts, and the effects to carry out once those are durable. `apply` takes a journaled event again. Time is an
-argument; nothing here reads a clock or does I/O.
+are now facts, and the effects to carry out once those are durable. `check` says what `handle` would answer, and leaves
+no trace. `apply` takes a journaled event again. Time is an argument; nothing here reads a clock or does I/O.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from spritz.core import pending
 from spritz.core.apply import apply_event
+from spritz.core.copied import copied
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.accrue import settle_accrual
 from spritz.core.decide.replenish import replenish
@@ -19,7 +20,7 @@ from spritz.core.image import decoded, encoded
 from spritz.core.power import power_due
 from spritz.core.reservations import next_due
 from spritz.core.state import State
-from spritz.core.turn import Refused, Turn
+from spritz.core.turn import CheckTurn, Refused, Turn, WouldRecord
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.errors import Rejection
 from spritz.model.events import Event
@@ -49,20 +50,30 @@ class Machine:
 
     def handle(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
         """Decide one command. `now`: seconds since the epoch. Raises TypeError for what is no command."""
-        decide = DECISIONS.get(type(command))
-        if decide is None:
-            raise TypeError(f"{type(command).__name__} is not a command of the core")
-        if not caller.admin and type(command) in INTERNAL:
-            return Outcome(reply=Rejection(code="ESLURM_ACCESS_DENIED"))
         turn = Turn(self.state, now, caller)
-        try:
-            reply = decide(turn, command)
-        except Refused as refused:
-            assert not turn.events, f"{type(command).__name__} refused after {turn.events}"
-            return Outcome(reply=refused.rejection)
+        reply = _decided(turn, command)
+        if isinstance(reply, Rejection):
+            return Outcome(reply=reply)
         replenish(turn)
         settle_accrual(turn)
         return Outcome(reply=reply, events=tuple(turn.events), effects=tuple(turn.effects))
+
+    def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
+        """What `handle` would answer now, with the events and effects that it would have; the state stays as it is.
+
+        Refusals and `test_only` record nothing, and are decided on the state itself. What would record an event is
+        decided again on a copy of the state, whose cost grows with the state.
+        """
+        turn = CheckTurn(self.state, now, caller)
+        try:
+            reply = _decided(turn, command)
+        except WouldRecord:
+            return self.copy().handle(command, now, caller)
+        return Outcome(reply=reply, effects=() if isinstance(reply, Rejection) else tuple(turn.effects))
+
+    def copy(self) -> Machine:
+        """A machine with a state of its own, equal to this one's: what it decides happens nowhere else."""
+        return Machine(state=copied(self.state))
 
     def apply(self, event: Event) -> None:
         """Replay one journaled event."""
@@ -96,3 +107,17 @@ class Machine:
     def from_image(cls, data: bytes) -> Machine:
         """Inverse of `image`."""
         return cls(state=decoded(data))
+
+
+def _decided(turn: Turn, command: Struct) -> Struct:
+    """The reply, or the refusal."""
+    decide = DECISIONS.get(type(command))
+    if decide is None:
+        raise TypeError(f"{type(command).__name__} is not a command of the core")
+    if not turn.caller.admin and type(command) in INTERNAL:
+        return Rejection(code="ESLURM_ACCESS_DENIED")
+    try:
+        return decide(turn, command)
+    except Refused as refused:
+        assert not turn.events, f"{type(command).__name__} refused after {turn.events}"
+        return refused.rejection

@@ -54,3 +54,17 @@ class Turn:
     def ask(self, effect: Effect) -> None:
         """The world should do this once the events are durable."""
         self.effects.append(effect)
+
+
+class WouldRecord(Exception):
+    """A decision that must leave no trace wants to record an event. Never leaves the core."""
+
+
+class CheckTurn(Turn):
+    """A turn on a state that must stay as it is."""
+
+    __slots__ = ()
+
+    def record(self, event: Event) -> None:
+        """Raises WouldRecord."""
+        raise WouldRecord

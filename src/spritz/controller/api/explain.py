@@ -119,7 +119,7 @@ def _with_others(
 
     def acceptable(spec: JobSpec) -> bool:
         command = SubmitJob(spec=structs.replace(spec, dependencies=()), script=b"#!", test_only=True)
-        return context.machine.handle(command, now, owner).rejection is None
+        return context.machine.check(command, now, owner).rejection is None
 
     alternatives, tried = try_others(projection, job, told, now, acceptable)
     return structs.replace(told, alternatives=alternatives, tried=tried)

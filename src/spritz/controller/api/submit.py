@@ -130,7 +130,7 @@ class Submissions:
             return None
         first, *others = command.components
         trial = SubmitHetJob(components=(structs.replace(first, test_only=True), *others))
-        if context.machine.handle(trial, context.clock.now(), caller).rejection is not None:
+        if context.machine.check(trial, context.clock.now(), caller).rejection is not None:
             return None  # the core says it in better words
         code, words = found
         return Rejection(code=code, hint=words)
@@ -144,7 +144,7 @@ class Submissions:
             return None
         if found is None:
             return None
-        tried = context.machine.handle(structs.replace(command, test_only=True), context.clock.now(), caller)
+        tried = context.machine.check(structs.replace(command, test_only=True), context.clock.now(), caller)
         if tried.rejection is not None:
             return None  # the core says it in better words
         code, words = found

@@ -30,6 +30,7 @@ from spritz.scheduling.projection import Projection
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.events import Event
     from spritz.model.job import Job, JobSpec
@@ -60,7 +61,7 @@ class Estimates:
     def answer(self, command: SubmitJob | SubmitHetJob, caller: Caller, send: Callable[[Struct | None], None]) -> None:
         """Refuse what the core would refuse; else work out in a child when and where it would start."""
         context = self._context
-        reply = context.writer.handle(command, caller)
+        reply = context.machine.check(command, context.clock.now(), caller).reply
         if isinstance(reply, Rejection):
             context.writer.when_durable(lambda: send(reply))
             return
@@ -88,19 +89,20 @@ def _for_good(command: SubmitJob) -> SubmitJob:
 
 
 def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller, now: float) -> Estimate:
-    """In the child: queue the job for good (here), with all its components, and plan for it alone."""
-    state = context.machine.state
+    """In the child: queue the job for good in a copy, with all its components, and plan for it alone."""
+    machine = context.machine.copy()
+    state = machine.state
     real: Struct
     if isinstance(command, SubmitHetJob):
         real = SubmitHetJob(components=tuple(map(_for_good, command.components)))
     else:
         real = _for_good(command)
-    outcome = context.machine.handle(real, now, caller)
+    outcome = machine.handle(real, now, caller)
     queued = [event.job for event in outcome.events if isinstance(event, JobQueued)]
     if not queued:
         return Estimate()
     if any(job.dependencies for job in queued):
-        told = _after_others(context, outcome.events, queued, now)
+        told = _after_others(state, context.outlook.projection, outcome.events, queued, now)
         if told.start is not None:
             return told
     whole = [freed(job, now) for job in queued]
@@ -116,9 +118,10 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     return _read(view, whole, now)
 
 
-def _after_others(context: Context, events: Iterable[Event], queued: Sequence[Job], now: float) -> Estimate:
-    """It depends on other jobs, which may wait themselves: planned among all of them."""
-    state, projection = context.machine.state, context.outlook.projection
+def _after_others(
+    state: State, projection: Projection, events: Iterable[Event], queued: Sequence[Job], now: float
+) -> Estimate:
+    """It depends on other jobs, which may wait themselves: planned among all of them. The projection is spoilt."""
     for event in events:
         projection.apply(event)
     snapshot = projection.snapshot(now)
