@@ -267,8 +267,13 @@ class Waiting:
         for place, (command, call) in enumerate(parked[:RETRIES_MAX]):
             if call.abandoned:
                 continue
-            if not self._try_step(command, call):
-                # First come, first served: whoever is behind waits too. This one stands in front again.
+            try:
+                is_settled = self._try_step(command, call)
+            except Exception as error:
+                call.crashed(error)  # a fault of the core: it must not take the requests behind this one with it
+                continue
+            if not is_settled:
+                # First come, first served: the requests behind it wait too. This one stands in front again.
                 rest = parked[place + 1 :]
                 self._steps[job_id] += rest
                 return
