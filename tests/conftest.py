@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-_runtime: list[str] = []
-
+from tests import hermetic
 
 #: How long an example takes says how busy the machine is, and nothing about what is tested.
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,17 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup
+    directory = hermetic.configure(config)
     if os.environ.get("SPRITZ_TEST_SERVER"):
-        _runtime.append(tempfile.mkdtemp(prefix="spritz-runtime-"))
-        os.environ["XDG_RUNTIME_DIR"] = _runtime[-1]
+        runtime = directory / "runtime" / os.environ.get("PYTEST_XDIST_WORKER", "main")
+        runtime.mkdir(parents=True, mode=0o700)
+        os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     else:
         os.environ["SPRITZ_NO_SERVER"] = "1"
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """A server whose socket is gone ends by itself."""
-    while _runtime:
-        shutil.rmtree(_runtime.pop(), ignore_errors=True)
 
 
 @pytest.hookimpl(trylast=True)

@@ -269,7 +269,7 @@ def test_an_idle_child_that_its_user_stops_or_kills_is_replaced(system: tuple[La
 def crowded(system: tuple[Launched, int]) -> Iterator[Callable[[], None]]:
     """Called, it lets the server have no more processes than it has, as its unit's TasksMax may."""
     _, server = system
-    group = Path(f"/sys/fs/cgroup/pids/spritz-test-{server}")
+    group = Path(f"/sys/fs/cgroup/pids/spritz_test_{os.getpid()}")
     try:
         group.mkdir()
     except OSError:

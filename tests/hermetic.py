@@ -1,0 +1,142 @@
+"""Test runs that end, and leave nothing behind: the side of pytest. `tests/watchdog.py` is the side outside of it.
+
+- The run has one temporary directory. It is removed at the end, or stays if a test failed, and is named then.
+- The watchdog ends a test that has exceeded its limit for half a minute (pytest-timeout gets the first chance, and
+  tells more), and ends the run after SPRITZ_TEST_SECONDS (an hour by default).
+- A run fails if, at its end, processes, mounts or cgroups of its tests are left, or new files in the working tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import watchdog
+
+ROOT = Path(__file__).parents[1]
+#: after a test's limit, for pytest-timeout and what the test does at its end
+_GRACE_SECONDS = 30.0
+#: for processes that are ending when the last test is over
+_PATIENCE_SECONDS = 10.0
+
+
+class Limited:
+    """Tells the watchdog which test this process runs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._limits = watchdog.Limits(directory)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._limits.begin(item.nodeid, math.inf)
+        try:
+            return (yield)
+        finally:
+            self._limits.end()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> None:
+        """Only called for tests that have a limit."""
+        self._limits.begin(item.nodeid, settings.timeout + _GRACE_SECONDS)
+
+    def pytest_enter_pdb(self) -> None:
+        self._limits.end()
+
+
+class Run:
+    """The process that the run was started as: makes the directory, starts the watchdog, looks for what is left."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="spritz-")).resolve()
+        self.directory.chmod(0o1777)  # as /tmp: other users' processes are among those that the tests start
+        os.environ["TMPDIR"] = tempfile.tempdir = str(self.directory)
+        if not config.option.basetemp:
+            config.option.basetemp = str(self.directory / "t")  # sockets' paths must be short
+        self._files = _untracked()
+        self._left: list[str] = []
+        self._failed = False
+        self._watchdog = _outside_of_capture(config, self.directory)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
+        """Look for what is left when the workers have ended."""
+        yield
+        self._left = self._end()
+        self._failed = bool(self._left) or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if self._left and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _end(self) -> list[str]:
+        shutil.rmtree(self.directory / "runtime", ignore_errors=True)  # a command server without its socket ends
+        ours = (str(self.directory),)
+        not_left = (os.getpid(), self._watchdog.pid)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (found := watchdog.processes(*ours, without=not_left)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        watchdog.kill(*ours, without=not_left)
+        points = watchdog.mounts(self.directory)
+        watchdog.unmount(self.directory)
+        groups = _cgroups(watchdog.Limits(self.directory).pids())
+        return [
+            *found.values(),
+            *(f"mount {point}" for point in points),
+            *(f"cgroup {path}" for path in groups),
+            *(f"file {path} in the working tree" for path in sorted(_untracked() - self._files)),
+        ]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._left:
+            terminalreporter.section("left behind", sep="=", red=True, bold=True)
+            for line in self._left:
+                terminalreporter.line(line)
+        if self._failed:
+            terminalreporter.line(f"What the tests wrote stays in {self.directory}.")
+
+    def pytest_unconfigure(self) -> None:
+        self._watchdog.kill()
+        self._watchdog.wait()
+        if not self._failed:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _outside_of_capture(config: pytest.Config, directory: Path) -> subprocess.Popen[bytes]:
+    """The watchdog, which writes to the terminal (or CI's log) and not to what pytest captures."""
+    seconds = os.environ.get("SPRITZ_TEST_SECONDS", "3600")
+    command = [sys.executable, "-m", "tests.watchdog", str(directory), str(os.getpid()), seconds]
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _untracked() -> set[str]:
+    """Files in the working tree that git neither tracks nor ignores; none where this is no checkout of ours."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--others", "--exclude-standard"]
+    try:
+        return set(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.splitlines())
+    except OSError:
+        return set()
+
+
+def _cgroups(pids: set[int]) -> list[Path]:
+    """Cgroups that tests have made themselves: their names end with the number of the test's process."""
+    return [path for path in Path("/sys/fs/cgroup").rglob("spritz_test_*") if int(path.name.rpartition("_")[2]) in pids]
+
+
+def configure(config: pytest.Config) -> Path:
+    """Called once in each pytest process; returns the run's directory."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Run(config))
+    directory = Path(os.environ["TMPDIR"])
+    config.pluginmanager.register(Limited(directory))
+    return directory
