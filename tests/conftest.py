@@ -26,11 +26,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup
     directory = hermetic.configure(config)
-    if os.environ.get("SPRITZ_TEST_SERVER"):
-        runtime = directory / "runtime" / os.environ.get("PYTEST_XDIST_WORKER", "main")
-        runtime.mkdir(parents=True, mode=0o700)
-        os.environ["XDG_RUNTIME_DIR"] = str(runtime)
-    else:
+    # Not the user's own, where other checkouts have their command servers.
+    runtime = directory / "runtime" / os.environ.get("PYTEST_XDIST_WORKER", "main")
+    runtime.parent.mkdir(exist_ok=True)
+    runtime.mkdir(mode=0o700)
+    os.environ["XDG_RUNTIME_DIR"] = str(runtime)
+    if not os.environ.get("SPRITZ_TEST_SERVER"):
         os.environ["SPRITZ_NO_SERVER"] = "1"
 
 

@@ -3,7 +3,8 @@
 - The run has one temporary directory. It is removed at the end, or stays if a test failed, and is named then.
 - The watchdog ends a test that has exceeded its limit for half a minute (pytest-timeout gets the first chance, and
   tells more), and ends the run after SPRITZ_TEST_SECONDS (an hour by default).
-- A run fails if, at its end, processes, mounts or cgroups of its tests are left, or new files in the working tree.
+- A run fails if, at its end, processes, mounts, cgroups or users of its tests are left, or new files in the working
+  tree. (Names in the abstract namespace of sockets end with the processes that hold them.)
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -64,7 +67,6 @@ class Run:
         if not config.option.basetemp:
             config.option.basetemp = str(self.directory / "t")  # sockets' paths must be short
         self._files = _untracked()
-        self._left: list[str] = []
         self._failed = False
         self._watchdog = _outside_of_capture(config, self.directory)
 
@@ -72,9 +74,19 @@ class Run:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
         """Look for what is left when the workers have ended."""
         yield
-        self._left = self._end()
-        self._failed = bool(self._left) or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if self._left and session.exitstatus == pytest.ExitCode.OK:
+        left = self._end()
+        self._failed = bool(left) or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if left:
+            self._report(session, "Left behind:\n" + "\n".join(left))
+
+    def _report(self, session: pytest.Session, text: str) -> None:
+        """Fail the run; the closing line counts an error."""
+        where = ("tests", None, "the run")
+        report = pytest.TestReport("tests", where, {}, outcome="failed", longrepr=text, when="teardown")
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            reporter.stats.setdefault("error", []).append(report)
+        if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _end(self) -> list[str]:
@@ -87,19 +99,16 @@ class Run:
         watchdog.kill(*ours, without=not_left)
         points = watchdog.mounts(self.directory)
         watchdog.unmount(self.directory)
-        groups = _cgroups(watchdog.Limits(self.directory).pids())
+        pids = watchdog.Limits(self.directory).pids()
         return [
             *found.values(),
             *(f"mount {point}" for point in points),
-            *(f"cgroup {path}" for path in groups),
+            *(f"cgroup {path}" for path in _cgroups(pids)),
+            *(f"user {name}" for name in _users(pids)),
             *(f"file {path} in the working tree" for path in sorted(_untracked() - self._files)),
         ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._left:
-            terminalreporter.section("left behind", sep="=", red=True, bold=True)
-            for line in self._left:
-                terminalreporter.line(line)
         if self._failed:
             terminalreporter.line(f"What the tests wrote stays in {self.directory}.")
 
@@ -131,6 +140,12 @@ def _untracked() -> set[str]:
 def _cgroups(pids: set[int]) -> list[Path]:
     """Cgroups that tests have made themselves: their names end with the number of the test's process."""
     return [path for path in Path("/sys/fs/cgroup").rglob("spritz_test_*") if int(path.name.rpartition("_")[2]) in pids]
+
+
+def _users(pids: set[int]) -> list[str]:
+    """Users that tests have made (tests/e2e/people.py)."""
+    made = (re.match(r"spz(\d+)", entry.pw_name) for entry in pwd.getpwall())
+    return [found.string for found in made if found and int(found[1]) in pids]
 
 
 def configure(config: pytest.Config) -> Path:

@@ -249,8 +249,10 @@ def run(step: Expected, place: Place, values: dict[str, str], seconds: float) ->
         user = pwd.getpwnam(step.user)
         ids = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [user.pw_gid]}
         env["USER"] = env["LOGNAME"] = step.user
+        env["SPRITZ_NO_SERVER"] = "1"  # that user's would outlive the run
     else:
         env["USER"] = env["LOGNAME"] = pwd.getpwuid(os.getuid()).pw_name
+        env["XDG_RUNTIME_DIR"] = os.environ.get("XDG_RUNTIME_DIR", str(place.directory))
     child = subprocess.Popen(
         ["bash", "-c", command],
         cwd=place.directory,

@@ -8,6 +8,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +65,7 @@ class Person(Struct, frozen=True, kw_only=True):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            **({"timeout": 60.0} | options),
+            **({"timeout": 100.0} | options),
         )
 
     def ask(self, cluster: Addressed, request: Struct, reply: type[T]) -> T:
@@ -104,12 +105,15 @@ def _answer(cluster: Addressed, request: Struct) -> bytes:
 
 @contextmanager
 def made_people(*nicknames: str) -> Iterator[dict[str, Person]]:
-    """Users named `spz<pid><nickname>`, and a group of the first two (`spz<pid>both`); all are deleted afterwards."""
+    """Users named `spz<pid><nickname>`, and a group of the first two (`spz<pid>both`); all are deleted afterwards.
+
+    Their homes are below the run's directory, by which their processes are found (tests/watchdog.py).
+    """
     prefix = f"spz{os.getpid()}"
     names = {nickname: f"{prefix}{nickname}" for nickname in nicknames}
     shared = f"{prefix}both"
-    root = Path(f"/tmp/{prefix}-homes")
-    root.mkdir(mode=0o755)
+    root = Path(tempfile.mkdtemp(prefix="homes-"))
+    root.chmod(0o755)
     try:
         _change("groupadd", shared)
         for index, name in enumerate(names.values()):

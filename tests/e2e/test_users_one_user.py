@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,10 +126,9 @@ def test_a_home_that_cannot_be_written_is_told_with_a_way_out(people: dict[str, 
         dave.home.chmod(0o700)
 
 
-def test_a_uid_without_a_name_has_a_cluster_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_uid_without_a_name_has_a_cluster_too() -> None:
     """Containers run as arbitrary users, with no entry in the passwd database, no name and no home."""
-    home = Path("/tmp") / f"spritz-nameless-{os.getpid()}"
-    home.mkdir(mode=0o700)
+    home = Path(tempfile.mkdtemp(prefix="spritz-nameless-"))
     os.chown(home, 61234, 61234)
     nameless = Person(name="61234", uid=61234, gid=61234, home=home, groups=())
     directory = str(home / "c")

@@ -112,7 +112,7 @@ def test_what_a_run_leaves_is_named_ended_and_makes_it_fail(project: Path) -> No
     test = f"from started import daemon\n\ndef test_that_leaves_something():\n    daemon({str(daemon)!r})\n"
     process = start(project, test)
     output, _ = process.communicate(timeout=200)
-    assert "1 passed" in output
+    assert "1 passed, 1 error" in output
     assert process.returncode == 1
     assert "of test_it.py::test_that_leaves_something (call): sleep 600" in output
     assert "What the tests wrote stays in " in output
