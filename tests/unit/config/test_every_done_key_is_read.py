@@ -6,15 +6,12 @@ keys and outside what only shows or writes configurations. Fields that `config.b
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import pytest
 
-import spritz
 from spritz.config.schema import (
     cgroup_keys,
     gres_keys,
@@ -30,8 +27,10 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity, NodeCapacity
+from tests.unit.config.sources import names
 
-ROOT = Path(spritz.__file__).parent
+#: One process reads the sources, once.
+pytestmark = pytest.mark.xdist_group("sources")
 
 #: Know all keys and do nothing with them.
 _TELLING = ("config/schema/", "config/show.py", "config/reference.py", "config/render.py", "cli/format/", "cli/local/")
@@ -46,44 +45,18 @@ _SHOWN = {
 
 
 @cache
-def _trees() -> dict[str, ast.Module]:
-    return {
-        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")
-    }
-
-
-def _docstrings(tree: ast.Module) -> set[int]:
-    """Strings that stand alone."""
-    return {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    }
-
-
-@cache
 def _words() -> frozenset[str]:
     """Every word of every string that may be a key to read, in lower case."""
-    found: set[str] = set()
-    for name, tree in _trees().items():
-        if name.startswith(_TELLING):
-            continue
-        alone = _docstrings(tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
-                found.update(word.lower() for word in re.findall(r"\w+", node.value))
-    return frozenset(found)
+    texts = (text for name, found in names().items() if not name.startswith(_TELLING) for text in found.strings)
+    return frozenset(word.lower() for text in texts for word in re.findall(r"\w+", text))
 
 
 @cache
 def _attributes() -> frozenset[str]:
-    """Attributes read outside the room that reads configurations and the commands that show them."""
+    """Attributes read outside the package that reads configurations and the commands that show them."""
+    showing = ("config/", "cli/format/", "cli/jsonview/")
     return frozenset(
-        node.attr
-        for name, tree in _trees().items()
-        if not name.startswith(("config/", "cli/format/", "cli/jsonview/"))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        attribute for name, found in names().items() if not name.startswith(showing) for attribute in found.attributes
     )
 
 

@@ -5,19 +5,18 @@ As crude as its sister for configuration keys, and as honest. Source of the opti
 
 from __future__ import annotations
 
-import ast
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import pytest
 
-import spritz
 from spritz.cli.submit.rows import rows_of
 from spritz.model.job import JobSpec
 from spritz.model.step import StepSpec
+from tests.unit.config.sources import names
 
-ROOT = Path(spritz.__file__).parent
+#: One process reads the sources, once.
+pytestmark = pytest.mark.xdist_group("sources")
 
 #: Fields that nothing acts on, with the reason why the option is kept all the same.
 _RECORDED = {
@@ -34,32 +33,15 @@ _SHOWING = ("cli/format/", "cli/jsonview/", "config/")
 
 
 @cache
-def _trees() -> dict[str, ast.Module]:
-    return {
-        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")
-    }
-
-
-@cache
 def _texts() -> frozenset[str]:
     """Every string outside the table of options."""
-    return frozenset(
-        node.value
-        for name, tree in _trees().items()
-        if not name.endswith("/rows.py")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+    return frozenset(text for name, found in names().items() if not name.endswith("/rows.py") for text in found.strings)
 
 
 @cache
 def _attributes() -> frozenset[str]:
     return frozenset(
-        node.attr
-        for name, tree in _trees().items()
-        if not name.startswith(_SHOWING)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        attribute for name, found in names().items() if not name.startswith(_SHOWING) for attribute in found.attributes
     )
 
 

@@ -1,0 +1,39 @@
+"""What the program's sources name: for tests that hold that no key and no option is decoration."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import spritz
+
+ROOT = Path(spritz.__file__).parent
+
+
+class Names(NamedTuple):
+    """Strings of one file, documentation aside, and attributes that it reads."""
+
+    strings: frozenset[str]
+    attributes: frozenset[str]
+
+
+@cache
+def names() -> dict[str, Names]:
+    """Of each file of the program, by its path in the package. The syntax trees are large, and are not kept."""
+    return {path.relative_to(ROOT).as_posix(): _of(ast.parse(path.read_bytes())) for path in ROOT.rglob("*.py")}
+
+
+def _of(tree: ast.Module) -> Names:
+    strings: dict[int, str] = {}
+    documentation: set[int] = set()
+    attributes: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings[id(node)] = node.value
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            attributes.add(node.attr)
+        elif isinstance(node, ast.Expr):
+            documentation.add(id(node.value))
+    return Names(frozenset(strings[key] for key in strings.keys() - documentation), frozenset(attributes))
