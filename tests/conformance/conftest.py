@@ -18,6 +18,7 @@ import pytest
 
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
+from tests.databases import put_tables
 
 from . import databases
 from .cluster import ACCOUNTED, PLAIN, SITE, Cluster, Shape, connect, started
@@ -87,7 +88,10 @@ def make_store(new_url: Callable[[], str]) -> Iterator[Callable[[], Store]]:
     made: list[Store] = []
 
     def make() -> Store:
-        store = Store(open_engine(parse_url(new_url())))
+        url = new_url()
+        if url.startswith("sqlite:///"):
+            put_tables(Path(url.removeprefix("sqlite:///")))
+        store = Store(open_engine(parse_url(url)))
         store.migrate()
         made.append(store)
         return store

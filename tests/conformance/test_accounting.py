@@ -29,6 +29,7 @@ from spritz.model.events import Event
 from spritz.model.events import job as jobs
 from spritz.testing.builders import World
 from spritz.testing.history import History, in_groups
+from tests.databases import open_store
 
 JOURNAL = 77
 
@@ -436,8 +437,7 @@ def test_a_database_of_a_later_release_is_refused_and_left_alone(store: Store) -
 
 
 def test_a_database_that_cannot_be_written_is_told_and_tried_again_later(tmp_path: Path) -> None:
-    store = Store(open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db")))
-    store.migrate()
+    store = open_store(tmp_path / "acct.db")
     register(store)
     store.engine.dispose()
     path = tmp_path / "acct.db"

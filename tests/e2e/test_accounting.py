@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import put_tables
 from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
 from tests.e2e.commands import run
 from tests.e2e.controller_process import free_port
@@ -32,6 +33,7 @@ class Accounted:
         self.conf = self.cluster.conf.with_name("slurmdbd.conf")
         root = self.cluster.root
         self.database = root / "acct.db"
+        put_tables(self.database)
         self.conf.write_text(
             f"DbdPort={self.port}\nSlurmUser={user_name()}\nPidFile={root}/slurmdbd.pid\nLogFile={root}/slurmdbd.log\n"
             f"DebugLevel=debug\nStorageType=accounting_storage/sqlite\nStorageLoc={self.database}\n"
@@ -54,7 +56,7 @@ class Accounted:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
         )
         assert done.returncode == 0, f"{name} {arguments}: {done.stdout}{done.stderr}\n{self.log()}"
         return done.stdout.splitlines()
@@ -87,7 +89,7 @@ class Accounted:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
         )
 
     def sacct(self, *arguments: str, **environ: str) -> list[list[str]]:
@@ -276,7 +278,7 @@ def test_slurmdbd_says_what_is_wrong_and_starts_and_stops_like_a_daemon(accounte
             [sys.executable, "-m", "spritz.accounting.main", *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             env={**os.environ, "SLURM_CONF": str(accounted.cluster.conf)},
         )
 
@@ -363,7 +365,7 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
         env={"PATH": os.environ["PATH"], "SLURM_CONF": str(second.conf)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     assert "Invalid account or account/partition combination specified" in refused.stderr
 

@@ -37,6 +37,7 @@ from spritz.runtime.log import Logger, get_logger
 from spritz.runtime.ports import unused_ports
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.history import History
+from tests.databases import put_tables
 from tests.unit.controller.heard import Heard
 
 if TYPE_CHECKING:
@@ -224,8 +225,7 @@ class World:
 
     async def run(self, kills: int) -> None:
         """Kill so often, each time when something has been stored since; then let it catch up."""
-        Store(engine := open_engine(parse_url(f"sqlite:///{self.path}"))).migrate()
-        engine.dispose()
+        put_tables(self.path)
         daemon = await self._started()
         async with Supervisor(lambda name, error: None) as tasks:
             outbox, task = self._outbox(tasks)

@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from sqlalchemy import select
 
 from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
-from spritz.accounting.store import Store
 from spritz.client.errors import ClientError
 from spritz.client.locate import database_socket_name
 from spritz.client.sync import Connection, connect_address
@@ -30,6 +30,7 @@ from spritz.model.accounting import ClusterRegistered, EventGroup, EventsStored,
 from spritz.model.events import job as jobs
 from spritz.runtime.ports import unused_ports
 from spritz.testing.history import History, in_groups
+from tests.databases import open_store
 from tests.simulation.accounting_world import World
 
 #: What events lead to.
@@ -50,8 +51,7 @@ def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 def by_the_journal(path: Path, groups: list[EventGroup], journal: int) -> dict[str, list[tuple[Any, ...]]]:
     """The rows that the journal leads to when nothing ever happens to anybody."""
-    store = Store(open_engine(parse_url(f"sqlite:///{path}")))
-    store.migrate()
+    store = open_store(path)
     store.register(RegisterCluster(cluster="c1", journal=journal, last_sequence=groups[-1].last), 0.0)
     store.ingest("c1", journal, groups)
     store.engine.dispose()
@@ -90,7 +90,7 @@ _ASIDE = [column.name for column in schema.jobs.columns].index("aside")
 def test_killed_at_random_points_nothing_is_lost_and_nothing_doubled(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kill_often(tmp_path, seed, 40, monkeypatch)
+    kill_often(tmp_path, seed, 20, monkeypatch)
 
 
 @pytest.mark.slow
@@ -127,15 +127,16 @@ class Process:
             )
         while True:
             try:
-                return connect_address(database_socket_name(self.port), timeout=60.0)
+                return connect_address(database_socket_name(self.port), timeout=100.0)
             except ClientError:
                 assert self._daemon.poll() is None, (self._directory / "stderr").read_text()
+                time.sleep(0.02)
 
     def kill(self) -> None:
         """SIGKILL."""
         if self._daemon is not None:
             self._daemon.send_signal(signal.SIGKILL)
-            self._daemon.wait(60)
+            self._daemon.wait(100)
 
 
 def test_a_real_daemon_that_is_killed_with_batches_under_way_has_what_it_acknowledged(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_a_real_daemon_that_is_killed_with_batches_under_way_has_what_it_acknowl
             connection = process.start()
             with connection:
                 request = RegisterCluster(cluster="c1", journal=9, last_sequence=groups[-1].last)
-                at = connection.call(request, ClusterRegistered, timeout=60.0).sequence
+                at = connection.call(request, ClusterRegistered, timeout=100.0).sequence
                 assert at >= acknowledged
                 acknowledged = at
                 left = [group for group in groups if group.last > at]
@@ -156,7 +157,7 @@ def test_a_real_daemon_that_is_killed_with_batches_under_way_has_what_it_acknowl
                 # Some are answered; then one is under way when the daemon dies, at whatever it is doing.
                 for batch in batches[: draw.randint(1, 4) if deaths < 4 else len(batches)]:
                     sent = StoreEvents(cluster="c1", journal=9, groups=batch)
-                    acknowledged = connection.call(sent, EventsStored, timeout=60.0).sequence
+                    acknowledged = connection.call(sent, EventsStored, timeout=100.0).sequence
                 if acknowledged < groups[-1].last:
                     rest = [group for group in groups if group.last > acknowledged]
                     connection.send(StoreEvents(cluster="c1", journal=9, groups=rest[:60]))

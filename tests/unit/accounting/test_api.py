@@ -15,7 +15,6 @@ import pytest
 from spritz.accounting.api import Api
 from spritz.accounting.associations.book import edit_book, ensure, read_book
 from spritz.accounting.associations.requests import LEVELS
-from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
 from spritz.model.accounting import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs
@@ -25,6 +24,7 @@ from spritz.model.usage import AskReservations, AskUsage
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.testing.history import History, in_groups
+from tests.databases import open_store
 
 #: Two owners of jobs, neither of whom is root nor who runs the tests.
 STRANGER, OTHER = [uid for uid in (1003, 1004, 1005) if uid != os.geteuid()][:2]
@@ -32,8 +32,7 @@ STRANGER, OTHER = [uid for uid in (1003, 1004, 1005) if uid != os.geteuid()][:2]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db")))
-    made.migrate()
+    made = open_store(tmp_path / "acct.db")
     made.register(RegisterCluster(cluster="c1", journal=1, last_sequence=1 << 40), 0.0)
     made.ingest("c1", 1, in_groups(History(1).events(200), 1))
     yield made

@@ -12,8 +12,6 @@ from sqlalchemy import Engine
 from spritz.accounting.associations.book import edit_book, ensure, policy_of, read_book
 from spritz.accounting.associations.rights import read_rights, shown
 from spritz.accounting.associations.rules import BookError
-from spritz.accounting.engine import open_engine, parse_url
-from spritz.accounting.store import Store
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import (
     Account,
@@ -26,6 +24,7 @@ from spritz.model.limits.records import (
     ResourceShare,
     User,
 )
+from tests.databases import open_store
 
 CHEM = Account(name="chem", description="d", organization="o")
 CHEM_ON_C = Association(id=-1, cluster="c", account="chem", parent="root")
@@ -35,8 +34,7 @@ ALICE_IN_CHEM = Association(id=-2, cluster="c", account="chem", user="alice", is
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    made = open_engine(parse_url(f"sqlite:///{tmp_path}/book.db"))
-    Store(made).migrate()
+    made = open_store(tmp_path / "book.db").engine
     assert ensure(made, "c", 1.0)
     assert not ensure(made, "c", 2.0), "once is enough"
     yield made

@@ -13,9 +13,9 @@ from spritz.accounting.debug_flags import _TABLES, DebugFlags
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.schema import metadata
 from spritz.accounting.select import read_jobs
-from spritz.accounting.store import Store
 from spritz.client.statistics import CallStatistics
 from spritz.model.accounting import RegisterCluster, SelectJobs
+from tests.databases import open_store
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,7 @@ from spritz.model.accounting import RegisterCluster, SelectJobs
 def test_statements_are_shown_by_what_they_are_about(
     tmp_path: Path, flags: tuple[str, ...], book: bool, jobs: bool
 ) -> None:
-    store = Store(open_engine(parse_url(f"sqlite:///{tmp_path}/acct.db")))
-    store.migrate()
+    store = open_store(tmp_path / "acct.db")
     store.register(RegisterCluster(cluster="c", journal=1, last_sequence=1), 0.0)
     said: list[str] = []
     log = SimpleNamespace(info=lambda _, sql: said.append(sql))

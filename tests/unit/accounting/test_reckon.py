@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from spritz.accounting.associations.reckon import reckon
-from spritz.accounting.engine import open_engine, parse_url
-from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup, RegisterCluster
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import JobTarget, ResumeJob, SuspendJob
@@ -19,6 +17,7 @@ from spritz.model.partition import Partition
 from spritz.model.priority import PriorityPolicy
 from spritz.model.states import JobState
 from spritz.testing.builders import World, capacity
+from tests.databases import open_store
 
 HALF_LIFE = 3600.0
 POLICY = Policy(
@@ -70,8 +69,7 @@ def busy_day(seed: int) -> World:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_records_give_the_same_figures(tmp_path: Path, seed: int) -> None:
     made = busy_day(seed)
-    store = Store(open_engine(parse_url(f"sqlite:///{tmp_path}/book.db")))
-    store.migrate()
+    store = open_store(tmp_path / "book.db")
     store.register(RegisterCluster(cluster="cluster", journal=1, last_sequence=0), 0.0)
     store.ingest("cluster", 1, [EventGroup(1, len(made.events), encode_events(made.events))])
     request = ReckonUsage(cluster="cluster", at=made.now, half_life_seconds=HALF_LIFE, weights={"debug": WEIGHTS})
@@ -85,8 +83,7 @@ def test_the_records_give_the_same_figures(tmp_path: Path, seed: int) -> None:
 
 def test_what_ran_before_a_reset_counts_no_longer(tmp_path: Path) -> None:
     made = busy_day(1)
-    store = Store(open_engine(parse_url(f"sqlite:///{tmp_path}/book.db")))
-    store.migrate()
+    store = open_store(tmp_path / "book.db")
     store.register(RegisterCluster(cluster="cluster", journal=1, last_sequence=0), 0.0)
     store.ingest("cluster", 1, [EventGroup(1, len(made.events), encode_events(made.events))])
     found = reckon(store.engine, ReckonUsage(cluster="cluster", at=made.now, since=made.now), POLICY)

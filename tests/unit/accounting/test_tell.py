@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from spritz.accounting.api import Api
 from spritz.accounting.associations.book import ensure, policy_of, read_book
-from spritz.accounting.engine import open_engine, parse_url
-from spritz.accounting.store import Store
 from spritz.client.errors import RemoteError
 from spritz.model.accounting import EventsFlushed, FlushEvents
 from spritz.model.commands.job import Done
@@ -33,6 +31,7 @@ from spritz.model.limits.records import (
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.wire.envelope import failure
+from tests.databases import open_store
 
 
 class Controller:
@@ -63,8 +62,7 @@ class Site:
     """slurmdbd with two controllers, in a loop of its own."""
 
     def __init__(self, directory: Path) -> None:
-        self.store = Store(open_engine(parse_url(f"sqlite:///{directory}/book.db")))
-        self.store.migrate()
+        self.store = open_store(directory / "book.db")
         for cluster in ("c1", "c2"):
             ensure(self.store.engine, cluster, 1.0)
         self.loop = asyncio.new_event_loop()

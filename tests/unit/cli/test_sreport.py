@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from spritz.accounting.associations.book import read_book
-from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.rollup.ask_sizes import job_sizes
 from spritz.accounting.rollup.report import reservations, usage_of
 from spritz.accounting.rollup.roll import roll
@@ -25,6 +24,7 @@ from spritz.cli.sreport import main
 from spritz.model.limits.records import GetBook
 from spritz.model.usage import AskJobSizes, AskReservations, JobSizes, ReservationReport
 from spritz.runtime.clock import SystemClock
+from tests.databases import open_store
 from tests.unit.accounting import year
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -72,8 +72,7 @@ def stores(utc: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     made = {}
     for reserved in (True, False):
         path = tmp_path_factory.mktemp("database") / "acct.db"
-        store = made[reserved] = Store(open_engine(parse_url(f"sqlite:///{path}")))
-        store.migrate()
+        store = made[reserved] = open_store(path)
         year.fill(store, reserved=reserved)
         while roll(store.engine, year.NOW):
             pass
