@@ -21,7 +21,9 @@
 /* Between two attempts: a server that cannot start must not cost every call. */
 #define AGAIN_SECONDS 3
 /* A server that works touches its lock at least every second; one that is merely busy is not replaced. */
+#ifndef STUCK_SECONDS
 #define STUCK_SECONDS 10
+#endif
 
 void run_directly(const struct call *call, const struct place *found)
 {

@@ -10,7 +10,9 @@
 /* Changes with anything that launcher and server must agree on. */
 #define PROTOCOL "SPRITZ5\n"
 /* So long the server may take to begin the command. After that there is no limit. */
+#ifndef PATIENCE_MS
 #define PATIENCE_MS 3000
+#endif
 
 /* How this call was made. */
 struct call {

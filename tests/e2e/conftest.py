@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import Cluster
-from tests.e2e.launched import COMPILER, LEAN, Launched, build, install
+from tests.e2e.launched import COMPILER, IMPATIENT, LEAN, Launched, build, install
 
 
 @pytest.fixture
@@ -45,9 +45,12 @@ def launching() -> None:
 @pytest.fixture(scope="session")
 def launcher(launching: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands' launcher, built from its sources."""
-    path = tmp_path_factory.mktemp("launcher") / "launcher"
-    if not build(path, LEAN):
-        build(path)
+    return _built(tmp_path_factory.mktemp("launcher") / "launcher")
+
+
+def _built(path: Path, **options: Sequence[str]) -> Path:
+    if not build(path, LEAN, **options):
+        build(path, **options)
     return path
 
 
@@ -63,5 +66,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def launched(launcher: Path, packages: Path, tmp_path: Path) -> Iterator[Launched]:
     """Commands through a launcher, and a command server of their own that ends with the test."""
     found = Launched(tmp_path, launcher, packages)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def impatient(launching: None, packages: Path, tmp_path: Path) -> Iterator[Launched]:
+    """As `launched`, with launchers that soon do without a server that does not answer."""
+    found = Launched(tmp_path, _built(tmp_path / "launcher", patience=IMPATIENT), packages)
     yield found
     found.close()

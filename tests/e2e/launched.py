@@ -22,9 +22,11 @@ COMMANDS = ("sbatch", "srun", "salloc", "scancel", "squeue", "sinfo", "scontrol"
 #: the real one, whatever the compiler is called
 COMPILER = next((path for path in map(shutil.which, ("cc", "gcc", "clang")) if path), "")
 
-PATIENCE_SECONDS = 50.0
-#: seconds after which it takes its call back (PATIENCE_MS in launcher.h)
-PATIENCE_OF_A_LAUNCHER = 3.0
+PATIENCE_SECONDS = 100.0
+#: launchers of tests: they give up waiting for a server only when the test has failed, however busy the machine is
+PATIENT = ("-DPATIENCE_MS=90000", "-DSTUCK_SECONDS=90")
+#: for tests of a server that does not answer
+IMPATIENT = ("-DPATIENCE_MS=500", "-DSTUCK_SECONDS=90")
 _SCRIPT = """\
 #!{python}
 import os, sys
@@ -47,12 +49,12 @@ LEAN = (
 )  # fmt: skip
 
 
-def build(target: Path, flags: Sequence[str] = ()) -> bool:
+def build(target: Path, flags: Sequence[str] = (), patience: Sequence[str] = PATIENT) -> bool:
     """Compile the launcher with every warning an error. Whether that was possible."""
     sources = sorted((ROOT / "launcher").glob("*.c"))
     warnings = ("-Wall", "-Wextra", "-Werror")
-    command: list[str | Path] = [COMPILER, "-std=gnu11", "-O1", *warnings, *flags, "-o", target, *sources]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command: list[str | Path] = [COMPILER, "-std=gnu11", "-O1", *warnings, *patience, *flags, "-o", target, *sources]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert flags or not done.returncode, done.stderr
     return not done.returncode
 

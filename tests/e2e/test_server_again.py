@@ -72,7 +72,7 @@ def test_an_idle_child_holds_nothing_of_its_last_callers(launched: Launched, sit
     environment = launched.environment(SLURM_CONF=site.environ["SLURM_CONF"])
     before = has_rested(launched)
     for _ in range(6):
-        subprocess.run(words, cwd=directory, env=environment, stdout=subprocess.PIPE, timeout=40, check=True)
+        subprocess.run(words, cwd=directory, env=environment, stdout=subprocess.PIPE, timeout=100, check=True)
     for pid in has_rested(launched) & before:
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
         assert "Umask:\t0077" in Path(f"/proc/{pid}/status").read_text()
@@ -105,13 +105,13 @@ def test_what_one_caller_ignores_ends_the_next(launched: Launched, site: Site) -
     launched.warm()
     environment = launched.environment(SLURM_CONF=site.environ["SLURM_CONF"])
     for _ in range(3):
-        subprocess.run(["sh", "-c", "trap '' TERM INT; exec squeue"], env=environment, capture_output=True, timeout=40)
+        subprocess.run(["sh", "-c", "trap '' TERM INT; exec squeue"], env=environment, capture_output=True, timeout=100)
     for _ in range(3):
         process = subprocess.Popen(["squeue", "-i", "30"], bufsize=0, stdout=subprocess.PIPE, env=environment)
         assert process.stdout is not None
         assert process.stdout.read(1), "it is at work"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == -signal.SIGTERM
+        assert process.wait(100) == -signal.SIGTERM
         process.stdout.close()
 
 
@@ -127,7 +127,7 @@ def test_signals_and_early_ends_leave_the_next_call_alone(launched: Launched, si
         disturbed.send_signal(signal.SIGKILL if number % 2 else signal.SIGINT)
         done = launched.run("squeue", "-h", "-o", "%i", SLURM_CONF=site.environ["SLURM_CONF"])
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        disturbed.wait(20)
+        disturbed.wait(100)
 
 
 @pytest.mark.parametrize("limit", ["-n 77", "-S -n 77", "-S -t 7777"])
@@ -138,7 +138,7 @@ def test_lowered_limits_end_with_their_call(launched: Launched, site: Site, limi
     before = has_rested(launched)
     for _ in range(2 * len(before)):
         script = f"ulimit {limit}; exec squeue"
-        done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, timeout=40)
+        done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, timeout=100)
         assert (done.returncode, done.stderr) == (0, b"")
 
     until(
@@ -180,7 +180,7 @@ def test_more_children_for_many_calls_and_fewer_afterwards(launched: Launched, s
     until(lambda: len(children(launched)) >= 8, "two idle children beside them")
     for process in processes:
         process.terminate()
-        process.wait(20)
+        process.wait(100)
         assert process.stdout is not None
         process.stdout.close()
     until(lambda: len(children(launched)) <= 3, "the others end with their calls")

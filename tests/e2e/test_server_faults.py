@@ -57,29 +57,27 @@ def test_a_file_in_place_of_the_socket(launched: Launched) -> None:
     works_directly(launched)
 
 
-def test_a_server_that_never_answers(launched: Launched) -> None:
-    with listening(launched):
-        began = time.monotonic()
-        works_directly(launched)
-        assert time.monotonic() - began < 40, "it gave up waiting"
-    launched.warm()
+def test_a_server_that_never_answers(impatient: Launched) -> None:
+    with listening(impatient):
+        works_directly(impatient)
+    impatient.warm()
 
 
 @pytest.mark.slow
-def test_a_server_whose_queue_is_full(launched: Launched) -> None:
-    with listening(launched, backlog=0):
+def test_a_server_whose_queue_is_full(impatient: Launched) -> None:
+    with listening(impatient, backlog=0):
         waiting = []
-        here = os.open(launched.socket.parent, os.O_PATH)
+        here = os.open(impatient.socket.parent, os.O_PATH)
         for _ in range(3):
             client = socket.socket(socket.AF_UNIX)
             client.setblocking(False)
             waiting.append(client)
             try:
-                client.connect(f"/proc/self/fd/{here}/{launched.socket.name}")
+                client.connect(f"/proc/self/fd/{here}/{impatient.socket.name}")
             except BlockingIOError:
                 break
         os.close(here)
-        works_directly(launched)
+        works_directly(impatient)
         for client in waiting:
             client.close()
 
@@ -94,39 +92,39 @@ def test_a_server_that_speaks_something_else(launched: Launched, answer: bytes) 
         connection, _ = imposter.accept()
         connection.sendall(answer)
         connection.close()
-        assert process.communicate(timeout=40)[0] == VERSION
+        assert process.communicate(timeout=100)[0] == VERSION
         assert len(launched.direct_calls()) == before + 1
 
 
-def test_a_stopped_server_is_replaced_in_time(launched: Launched) -> None:
+def test_a_stopped_server_is_replaced_in_time(impatient: Launched) -> None:
     """Its idle children are stopped too: nothing of it answers."""
-    server = launched.warm()
+    server = impatient.warm()
     children = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
     for pid in (server, *children):
         os.kill(pid, signal.SIGSTOP)
-    lock = launched.socket.with_name(launched.socket.name + ".lock")
+    lock = impatient.socket.with_name(impatient.socket.name + ".lock")
     # As if it had been stopped for an hour.
     os.utime(lock, (time.time() - 3600, time.time() - 3600))
-    works_directly(launched)
-    launched.warm()
-    assert len(launched.servers()) == 2
+    works_directly(impatient)
+    impatient.warm()
+    assert len(impatient.servers()) == 2
     for pid in (*children, server):  # the server would end children that are stopped
         os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.slow
-def test_a_server_that_was_busy_a_moment_ago_is_not_replaced(launched: Launched) -> None:
-    server = launched.warm()
+def test_a_server_that_was_busy_a_moment_ago_is_not_replaced(impatient: Launched) -> None:
+    server = impatient.warm()
     children = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
     for pid in (server, *children):
         os.kill(pid, signal.SIGSTOP)
-    lock = launched.socket.with_name(launched.socket.name + ".lock")
+    lock = impatient.socket.with_name(impatient.socket.name + ".lock")
     os.utime(lock, (time.time() + 3600, time.time() + 3600))
-    works_directly(launched)
+    works_directly(impatient)
     for pid in (*children, server):  # the server would end children that are stopped
         os.kill(pid, signal.SIGCONT)
-    launched.warm()
-    assert launched.servers() == [server]
+    impatient.warm()
+    assert impatient.servers() == [server]
 
 
 def test_a_killed_server_is_followed_by_another(launched: Launched) -> None:
@@ -156,7 +154,7 @@ def test_a_server_killed_in_the_middle_of_a_call(launched: Launched) -> None:
     """The command goes on, and its launcher hears of its end from itself."""
     process, child = running_command(launched)
     os.kill(launched.servers()[-1], signal.SIGKILL)
-    out, err = process.communicate(b"#!/bin/sh\ntrue\n", timeout=40)
+    out, err = process.communicate(b"#!/bin/sh\ntrue\n", timeout=100)
     assert process.returncode == 1
     assert (out, err.splitlines()[0]) == (b"", b"sbatch: error: unable to read configuration file /nowhere/slurm.conf: "
                                           b"No such file or directory") or b"onfiguration" in err  # fmt: skip
@@ -169,7 +167,9 @@ def test_server_and_child_killed_in_the_middle_of_a_call(launched: Launched) -> 
     before = launched.direct_calls()
     os.kill(launched.servers()[-1], signal.SIGKILL)
     os.kill(child, signal.SIGKILL)
-    assert process.communicate(timeout=40)[1] == b"sbatch: error: the command server ended in the middle of this call\n"
+    assert (
+        process.communicate(timeout=100)[1] == b"sbatch: error: the command server ended in the middle of this call\n"
+    )
     assert process.returncode == 1
     assert launched.direct_calls() == before
 
@@ -178,7 +178,7 @@ def test_server_and_child_killed_in_the_middle_of_a_call(launched: Launched) -> 
 def test_a_command_that_dies_by_a_signal(launched: Launched, number: signal.Signals) -> None:
     process, child = running_command(launched)
     os.kill(child, number)
-    process.communicate(timeout=40)
+    process.communicate(timeout=100)
     assert process.returncode == -number
 
 
@@ -236,7 +236,7 @@ def test_a_server_of_somebody_else_is_not_asked(launched: Launched) -> None:
     assert process.stdout.readline() == b"1\n"
     works_directly(launched)
     assert process.stdout.readline() == b"0\n", "it was told nothing"
-    process.wait(20)
+    process.wait(100)
     process.stdout.close()
 
 
@@ -312,7 +312,7 @@ def test_no_script_at_all_is_said(launched: Launched) -> None:
 def test_a_link_to_a_command_elsewhere_finds_its_installation(launched: Launched, tmp_path: Path) -> None:
     link = tmp_path / "squeue"
     link.symlink_to(launched.directory / "squeue")
-    done = subprocess.run([link, "--version"], env=launched.environment(), capture_output=True, timeout=40)
+    done = subprocess.run([link, "--version"], env=launched.environment(), capture_output=True, timeout=100)
     assert done.stdout == VERSION
 
 
@@ -325,7 +325,7 @@ def test_too_few_descriptors_for_a_connection(launched: Launched) -> None:
             ["sh", "-c", f"ulimit -n {limit}; exec squeue --version"],
             env=launched.environment(),
             capture_output=True,
-            timeout=40,
+            timeout=100,
         )
         assert done.stdout == VERSION or (expected is None and done.returncode != 0 and done.stderr)
 

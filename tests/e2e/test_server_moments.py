@@ -98,10 +98,10 @@ def test_a_server_that_goes_away(launched: Launched, story: tuple[str, ...], aga
 
 
 @pytest.mark.parametrize("story", [("accepted",), ("read_all",)], ids=lambda story: story[-1])
-def test_a_server_that_stops_answering(launched: Launched, story: tuple[str, ...]) -> None:
+def test_a_server_that_stops_answering(impatient: Launched, story: tuple[str, ...]) -> None:
     """The launcher waits for some seconds and takes the call back; nobody can take it then."""
-    with in_the_servers_place(launched) as listener:
-        process, impostor = called(launched, listener)
+    with in_the_servers_place(impatient) as listener:
+        process, impostor = called(impatient, listener)
         for step in story:
             getattr(impostor, step)()
         # To the end of the pipe, which the impostor must not hold open.
@@ -111,7 +111,7 @@ def test_a_server_that_stops_answering(launched: Launched, story: tuple[str, ...
             with pytest.raises(BadRequest):
                 impostor.emptied_the_box()
         impostor.close()
-    assert launched.direct_calls() == ["squeue"]
+    assert impatient.direct_calls() == ["squeue"]
 
 
 def test_a_caller_can_interrupt_a_server_that_took_the_call_and_says_nothing(launched: Launched) -> None:

@@ -22,7 +22,7 @@ import pytest
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.launched import Launched
 
-_SECONDS = 40.0
+_SECONDS = 100.0
 
 
 class Shell:
