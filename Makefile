@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs formats changelog release clean
+.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs formats changelog release clean
 
 help:
-	@echo 'make venv test unit test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs formats changelog release clean (see README.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs formats changelog release clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c)
@@ -40,6 +40,10 @@ test: lint types contracts unit
 
 unit: compiled
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+# What is slow and rare, or cannot run beside another run on the same machine (`make kills` is apart).
+slow: compiled
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m slow --ignore tests/simulation $(PYTEST_ARGS)
 
 # The end-to-end tests once more, with every command through the command server (docs/decisions/0040).
 test-server: compiled

@@ -115,7 +115,7 @@ def _can_use(name: str, binaries: Path) -> bool:
     try:
         user = pwd.getpwnam(name)
         done = subprocess.run(
-            [str(binaries / "sbatch"), "--version"], user=user.pw_uid, extra_groups=[], capture_output=True, timeout=20
+            [str(binaries / "sbatch"), "--version"], user=user.pw_uid, extra_groups=[], capture_output=True, timeout=100
         )
     except (KeyError, PermissionError, subprocess.TimeoutExpired):
         return False
@@ -225,7 +225,7 @@ def started(binaries: Path, directory: Path, shape: Shape) -> Iterator[Cluster]:
             daemon.send_signal(signal.SIGTERM)
         for daemon in daemons:
             try:
-                daemon.wait(10)
+                daemon.wait(100)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()

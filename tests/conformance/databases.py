@@ -145,7 +145,7 @@ def server(kind: str) -> Iterator[Server]:
             # PostgreSQL's quick stop is SIGINT; MariaDB ends at SIGTERM.
             process.send_signal(signal.SIGINT if kind == "postgresql" else signal.SIGTERM)
             try:
-                process.wait(20)
+                process.wait(100)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         finally:
             for daemon in reversed(daemons):
                 daemon.terminate()
-                daemon.wait(20)
+                daemon.wait(100)
     return 0
 
 

@@ -275,7 +275,7 @@ class Cluster:
         """Jobs by number; all of them without targets."""
         request = ListJobs(filter=JobFilter(targets=tuple(JobTarget(number) for number in targets)), all=True)
         with self.connect() as connection:
-            return {job.id: job for piece in connection.stream(request, Jobs, timeout=30.0) for job in piece.jobs}
+            return {job.id: job for piece in connection.stream(request, Jobs, timeout=100.0) for job in piece.jobs}
 
     def job(self, number: int) -> Job:
         """One job."""

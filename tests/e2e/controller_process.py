@@ -121,13 +121,13 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         """SIGKILL, and wait for the end."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(100)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop; its exit status."""
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(15)
+        return self.process.wait(100)
 
 
 def a_job(name: str = "job", **fields: object) -> SubmitJob:

@@ -65,7 +65,7 @@ class FarDirectory:
         """Kill the server, which ends every wait for it, and unmount the directory."""
         self._server.kill()
         self._server.communicate()
-        subprocess.run(["umount", "--lazy", self.path], cwd="/", check=True, timeout=60)
+        subprocess.run(["umount", "--lazy", self.path], cwd="/", check=True, timeout=100)
 
 
 def _main() -> None:

@@ -117,7 +117,7 @@ class ListeningController:
         assert self._loop is not None
         channel = self._channels[getattr(message, "node", None) or next(iter(self._channels))]
         future = asyncio.run_coroutine_threadsafe(channel.call(message, reply, timeout=100), self._loop)
-        return future.result(15)
+        return future.result(100)
 
     def find(self, kind: type[T], **fields: Any) -> T | None:
         """The first report of a kind with these fields."""

@@ -150,7 +150,7 @@ def test_the_configuration_is_found_through_the_environment(make_cluster: Callab
     environment = os.environ | {"SLURM_CONF": str(cluster.conf)}
     for module, arguments in (("spritz.controller.main", ()), ("spritz.node.main", ("-N", "n[1-2]"))):
         done = subprocess.run(
-            [sys.executable, "-m", module, *arguments], env=environment, stdin=subprocess.DEVNULL, timeout=30
+            [sys.executable, "-m", module, *arguments], env=environment, stdin=subprocess.DEVNULL, timeout=100
         )
         assert done.returncode == 0
     pids = [pid_in(cluster.root / "slurmctld.pid"), pid_in(cluster.root / "slurmd-n1.pid")]

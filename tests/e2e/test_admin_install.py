@@ -166,7 +166,7 @@ def test_daemons_and_commands_of_the_prefix_find_its_configuration_by_themselves
 def test_spritz_up_needs_nothing_but_the_installation(prefix: Path, tmp_path: Path) -> None:
     def spritz(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [prefix / "bin/spritz", *words], env=environment(tmp_path), capture_output=True, text=True, timeout=60
+            [prefix / "bin/spritz", *words], env=environment(tmp_path), capture_output=True, text=True, timeout=100
         )
 
     up = spritz("up")

@@ -229,7 +229,7 @@ def test_shutdown_answers_then_the_connection_closes_when_it_has_stopped(control
         process, controller.process = controller.process, None
         controller.start()
     assert process is not None
-    assert process.wait(10) == 0
+    assert process.wait(100) == 0
     assert jobs_by_name(controller)["kept"][0] == job_id
 
 
@@ -387,7 +387,7 @@ def test_a_full_disk_stops_it_with_a_clear_last_line_and_no_acknowledged_job_is_
             pass
     assert 0 < len(acknowledged) < 5000
     assert controller.process is not None
-    assert controller.process.wait(10) == 1
+    assert controller.process.wait(100) == 1
     last = (controller.directory / "stderr").read_text().splitlines()[-1]
     assert "fatal" in last
     assert "journal.db" in last

@@ -78,17 +78,17 @@ class Ledger:
     async def _submit(self, channel: Channel) -> None:
         self.sent += 1
         name = f"job-{self.sent}"
-        reply = await channel.call(a_job(name), JobSubmitted, timeout=60)
+        reply = await channel.call(a_job(name), JobSubmitted, timeout=100)
         assert name not in self.jobs
         self.jobs[name] = reply.job_id
 
     async def _cancel_held(self, channel: Channel) -> None:
         self.sent += 1
         name = f"held-{self.sent}"
-        job_id = (await channel.call(a_job(name, hold=True), JobSubmitted, timeout=60)).job_id
+        job_id = (await channel.call(a_job(name, hold=True), JobSubmitted, timeout=100)).job_id
         self.jobs[name] = job_id
         command = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),)))
-        await channel.call(command, CancelResult, timeout=60)
+        await channel.call(command, CancelResult, timeout=100)
         self.cancelled.append(job_id)
 
 

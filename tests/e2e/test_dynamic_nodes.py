@@ -34,7 +34,9 @@ class Site(Cluster):
     def shown(self, *words: str) -> str:
         """What a command prints."""
         environment = {"PATH": "/usr/bin:/bin", "HOME": "/", "SLURM_CONF": str(self.conf), "SPRITZ_NO_SERVER": "1"}
-        done = subprocess.run([BIN / words[0], *words[1:]], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [BIN / words[0], *words[1:]], env=environment, capture_output=True, text=True, timeout=100
+        )
         return done.stdout + done.stderr
 
     def bring(self, name: str, conf: str, *arguments: str) -> None:

@@ -30,7 +30,7 @@ class Limited(Accounted):
             input=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             cwd=self.cluster.work,
             env=environment(self.cluster),
         )

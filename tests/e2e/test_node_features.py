@@ -49,7 +49,7 @@ class Site(Cluster):
         """What a command prints."""
         environment = {"PATH": "/usr/bin:/bin", "HOME": "/", "SLURM_CONF": str(self.conf), "SPRITZ_NO_SERVER": "1"}
         words = (str(BIN / words[0]), *words[1:])
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, cwd=self.work)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100, cwd=self.work)
         return done.stdout + done.stderr
 
     def boot(self, name: str) -> None:

@@ -154,7 +154,7 @@ def test_closed_streams_and_a_removed_directory_do_no_harm(cluster: Cluster) -> 
 
 def test_a_full_disk_behind_standard_output_is_an_error(cluster: Cluster) -> None:
     done = subprocess.run(
-        ["sh", "-c", "sbatch -H --wrap true > /dev/full"], capture_output=True, env=environment(cluster), timeout=40
+        ["sh", "-c", "sbatch -H --wrap true > /dev/full"], capture_output=True, env=environment(cluster), timeout=100
     )
     assert done.returncode == 1
     assert b"write error: No space left on device" in done.stderr

@@ -41,7 +41,7 @@ def srun(cluster: Cluster, *words: str, command: str = "srun") -> subprocess.Com
         "SPRITZ_NO_SERVER": "1",
     }
     return subprocess.run(
-        [BIN / command, *words], cwd=cluster.work, env=environment, capture_output=True, text=True, timeout=60
+        [BIN / command, *words], cwd=cluster.work, env=environment, capture_output=True, text=True, timeout=100
     )
 
 

@@ -31,7 +31,7 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler")
     path = tmp_path_factory.mktemp("counter") / "count_calls"
     source = Path(__file__).with_name("count_calls.c")
-    built = subprocess.run([COMPILER, "-std=gnu11", "-o", path, source], capture_output=True, timeout=60)
+    built = subprocess.run([COMPILER, "-std=gnu11", "-o", path, source], capture_output=True, timeout=100)
     if built.returncode:
         pytest.skip("this C library cannot ask for system calls")
     return path
@@ -56,7 +56,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def count(counter: Path, words: list[str], environment: dict[str, str]) -> int:
-    done = subprocess.run([counter, *words], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    done = subprocess.run(
+        [counter, *words], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=100
+    )
     if done.returncode == _REFUSED:
         pytest.skip("tracing is refused here")
     assert b"calls=" in done.stderr, done.stderr

@@ -138,7 +138,7 @@ class Bench:
         thread = threading.Thread(target=guarded)
         thread.start()
         status = self.run.run()
-        thread.join(20)
+        thread.join(100)
         if failed:
             raise failed[0]
         return status

@@ -59,7 +59,7 @@ def imported(*words: str, conf: Path, script: str = _SCRIPT) -> set[str]:
         [sys.executable, "-c", script, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         env={"PATH": "/usr/bin:/bin", "SLURM_CONF": str(conf)},
     )
     assert done.returncode == 0, done.stderr
@@ -129,7 +129,7 @@ def test_a_locale_that_python_chose_is_not_the_users() -> None:
 
     def seen(**environ: str) -> str:
         words = [sys.executable, "-c", script]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, env=environ).stdout.strip()
+        return subprocess.run(words, capture_output=True, text=True, timeout=100, env=environ).stdout.strip()
 
     assert seen() == "unset"
     assert seen(LC_CTYPE="C.UTF-8") == "C.UTF-8"

@@ -87,7 +87,7 @@ class Serving:
         async def call() -> Any:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(100)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def serving(table: Mapping[type[Struct], Handler], name: str | None = None, **op
     finally:
         if handle.loop is not None and handle.stop is not None and thread.is_alive():
             handle.loop.call_soon_threadsafe(handle.stop.set)
-        thread.join(20)
+        thread.join(100)
         assert not thread.is_alive(), "the server did not stop within 20 s"
     if handle.problem is not None:
         raise handle.problem

@@ -11,7 +11,7 @@ import pytest
 from spritz.controller.commit import CommitThread
 from spritz.controller.journal import JournalError, JournalFailed
 
-SECONDS = 20.0
+SECONDS = 100.0
 
 
 def run(story: Callable[[CommitThread], Awaitable[None]]) -> None:

@@ -113,13 +113,13 @@ def test_a_document_is_sent_when_a_broker_has_it(tmp_path: Path) -> None:
     """librdkafka's own brokers, over TCP, read by another client of it."""
     kafka = pytest.importorskip("confluent_kafka")
     file = tmp_path / "kafka.conf"
-    file.write_text("# brokers of the test\ntest.mock.num.brokers=1\nmessage.timeout.ms = 20000\n")
-    topic = Topic(str(file), ("topic=jobs", "topic_job_start=begun", "flush_timeout=30000"), "real")
+    file.write_text("# brokers of the test\ntest.mock.num.brokers=1\nmessage.timeout.ms = 100000\n")
+    topic = Topic(str(file), ("topic=jobs", "topic_job_start=begun", "flush_timeout=100000"), "real")
     assert topic.post(encode(document(an_end(), "real"))) == (200, "")
     # What a script says changes nothing.
     assert topic.post(encode(start_document(an_end(), "real", ',"@end":'))) == (200, "")
     assert topic.post(b"x" * 2_000_000)[0] == 413
-    brokers = topic._producer.list_topics(timeout=10).brokers.values()
+    brokers = topic._producer.list_topics(timeout=100).brokers.values()
     reader = kafka.Consumer(
         {
             "bootstrap.servers": ",".join(f"{one.host}:{one.port}" for one in brokers),
@@ -129,9 +129,9 @@ def test_a_document_is_sent_when_a_broker_has_it(tmp_path: Path) -> None:
     )
     found: list[tuple[str, bool]] = []
     for name in ("jobs", "begun"):
-        partitions = topic._producer.list_topics(name, timeout=10).topics[name].partitions
+        partitions = topic._producer.list_topics(name, timeout=100).topics[name].partitions
         reader.incremental_assign([kafka.TopicPartition(name, number, 0) for number in partitions])
-    end = time.monotonic() + 20.0
+    end = time.monotonic() + 100.0
     while len(found) < 2 and time.monotonic() < end:
         message = reader.poll(0.2)
         if message is not None and message.error() is None:

@@ -99,7 +99,7 @@ time.sleep(60)
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as starter:
         wait_for(tmp_path / "starting")
         starter.send_signal(number)
-        assert starter.wait(20) == 130
+        assert starter.wait(100) == 130
     wait_for_end(int((tmp_path / "starting").read_text()))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any
 
 from spritz.stepd import control, protocol, spec
@@ -215,20 +214,6 @@ def test_a_daemon_that_connects_again_is_told_everything(zygote: Zygote, client:
     assert adopted.result().tasks[0].status == 1 << 8
     adopted.order(control.Forget())
     again.close()
-
-
-def test_a_step_starts_quickly(zygote: Zygote, client: Client) -> None:
-    best = 10.0
-    for number in range(5):
-        fresh = Client(f"{client.address.removeprefix('unix:@')}-{number}")
-        before = time.monotonic()
-        step(zygote, fresh, "echo now")
-        fresh.accept()
-        fresh.read_until(protocol.STDOUT)
-        best = min(best, time.monotonic() - before)
-        fresh.read_until(protocol.DONE)
-        fresh.close()
-    assert best < 0.1, "a step needs more than a tenth of a second to its first output"
 
 
 def test_usage_is_told_task_by_task(zygote: Zygote, client: Client) -> None:
