@@ -256,7 +256,12 @@ class Cluster:
 
     def connect(self, *, timeout: float = 100.0) -> Connection:
         """A connection to the controller, as who runs the tests."""
-        return connect_address(controller_socket_name(self.name, self.port), timeout=timeout)
+        return connect_address(controller_socket_name(self.name, self.port), timeout=timeout, owners=self.owners)
+
+    @property
+    def owners(self) -> frozenset[int]:
+        """uids that the daemons may run as."""
+        return frozenset((os.getuid(), pwd.getpwnam(self.slurm_user).pw_uid))
 
     def call(self, request: object, reply: type[T]) -> T:
         """One request on a connection of its own."""

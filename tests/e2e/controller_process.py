@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spritz.client.errors import ClientError
-from spritz.client.locate import controller_socket_name
+from spritz.client.locate import controller_socket_name, locate_controller
 from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job import JobSpec
@@ -115,7 +115,8 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         return True
 
     def connect(self, *, tcp: bool = False, timeout: float = 100.0) -> Connection:
-        return connect_address(("127.0.0.1", self.port) if tcp else self.socket_name, timeout=timeout)
+        address = ("127.0.0.1", self.port) if tcp else self.socket_name
+        return connect_address(address, timeout=timeout, owners=locate_controller(str(self.conf)).owners())
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""

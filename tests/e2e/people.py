@@ -27,10 +27,13 @@ T = TypeVar("T")
 
 
 class Addressed(Protocol):
-    """What has a controller: its cluster's name and its port."""
+    """What has a controller: its cluster's name, its port, and the uids that it may run as."""
 
     name: str
     port: int
+
+    @property
+    def owners(self) -> frozenset[int]: ...
 
 
 class Refused(Exception):
@@ -97,7 +100,8 @@ class Person(Struct, frozen=True, kw_only=True):
 
 def _answer(cluster: Addressed, request: Struct) -> bytes:
     try:
-        with connect_address(controller_socket_name(cluster.name, cluster.port), timeout=100) as connection:
+        address = controller_socket_name(cluster.name, cluster.port)
+        with connect_address(address, timeout=100, owners=cluster.owners) as connection:
             return b"+" + connection.call_raw(request)
     except ClientError as error:
         return b"-" + f"{error.code}\0{error.message}".encode()

@@ -20,6 +20,7 @@ from spritz import SLURM_VERSION
 from spritz.model.commands.job import Done
 from spritz.model.queries import Shutdown
 from tests.e2e.cluster import Cluster, is_alive, until
+from tests.e2e.commands import run as run_command
 
 SLURMD = [sys.executable, "-m", "spritz.node.main"]
 
@@ -120,6 +121,42 @@ def test_a_second_daemon_of_the_same_is_refused_and_the_first_goes_on(cluster: C
             assert done.returncode == 1
             assert f"{daemon}: fatal: {daemon} is running already (pid " in done.stderr
     cluster.wait_state(cluster.submit("true"), "COMPLETED")
+
+
+@pytest.mark.parametrize(
+    ("setting", "daemons", "commands"),
+    [
+        ("SlurmctldHost=far(192.0.2.1)", ("slurmctld", "slurmd -N n1", "slurmd -Z"), ("squeue", "sbatch --wrap true")),
+        ("SlurmctldAddr=192.0.2.1", ("slurmctld", "slurmd -N n1", "slurmd -Z"), ("squeue",)),
+        (
+            "AccountingStorageHost=192.0.2.1",
+            ("slurmctld",),
+            ("sacct", "sacctmgr -i add account a", "sacctmgr ping", "sreport cluster utilization"),
+        ),
+    ],
+)
+def test_a_daemon_on_another_machine_is_refused_by_the_name_of_its_key(
+    make_cluster: Callable[..., Cluster], setting: str, daemons: tuple[str, ...], commands: tuple[str, ...]
+) -> None:
+    """The address is of RFC 5737: no machine has it. It cannot be authenticated, so nothing is asked of it."""
+    cluster = make_cluster(nodes=1)
+    key, _, host = setting.partition("=")
+    text = cluster.conf.read_text()
+    kept = [line for line in text.splitlines() if not line.startswith(f"{key}=")]
+    kept.append("AccountingStorageType=accounting_storage/slurmdbd" if key.startswith("Acc") else "MaxNodeCount=4")
+    cluster.conf.write_text("\n".join([*kept, setting]) + "\n")
+    address = host.partition("(")[2].rstrip(")") or host
+    expected = f"{key}={address}: {address} is another machine"
+    for line in daemons:
+        name, *arguments = line.split()
+        done = cluster.run(name, *arguments)
+        assert done.returncode == 1
+        assert expected in done.stderr, line
+        assert not (cluster.root / f"{name}.pid").exists()
+    for line in commands:
+        found = run_command(cluster, *line.split())
+        assert found.returncode == 1
+        assert expected in found.stderr.decode(), line
 
 
 def test_a_configuration_that_cannot_be_read_is_told(make_cluster: Callable[..., Cluster], tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Own:
         self.owner = owner
         self.root = root
         config = locate_controller(str(root / "etc/slurm.conf"))
-        self.name, self.port = config.cluster_name, config.port
+        self.name, self.port, self.owners = config.cluster_name, config.port, config.owners()
 
     def job(self, number: int) -> Job:
         """A job, as root sees it."""

@@ -15,6 +15,7 @@ Commands (blocking)
 `sync`      `connect_controller`, `connect_address`, `Connection` (`call`, `call_exact`, `call_raw`, `stream`;
             `send_many`, `receive`)
 `locate`    `locate_controller() -> ControllerConfig`, `find_slurm_conf`, `state_home`, `controller_socket_name`
+`same_machine`  `refuse_remote(keys and hosts)`: an error for a configured host that is another machine
 `errors`    `ClientError` (cannot be asked) with `ConnectionLost`, `CallTimeout`, `RemoteError` (asked, and refused).
             All are SpritzErrors: `message`, `code`, `hint`, `exit_code`; `RemoteError.errno` is Slurm's number.
 
@@ -34,7 +35,8 @@ Daemons (asyncio)
 `aio`       `connect(addresses, …) -> Channel`; `PersistentChannel`, which connects again whenever it breaks
 
 Invariants: every accepted request gets exactly one last response, or its connection ends; nothing a peer sends raises
-in a daemon; every wait of a blocking caller has a deadline unless it asked for none.
+in a daemon; every wait of a blocking caller has a deadline unless it asked for none. A server is asked nothing before
+the kernel has said that it runs as root, as SlurmUser or as we do, so servers on other machines are refused.
 
 Test it with `pytest tests/unit/client`; `python -m benchmarks.wire` measures it.
 """

@@ -7,6 +7,8 @@ connection. Addresses are tried in order, so the next controller is found when t
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -14,8 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from spritz.client.channel import Channel
-from spritz.client.errors import CallTimeout, ClientError, unreachable
+from spritz.client.errors import CallTimeout, ClientError, RemoteHost, unreachable
 from spritz.client.handling import Handler, Handlers
+from spritz.client.same_machine import own_addresses, plain_name
 from spritz.model.errors import SpritzError
 from spritz.runtime.clock import Clock, SystemClock
 from spritz.runtime.randomness import Randomness, SystemRandomness, backoff
@@ -46,30 +49,35 @@ async def connect(
 ) -> Channel:
     """A channel to the first address that can be reached; `timeout` seconds for each.
 
-    `table` has the requests that we answer on it; handlers that await need `tasks`. With `owners`, a server on this
-    machine that runs as another uid is not trusted and passed over; one elsewhere cannot be checked before there are
-    tokens. Raises ClientError, with every address in the hint.
+    `table` has the requests that we answer on it; handlers that await need `tasks`. The server must run as one of
+    `owners` (uids): by default as root, or as we do; others are passed over, and so are hosts that are other machines,
+    for whose processes nobody vouches. Raises ClientError, with every address in the hint.
     """
+    trusted = frozenset((0, os.geteuid())) if owners is None else owners
     handlers = Handlers(table or {})
     problems: list[str] = []
     for address in addresses:
         try:
-            pipe = await _open(address, owners, timeout)
+            pipe = await _open(address, trusted, timeout)
         except OSError as error:
             problems.append(f"{_address_text(address)}: {error.strerror or type(error).__name__}")
+            continue
+        except (RemoteHost, UnicodeError) as error:
+            problems.append(str(error))
             continue
         return Channel(pipe, handlers, role=role, accepted=False, log=log, tasks=tasks)
     raise unreachable("; ".join(problems) or "no address is known")
 
 
-async def _open(address: Address, owners: frozenset[int] | None, timeout: float) -> Pipe:
+async def _open(address: Address, owners: frozenset[int], timeout: float) -> Pipe:
+    """A pipe to a server that the kernel says is run by one of `owners`. Raises OSError, RemoteHost."""
     if isinstance(address, str):
         pipe = await connect_unix(address, timeout=timeout)
     else:
-        pipe = await connect_tcp(*address, timeout=timeout)
-    if owners is None or not pipe.is_same_machine:
-        return pipe
+        pipe = await _open_tcp(*address, timeout)
     try:
+        if not pipe.is_same_machine:
+            raise RemoteHost.of_host(pipe.peer_name)
         async with asyncio.timeout(timeout):
             # Over TCP the kernel cannot say who serves before the server has accepted.
             while (credentials := pipe.ask_credentials()) is None:  # noqa: ASYNC110 - the kernel sends no event
@@ -79,8 +87,21 @@ async def _open(address: Address, owners: frozenset[int] | None, timeout: float)
         raise
     if credentials.uid not in owners:
         pipe.abort()
-        raise PermissionError(1, f"served by uid {credentials.uid}, who is neither root nor SlurmUser")
+        raise PermissionError(1, f"served by uid {credentials.uid}, neither root nor SlurmUser")
     return pipe
+
+
+async def _open_tcp(host: str, port: int, timeout: float) -> Pipe:
+    """A pipe to the first of the host's addresses on this machine that answers. Raises OSError, RemoteHost."""
+    problem: OSError = OSError(2, "host has no address", host)
+    async with asyncio.timeout(timeout):
+        resolved = await asyncio.get_running_loop().getaddrinfo(plain_name(host), port, type=socket.SOCK_STREAM)
+    for _, own in own_addresses(host, resolved):
+        try:
+            return await connect_tcp(own[0], port, timeout=timeout)
+        except OSError as error:
+            problem = error
+    raise problem
 
 
 def _address_text(address: Address) -> str:

@@ -15,6 +15,23 @@ class ClientError(SpritzError):
         return cls(ESLURM.get(code, (1, code))[1], code=code, hint=hint)
 
 
+class RemoteHost(ClientError):
+    """The host is another machine, whose daemons cannot be authenticated yet."""
+
+    @classmethod
+    def of_host(cls, host: str) -> RemoteHost:
+        """An error that says so of `host`."""
+        return cls(
+            f"{host} is another machine, and Spritz cannot authenticate daemons of other machines yet",
+            code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            hint="run slurmctld, slurmdbd and slurmd on one machine; name it by its host name, address or localhost",
+        )
+
+    def naming(self, setting: str) -> RemoteHost:
+        """The same error after the setting that is at fault, such as `SlurmctldHost=ctl2`."""
+        return RemoteHost(f"{setting}: {self.message}", code=self.code, hint=self.hint)
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the answer came: the request may or may not have been carried out."""
 

@@ -51,11 +51,15 @@ _DATABASE_KEYS = frozenset(
 
 
 class ControllerConfig(Struct, frozen=True, kw_only=True):
-    """What a command must know to reach its controller. `hosts` has an address for each, in order of preference."""
+    """What a command must know to reach its controller. `hosts` has an address for each, in order of preference.
+
+    `hosts_key` is the key of slurm.conf that they come from.
+    """
 
     path: str
     cluster_name: str
     hosts: tuple[str, ...]
+    hosts_key: str = "SlurmctldHost"
     port: int = DEFAULT_PORT
     slurm_user: str = "root"
     state_save_location: str = ""
@@ -218,6 +222,7 @@ def _controller(path: str, found: dict[str, list[str]]) -> ControllerConfig:
         path=path,
         cluster_name=_last(found, "clustername", "cluster").lower(),
         hosts=hosts or ("localhost",),
+        hosts_key="SlurmctldAddr" if shared else "SlurmctldHost",
         port=_port(path, _last(found, "slurmctldport", str(DEFAULT_PORT))),
         slurm_user=_slurm_user(_last(found, "slurmuser", "root")),
         state_save_location=_last(found, "statesavelocation", "/var/spool"),

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import _socket
 import sys
+from posix import geteuid
 from time import monotonic, sleep
 
 from msgspec import DecodeError
 from msgspec.msgpack import Decoder
 
-from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, unreachable
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost, unreachable
 from spritz.client.locate import ControllerConfig, locate_controller
 from spritz.wire.envelope import NO_BODY, Hello, Response, decode_envelope, encode, encode_request
 from spritz.wire.frames import FrameDecoder, FrameError
@@ -311,8 +312,8 @@ def connect_controller(
     `timeout` is in seconds and MessageTimeout by default: for connecting, and then for each call. While nobody
     answers, attempts go on for `wait_seconds`: as long as `timeout` by default, since a command must survive a restart
     of the controller, as with Slurm; not at all by default for a controller that the caller has found himself.
-    Raises ClientError: "Unable to contact slurm controller (connect failure)", or "Protocol authentication error" if
-    what listens on this machine runs neither as root nor as SlurmUser.
+    Raises ClientError: "Unable to contact slurm controller (connect failure)"; "Protocol authentication error" if
+    what listens runs neither as root nor as SlurmUser; RemoteHost if every configured host is another machine.
     """
     found = config or locate_controller()
     timeout = found.message_timeout_seconds if timeout is None else timeout
@@ -341,12 +342,14 @@ def connect_address(
 ) -> Connection:
     """A connection to any daemon: a Unix socket's name (abstract ones start with NUL), or TCP host and port.
 
-    With `owners`, the server of a Unix socket must run as one of these uids. Raises ClientError.
+    The server must run as one of `owners` (uids): by default as root, or as we do. Raises ClientError; RemoteHost for a
+    host that is another machine.
     """
+    trusted = frozenset((0, geteuid())) if owners is None else owners
     try:
         if isinstance(address, str):
-            return Connection(_open_unix(address, timeout, owners), timeout_seconds=timeout)
-        return Connection(_open_tcp(*address, timeout), timeout_seconds=timeout)
+            return Connection(_open_unix(address, timeout, trusted), timeout_seconds=timeout)
+        return Connection(_open_tcp(*address, trusted, monotonic() + timeout), timeout_seconds=timeout)
     except OSError as error:
         where = address.replace("\0", "@") if isinstance(address, str) else f"{address[0]}:{address[1]}"
         raise ClientError(
@@ -364,18 +367,22 @@ def _try_controller(config: ControllerConfig, deadline: float, problems: list[st
     except OSError as error:
         problems.append(f"local socket: {error.strerror or error}")
     except ClientError as error:
-        untrusted = error  # anybody can take the name while the controller is away; its port may be its own yet
+        untrusted = error  # any user can take the name while the controller is away; the port may still be its own
+    remote: list[RemoteHost] = []
     for host in config.hosts:
         try:
-            connection = _open_tcp(host, config.port, _left(deadline))
-            _check_tcp_owner(connection, owners, deadline)
-            return connection
+            return _open_tcp(host, config.port, owners, deadline)
         except OSError as error:
             problems.append(f"{host}:{config.port}: {error.strerror or error}")
+        except RemoteHost as error:
+            remote.append(error)
+            problems.append(error.message)
         except ClientError as error:
             untrusted = error
     if untrusted is not None:
         raise untrusted
+    if remote and len(remote) == len(config.hosts):
+        raise remote[0].naming(f"{config.path}: {config.hosts_key}={config.hosts[0]}")
     return None
 
 
@@ -383,13 +390,12 @@ def _left(deadline: float) -> float:
     return max(0.001, deadline - monotonic())
 
 
-def _open_unix(name: str, timeout: float, owners: frozenset[int] | None) -> _socket.socket:
+def _open_unix(name: str, timeout: float, owners: frozenset[int]) -> _socket.socket:
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout)
         connection.connect(name)
-        if owners is not None:
-            _check_owner(connection, owners)
+        _check_owner(connection, owners)
     except BaseException:
         connection.close()
         raise
@@ -397,32 +403,28 @@ def _open_unix(name: str, timeout: float, owners: frozenset[int] | None) -> _soc
 
 
 def _check_owner(connection: _socket.socket, owners: frozenset[int]) -> None:
-    """unix(7) SO_PEERCRED: three 32-bit numbers, pid, uid and gid of whoever listens."""
+    """unix(7) SO_PEERCRED: three 32-bit numbers, pid, uid and gid of the process that listens."""
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
     _trust(int.from_bytes(credentials[4:8], sys.byteorder), owners, "local socket")
 
 
 def _check_tcp_owner(connection: _socket.socket, owners: frozenset[int], deadline: float) -> None:
-    """The same for a port of this machine; a controller elsewhere cannot be checked before there are tokens."""
+    """The same for a port. Raises ClientError for a peer on another machine: the kernel knows none of those."""
+    from socket import socket
+
+    from spritz.runtime.credentials import is_same_machine, tcp_peer_owner
+
+    view = socket(fileno=connection.fileno())
     try:
-        from socket import socket
-
-        from spritz.runtime.credentials import is_same_machine, tcp_peer_owner
-
-        view = socket(fileno=connection.fileno())
-        try:
-            if not is_same_machine(view):
-                return
-            while (uid := tcp_peer_owner(view)) is None:  # it has not accepted the connection yet
-                if monotonic() >= deadline:
-                    raise TimeoutError(110, "nobody accepts the connection")
-                sleep(_ASK_AGAIN_SECONDS)
-        finally:
-            view.detach()
-        _trust(uid, owners, "port")
-    except BaseException:
-        connection.close()
-        raise
+        if not is_same_machine(view):
+            raise RemoteHost.of_host(str(view.getpeername()[0]))
+        while (uid := tcp_peer_owner(view)) is None:  # the server has not accepted the connection yet
+            if monotonic() >= deadline:
+                raise TimeoutError(110, "nobody accepts the connection")
+            sleep(_ASK_AGAIN_SECONDS)
+    finally:
+        view.detach()
+    _trust(uid, owners, "port")
 
 
 def _trust(uid: int, owners: frozenset[int], what: str) -> None:
@@ -430,24 +432,36 @@ def _trust(uid: int, owners: frozenset[int], what: str) -> None:
         raise ClientError(
             "Protocol authentication error",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-            hint=f"the {what} of the controller is served by uid {uid}, neither root nor SlurmUser",
+            hint=f"the daemon's {what} is served by uid {uid}, neither root nor SlurmUser",
         )
 
 
-def _open_tcp(host: str, port: int, timeout: float) -> _socket.socket:
-    """A TCP connection to the first address of the host that answers. Raises OSError."""
+def _open_tcp(host: str, port: int, owners: frozenset[int], deadline: float) -> _socket.socket:
+    """A TCP connection to the first address of the host that answers and is served by one of `owners`.
+
+    Raises OSError; ClientError for a host that is another machine, or a server of another user.
+    """
+    from spritz.client.same_machine import own_addresses, plain_name
+
     problem: OSError = OSError(2, "host has no address", host)
-    started = monotonic()
-    for family, kind, protocol, _, address in _socket.getaddrinfo(host, port, 0, _socket.SOCK_STREAM):
-        connection = _socket.socket(family, kind, protocol)
+    try:
+        resolved = _socket.getaddrinfo(plain_name(host), port, 0, _socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(22, f"not a host name ({error})", host) from error
+    for family, address in own_addresses(host, resolved):
+        connection = _socket.socket(family, _socket.SOCK_STREAM)
         try:
-            connection.settimeout(max(0.001, timeout - (monotonic() - started)))
+            connection.settimeout(_left(deadline))
             connection.connect(address)
+            _check_tcp_owner(connection, owners, deadline)
             connection.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
         except OSError as error:
             connection.close()
             problem = error
             continue
+        except BaseException:
+            connection.close()
+            raise
         return connection
     raise problem
 

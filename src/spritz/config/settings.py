@@ -39,6 +39,11 @@ class Settings(Struct, frozen=True):
         shared = self.text("SlurmctldAddr")
         return (shared,) if shared else tuple(host.address for host in self.hosts)
 
+    @property
+    def controller_key(self) -> str:
+        """The key that `controller_addresses` come from."""
+        return "SlurmctldAddr" if self.text("SlurmctldAddr") else "SlurmctldHost"
+
     def given(self, name: str) -> bool:
         """Whether the file says it."""
         return name in self.values

@@ -51,6 +51,15 @@ class Configuration(Struct, frozen=True, kw_only=True):
         return tuple(host.address for host in self.loaded.settings.hosts)
 
     @property
+    def hosts(self) -> tuple[tuple[str, str], ...]:
+        """The hosts that daemons and commands of the cluster connect to, each after its key of slurm.conf."""
+        settings = self.loaded.settings
+        found = [(settings.controller_key, address) for address in settings.controller_addresses]
+        if settings.text("AccountingStorageType") == "accounting_storage/slurmdbd":
+            found.append(("AccountingStorageHost", settings.text("AccountingStorageHost")))
+        return tuple(found)
+
+    @property
     def state_directory(self) -> Path:
         """StateSaveLocation."""
         return Path(self._path("StateSaveLocation"))

@@ -43,9 +43,11 @@ def main(argv: list[str]) -> int:
 
 def _start(options: Options) -> int:
     from spritz.client.locate import find_slurm_conf
+    from spritz.client.same_machine import refuse_remote
     from spritz.controller.configuration import read_configuration
 
     configuration = read_configuration(os.path.abspath(options.config_file or find_slurm_conf()))
+    refuse_remote(configuration.hosts)
     _confirm_clear(options, configuration)
     from spritz.runtime.daemonize import daemonize, foreground
 

@@ -16,8 +16,8 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `argv` is what every task runs unless `multi_prog` has lines of (task-id mask in hexadecimal, argv). `environment`
     is what the tasks inherit, `NAME=value` each.
-    `io_address` is where the supervisors connect for standard I/O and control: `unix:@name` (abstract), `unix:/path`
-    or `tcp:host:port`; `io_key` proves who they are.
+    `io_address` is where the supervisors connect for standard I/O and control: `unix:@name` (abstract) or `unix:/path`;
+    `io_key` proves who they are.
     """
 
     name: str = ""

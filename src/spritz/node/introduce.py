@@ -12,7 +12,7 @@ import sys
 from time import sleep
 from typing import TYPE_CHECKING
 
-from spritz.client.errors import ClientError, RemoteError
+from spritz.client.errors import ClientError, RemoteError, RemoteHost
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
 from spritz.config.load import load
@@ -33,7 +33,7 @@ _PROCESSORS = frozenset({"boards", "cpus", "procs", "sockets", "socketsperboard"
 
 
 def introduce(path: str, options: Options, hardware: Hardware) -> NodeConfig:
-    """The node that this daemon is. Raises SpritzError if the controller has none for it."""
+    """The node that this daemon is. Raises SpritzError if the controller has none for it, or is on another machine."""
     hostname = socket.gethostname()
     request = IntroduceNode(
         hostname=hostname,
@@ -51,6 +51,8 @@ def introduce(path: str, options: Options, hardware: Hardware) -> NodeConfig:
             raise SpritzError(
                 f"the controller has no node for this slurmd: {error.message}", hint=error.hint
             ) from error
+        except RemoteHost:
+            raise
         except ClientError as error:
             if not told:
                 sys.stderr.write(

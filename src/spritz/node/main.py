@@ -47,6 +47,7 @@ def _start(options: Options) -> int:
     if options.print_hardware:
         return _print_hardware()
     from spritz.client.locate import find_slurm_conf
+    from spritz.client.same_machine import refuse_remote
     from spritz.runtime.daemonize import daemonize, foreground
 
     path = os.path.abspath(options.config_file or find_slurm_conf())
@@ -57,6 +58,7 @@ def _start(options: Options) -> int:
 
         own = introduce(path, options, hardware)
     settings = _read(path, options, hardware, own=own)
+    refuse_remote((settings.controllers_key, address) for address in settings.controllers)
     _need_user(settings)
     if options.foreground:
         return _run(options, settings, hardware, foreground(systemd=options.systemd), own)

@@ -53,7 +53,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
 
 
 class DaemonSettings(Struct, frozen=True, kw_only=True):
-    """All of it. `controllers` are addresses to try in order, `socket_port` names the controller's local socket."""
+    """All of it. `controllers` are addresses to try in order, from the key `controllers_key`."""
 
     path: str
     cluster_name: str
@@ -62,6 +62,7 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     nodes: dict[str, NodeSettings]
     hooks: Hooks
     controllers: tuple[str, ...]
+    controllers_key: str
     controller_port: int
     log_file: str
     log_level: str
@@ -204,6 +205,7 @@ def daemon_settings(
             health_states=_programs(have["HealthCheckNodeState"]),
         ),
         controllers=have.controller_addresses,
+        controllers_key=have.controller_key,
         controller_port=int(port),
         log_file=path("SlurmdLogFile"),
         log_level=have.text("SlurmdDebug"),

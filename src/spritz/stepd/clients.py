@@ -30,42 +30,37 @@ class ClientUnreachable(Exception):
 
 
 def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -> socket.socket:
-    """A connected socket, with patience. On one machine the listener must be `uid` or root, by the kernel's word.
+    """A connected socket, with patience. The listener must run as `uid` or root, by the kernel's word.
 
     Raises ClientUnreachable.
     """
     try:
-        kind, where = protocol.parse_address(address)
+        name = protocol.parse_address(address)
     except ValueError as error:
         raise ClientUnreachable(str(error)) from error
     deadline = time.monotonic() + patience_seconds
     wait = 0.005
     while True:
         try:
-            connection = _connect_once(kind, where)
+            connection = _connect_once(name)
             break
         except OSError as error:
             if time.monotonic() + wait > deadline:
                 raise ClientUnreachable(f"connect io: {error.strerror or error}") from error
         time.sleep(wait)
         wait = min(0.5, wait * 2)
-    if kind == "unix":
-        peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
-        if peer not in (0, uid):
-            connection.close()
-            raise ClientUnreachable(f"connect io: {address} belongs to user {peer}")
+    peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
+    if peer not in (0, uid):
+        connection.close()
+        raise ClientUnreachable(f"connect io: {address} belongs to user {peer}")
     connection.setblocking(False)
     return connection
 
 
-def _connect_once(kind: str, where: str | tuple[str, int]) -> socket.socket:
-    if kind == "tcp":
-        connection = socket.create_connection(where, timeout=5.0)  # type: ignore[arg-type]  # a pair for tcp
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
+def _connect_once(name: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        connection.connect(where)
+        connection.connect(name)
     except OSError:
         connection.close()
         raise

@@ -253,15 +253,12 @@ class Decoder:
         return found
 
 
-def parse_address(text: str) -> tuple[str, str | tuple[str, int]]:
-    """`unix:@name` -> ("unix", "\\0name"), `unix:/path` -> ("unix", "/path"), `tcp:host:port` -> ("tcp", (host, port)).
+def parse_address(text: str) -> str:
+    """The Unix socket of a client: `unix:@name` -> "\\0name" (abstract), `unix:/path` -> "/path".
 
-    Raises ValueError for anything else.
+    Raises ValueError for anything else: the kernel says who listens at these alone.
     """
-    scheme, _, rest = text.partition(":")
-    if scheme == "unix" and rest:
-        return "unix", "\0" + rest[1:] if rest[0] == "@" else rest
-    host, _, port = rest.rpartition(":")
-    if scheme == "tcp" and host and port.isdigit() and 0 < int(port) < 65536:
-        return "tcp", (host.strip("[]"), int(port))
-    raise ValueError(f"not an address: {text!r} (unix:@name, unix:/path or tcp:host:port)")
+    scheme, _, name = text.partition(":")
+    if scheme == "unix" and name:
+        return "\0" + name[1:] if name[0] == "@" else name
+    raise ValueError(f"not an address: {text!r} (unix:@name or unix:/path)")

@@ -41,11 +41,9 @@ class Supervisor:
     def __init__(
         self, listener: Listener, index: int, tasks: tuple[int, ...], *, key: str = "", job_id: int = 5
     ) -> None:
-        _, where = protocol.parse_address(listener.address)
-        assert isinstance(where, str)
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(20)
-        self.socket.connect(where)
+        self.socket.connect(protocol.parse_address(listener.address))
         self.tasks = tasks
         self.decoder = protocol.Decoder()
         hello = protocol.Hello(

@@ -20,6 +20,7 @@ from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, Remot
 from spritz.client.handling import DEFERRED, Call, Deferred, Handler
 from spritz.client.server import Server
 from spritz.runtime import log as log_module
+from spritz.runtime import pipe as pipe_module
 from spritz.runtime import tasks
 from spritz.wire.envelope import Hello, Response, decode_envelope, encode, encode_request
 from spritz.wire.frames import FRAME_BYTES_MAX, FrameDecoder, frame
@@ -414,6 +415,33 @@ def test_a_server_of_this_machine_that_runs_as_the_wrong_user_is_passed_over() -
                 link = await connect([address], role="slurmd", log=LOG, owners=frozenset((os.getuid(),)))
                 assert (await link.call(Ask(text="trusted"), Answer)).text == "trusted"
                 link.close()
+
+    run(main)
+
+
+def test_a_server_on_another_machine_is_passed_over() -> None:
+    async def main() -> None:
+        async with server_at({Ask: echo}) as (_, name):
+            link = await connect([("192.0.2.1", 6817), ("2001:db8::1", 6817), name], role="slurmd", log=LOG)
+            assert (await link.call(Ask(text="here"), Answer)).text == "here"
+            link.close()
+        with pytest.raises(ClientError) as refused:
+            await connect([("192.0.2.1", 6817)], role="slurmd", log=LOG, owners=frozenset((os.getuid(),)))
+        assert "192.0.2.1 is another machine" in refused.value.hint
+
+    run(main)
+
+
+def test_a_connection_that_left_the_machine_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses may change between the look at them and the connection."""
+    monkeypatch.setattr(pipe_module, "is_same_machine", lambda connection: False)
+
+    async def main() -> None:
+        async with server_at({Ask: echo}) as (server, _):
+            port = int((await server.listen_tcp("127.0.0.1", 0)).name[1])
+            with pytest.raises(ClientError) as refused:
+                await connect([("127.0.0.1", port)], role="slurmd", log=LOG)
+            assert "is another machine" in refused.value.hint
 
     run(main)
 

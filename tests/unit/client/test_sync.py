@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import NoneType
 
+import psutil
 import pytest
+from msgspec import structs
 
-from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost
 from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import ControllerConfig
+from spritz.client.same_machine import refuse_remote
 from spritz.client.sync import Connection, connect_address, connect_controller
 from spritz.model.errors import Rejection
 from spritz.runtime.sockets import unix_socket
@@ -62,7 +65,7 @@ def config(
 
 @contextmanager
 def peer_that(behave: bytes | None) -> Iterator[int]:
-    """A TCP port whose server sends these bytes to whoever connects and then is silent; None closes at once."""
+    """A TCP port whose server sends these bytes to its client and then is silent; None: it closes once it was asked."""
     listener = socket.create_server(("127.0.0.1", 0))
     done = threading.Event()
 
@@ -72,6 +75,8 @@ def peer_that(behave: bytes | None) -> Iterator[int]:
             if behave is not None:
                 connection.sendall(behave)
                 done.wait(100)
+            else:
+                connection.recv(1)
 
     thread = threading.Thread(target=body)
     thread.start()
@@ -196,6 +201,53 @@ def test_a_peer_that_hangs_up_is_a_receive_failure() -> None:
     with peer_that(None) as port, pytest.raises(ClientError, match="Unable to contact slurm controller"):
         with connect_controller(config(port)) as connection:
             connection.call(Ask(), Answer)
+
+
+#: RFC 5737, RFC 3849: addresses for documentation, which no machine has.
+ELSEWHERE = ("192.0.2.1", "2001:db8::1")
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_a_controller_on_another_machine_is_refused_by_the_name_of_its_key(host: str) -> None:
+    remote = structs.replace(config(unused_port(), hosts=(host,)), hosts_key="SlurmctldAddr")
+    with pytest.raises(RemoteHost) as refused:
+        connect_controller(remote, wait_seconds=100)
+    assert refused.value.message.startswith(f"slurm.conf: SlurmctldAddr={host}: {host} is another machine")
+    assert refused.value.code == "SLURM_PROTOCOL_AUTHENTICATION_ERROR"
+    with pytest.raises(RemoteHost, match="is another machine"):
+        connect_address((host, 6819), timeout=100)
+
+
+def test_a_backup_controller_on_another_machine_is_passed_over() -> None:
+    with serving({Ask: echo}) as server:
+        with connect_controller(config(server.port, hosts=(ELSEWHERE[0], "127.0.0.1"))) as connection:
+            assert connection.call(Ask(text="here"), Answer).text == "here"
+    with pytest.raises(ClientError, match="connect failure") as failed:
+        connect_controller(config(unused_port(), hosts=("127.0.0.1", ELSEWHERE[0])))
+    assert "Connection refused" in failed.value.hint
+    assert f"{ELSEWHERE[0]} is another machine" in failed.value.hint
+
+
+def test_a_daemon_does_not_start_with_a_host_that_is_another_machine() -> None:
+    refuse_remote([("SlurmctldHost", host) for host in ("localhost", "127.0.0.1", "127.0.1.1", "no-such-host.invalid")])
+    refuse_remote([("SlurmctldHost", address) for address in own_interface_addresses()])
+    refuse_remote([("SlurmctldHost", "x" * 300)])
+    for host in ELSEWHERE:
+        with pytest.raises(RemoteHost, match=f"AccountingStorageHost={host}: {host} is another machine"):
+            refuse_remote([("SlurmctldHost", "localhost"), ("AccountingStorageHost", host)])
+
+
+def own_interface_addresses() -> list[str]:
+    """Link-local ones want a scope, and are left out."""
+    families = (socket.AF_INET, socket.AF_INET6)
+    found = [one for addresses in psutil.net_if_addrs().values() for one in addresses if one.family in families]
+    return [one.address for one in found if not one.address.startswith("fe80")]
+
+
+def test_the_server_at_a_port_must_be_roots_or_our_own() -> None:
+    with serving({Ask: echo}) as server:
+        with pytest.raises(ClientError, match="Protocol authentication error"):
+            connect_address(("127.0.0.1", server.port), timeout=100, owners=frozenset((987654,)))
 
 
 def test_a_server_of_another_release_is_named() -> None:

@@ -62,10 +62,9 @@ def test_bad_payloads_are_protocol_errors() -> None:
         protocol.decode_hello(protocol.encode_hello(other)[protocol.HEADER_BYTES :])
 
 
-def test_addresses_are_abstract_sockets_paths_or_tcp() -> None:
-    assert protocol.parse_address("unix:@srun-1") == ("unix", "\0srun-1")
-    assert protocol.parse_address("unix:/run/x.sock") == ("unix", "/run/x.sock")
-    assert protocol.parse_address("tcp:[::1]:7001") == ("tcp", ("::1", 7001))
-    for bad in ("", "unix:", "tcp:host", "tcp:host:0", "tcp::70", "udp:a:1"):
+def test_addresses_are_abstract_sockets_or_paths() -> None:
+    assert protocol.parse_address("unix:@srun-1") == "\0srun-1"
+    assert protocol.parse_address("unix:/run/x.sock") == "/run/x.sock"
+    for bad in ("", "unix:", "tcp:host", "tcp:127.0.0.1:7001", "tcp:[::1]:7001", "udp:a:1"):
         with pytest.raises(ValueError, match="not an address"):
             protocol.parse_address(bad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 
 from spritz.cli.silent import Silent
-from spritz.client.errors import ClientError
+from spritz.client.errors import ClientError, RemoteHost
 from spritz.client.locate import locate_database
 from spritz.client.sync import connect_address
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def connected(context: Context) -> tuple[Connection, str]:
-    """A connection to slurmdbd, and the name of our cluster. Raises Silent after Slurm's lines."""
+    """A connection to slurmdbd, and the name of our cluster.
+
+    Raises Silent after Slurm's lines; RemoteHost if AccountingStorageHost is another machine.
+    """
     config = locate_database()
     if config.kind != "slurmdbd":
         context.err("Slurm accounting storage is disabled\n")
@@ -30,10 +33,11 @@ def connected(context: Context) -> tuple[Connection, str]:
     problem: ClientError | None = None
     while True:
         for address in config.addresses:
-            # Whoever runs a program may take a free name: only SlurmUser's and root's are believed.
-            owners = config.owners() if isinstance(address, str) else None
             try:
-                connection = connect_address(address, timeout=config.message_timeout_seconds, owners=owners)
+                # Any user can listen at a name or a port that is free: only root's and SlurmUser's are believed.
+                connection = connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners())
+            except RemoteHost as error:
+                raise error.naming(f"{config.path}: AccountingStorageHost={config.host}") from error
             except ClientError as error:
                 problem = error
             else:

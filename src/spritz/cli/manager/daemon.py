@@ -113,8 +113,8 @@ def shutdown(connection: Connection) -> int:
 
 
 def ping(context: Context) -> int:
-    """Whether slurmdbd answers: 0, or 1 if it does not."""
-    from spritz.client.errors import ClientError
+    """Whether slurmdbd answers: 0, or 1 if it does not. Raises RemoteHost if it is configured on another machine."""
+    from spritz.client.errors import ClientError, RemoteHost
     from spritz.client.locate import locate_database
     from spritz.client.sync import connect_address
     from spritz.model.queries import Ping, Pong
@@ -125,12 +125,13 @@ def ping(context: Context) -> int:
         return 1
     up = False
     for address in config.addresses:
-        owners = config.owners() if isinstance(address, str) else None
         try:
-            with connect_address(address, timeout=config.message_timeout_seconds, owners=owners) as connection:
+            with connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners()) as connection:
                 connection.call(Ping(), Pong)
             up = True
             break
+        except RemoteHost as error:
+            raise error.naming(f"{config.path}: AccountingStorageHost={config.host}") from error
         except ClientError:
             continue
     context.out(f"slurmdbd(primary) at {config.host} is {'UP' if up else 'DOWN'}\n")

@@ -26,7 +26,7 @@ KEYS = (
         "What a submission must satisfy in the accounting database.",
     ),
     Key("AccountingStorageExternalHost", WORDS, None, "Further accounting daemons to register with."),
-    Key("AccountingStorageHost", STRING, "localhost", "Host of the accounting daemon."),
+    Key("AccountingStorageHost", STRING, "localhost", "Host of the accounting daemon; other machines are refused."),
     Key("AccountingStorageParameters", OPTIONS, None, "Options of the connection to the accounting database."),
     Key("AccountingStoragePass", STRING, None, "Password or socket used with the accounting daemon."),
     Key("AccountingStoragePort", integer(0, 65535), 0, "Port of the accounting daemon; 0 is 6819 once there is one."),

@@ -191,8 +191,6 @@ HONOURED: dict[str, frozenset[str]] = {
     "SwitchType": frozenset({"switch/none"}),
     "TLSType": frozenset({"tls/none"}),
     "RoutePlugin": frozenset({"route/default"}),
-    "AuthType": frozenset({"auth/slurm"}),
-    "CredType": frozenset({"cred/slurm"}),
     "PrologFlags": frozenset({"Alloc", "Contain", "DeferBatch", "ForceRequeueOnFail", "NoHold", "Serial"}),
     "ReconfigFlags": frozenset({"KeepPartInfo", "KeepPartState", "KeepPowerSaveSettings"}),
     "SelectTypeParameters": frozenset(_SELECT.split()),
@@ -260,8 +258,10 @@ MOOT: dict[str, str] = {
     "AccountingStorageUser": "slurmdbd knows its callers by itself",
     "TCPTimeout": "a connection is made within MessageTimeout",
     "AuthInfo": "Spritz authenticates by itself",
-    "AuthType": "Spritz authenticates by itself and needs no munge",
-    "CredType": "Spritz signs nothing with munge",
+    "AuthType": (
+        "on one machine the kernel vouches for every caller; other machines are refused until credentials can be signed"
+    ),
+    "CredType": "step credentials are not signed: daemons and commands of other machines are refused",
     "PluginDir": "Spritz loads none of Slurm's C plugins",
     "PlugStackConfig": "Spritz runs no SPANK plugins",
     "SlurmctldPlugstack": "Spritz loads none of Slurm's C plugins",
@@ -274,7 +274,9 @@ MOOT: dict[str, str] = {
     "HashPlugin": "messages are framed otherwise",
     "GetEnvTimeout": "environments come with the job",
     "slurmdbd.conf.AuthInfo": "Spritz authenticates by itself",
-    "slurmdbd.conf.AuthType": "Spritz authenticates by itself and needs no munge",
+    "slurmdbd.conf.AuthType": (
+        "on one machine the kernel vouches for every caller; other machines are refused until credentials can be signed"
+    ),
     "slurmdbd.conf.CommitDelay": "every batch is committed before a controller hears that it was stored",
     "slurmdbd.conf.DbdHost": "slurmdbd serves on the machine that it is started on",
     "slurmdbd.conf.HashPlugin": "messages are framed otherwise",

@@ -1,0 +1,72 @@
+"""Which addresses are this machine's own.
+
+The kernel vouches for peers on this machine alone. A daemon on another machine cannot be authenticated until there are
+signed credentials, so it is refused by name: at the start of a daemon, and wherever a connection would lead there.
+
+Source: slurm.conf(5) SlurmctldHost, SlurmctldAddr, AccountingStorageHost.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from spritz.client.errors import RemoteHost
+from spritz.runtime.credentials import is_same_machine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    #: What `connect` takes: host and port, and for IPv6 flow and scope.
+    SocketAddress = tuple[Any, ...]
+
+
+#: For addresses asked about without a service in mind; 0 would leave the probe unconnected.
+_ANY_PORT = 9
+
+
+def is_own_address(family: int, address: SocketAddress) -> bool:
+    """Whether the kernel would reach this address without leaving the machine. Nothing is sent."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # UDP: the kernel chooses the route and our end's address, which is the peer's own where both are here.
+            probe.connect(address)
+            return is_same_machine(probe)
+    except OSError:
+        return False  # not reached at all; our own addresses always are
+
+
+def plain_name(host: str) -> str | bytes:
+    """The name as `getaddrinfo` takes it without the IDNA codec, which is slow to load and of no use to ASCII."""
+    return host.encode() if host.isascii() else host
+
+
+def own_addresses(
+    host: str, resolved: Iterable[tuple[int, int, int, str, SocketAddress]]
+) -> list[tuple[int, SocketAddress]]:
+    """Family and address of those of a host's addresses, as `getaddrinfo` has them, that are this machine's.
+
+    Raises RemoteHost if none is.
+    """
+    found = [(family, address) for family, _, _, _, address in resolved]
+    own = [(family, address) for family, address in found if is_own_address(family, address)]
+    if not own:
+        addresses = sorted({address[0] for _, address in found} - {host})
+        raise RemoteHost.of_host(f"{host} ({', '.join(addresses)})" if addresses else host)
+    return own
+
+
+def refuse_remote(configured: Iterable[tuple[str, str]]) -> None:
+    """Refuse a configuration that names another machine. `configured` has pairs of a key and its host.
+
+    Resolves the names, which may take as long as the name service. A name that does not resolve passes: it leads to no
+    machine, and connecting says so. Raises RemoteHost for the first that is elsewhere.
+    """
+    for key, host in configured:
+        try:
+            own_addresses(host, socket.getaddrinfo(plain_name(host), _ANY_PORT, type=socket.SOCK_DGRAM))
+        except RemoteHost as error:
+            raise error.naming(f"{key}={host}") from error
+        except (OSError, UnicodeError):
+            continue
