@@ -120,6 +120,7 @@ class AdminRequests:
             kinds=[model.CallCount(kind, int(n), int(s * 1e6)) for kind, (n, s) in self.statistics.kinds.items()],
             users=[model.CallCount(str(uid), int(n), int(s * 1e6)) for uid, (n, s) in self.statistics.users.items()],
             rollups=list(self._api.rounds.values()),
+            connections=self.statistics.connections(),
         )
 
     # -- the daemon

@@ -62,7 +62,10 @@ async def serve(
     await api.prepare()
     api.admin.reload = lambda: _reload(api, settings.path, log)
     try:
-        async with Server(api.handlers(), role="slurmdbd", log=log, statistics=api.statistics_of_calls) as server:
+        trusted = frozenset((0, slurm_uid, os.geteuid()))
+        async with Server(
+            api.handlers(), role="slurmdbd", log=log, trusted=trusted, statistics=api.statistics_of_calls
+        ) as server:
             await _listen(server, settings, log)
             startup.serves()
             log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))

@@ -182,6 +182,7 @@ def _text(one: Diagnostics, order: str) -> str:
         "",
         f"Latency for 1000 calls to gettimeofday(): {one.clock_latency} microseconds",
         "",
+        *_connections(one),
         "Remote Procedure Call statistics by message type",
     ]
     for row in sorted_kinds(one.kinds, order):
@@ -198,6 +199,13 @@ def _text(one: Diagnostics, order: str) -> str:
 
 def _failures(counts: dict[str, int]) -> str:
     return ", ".join(f"{where} {count}" for where, count in counts.items())
+
+
+def _connections(one: Diagnostics) -> list[str]:
+    """Slurm has no such lines: connections and their memory now, and the limits that they have met."""
+    if not one.connections:
+        return []
+    return ["Connections (Spritz)", *(f"\t{name:<40} {count}" for name, count in one.connections.items()), ""]
 
 
 def _counts(row: CallCount) -> str:

@@ -32,6 +32,8 @@ Daemons (asyncio)
             iterator (a stream), or `DEFERRED` to answer later by `call.reply(…)`. `call.caller` is pid, uid and gid
             by the kernel's word; `call.on_abandon(callback)` tells that the caller has gone.
 `channel`   `Channel`, one connection: `call`, `stream`, `notify`, `on_close`; both sides may ask
+`admission` what each peer may have: connections, memory, time (`Limits`); `quota` keeps the books of a server
+`complaints`  one log line for each peer and minute
 `aio`       `connect(addresses, …) -> Channel`; `PersistentChannel`, which connects again whenever it breaks
 
 Invariants: every accepted request gets exactly one last response, or its connection ends; nothing a peer sends raises

@@ -5,20 +5,24 @@ ids, timeouts, streams, cancelling. What requests mean is in the handlers; comma
 
 Limits, and the answer to "full": a peer with `IN_FLIGHT_MAX` unanswered requests, or one that does not read its
 answers, is not read from until that changes. An item stream that nobody takes from stops the whole channel's reading at
-`STREAM_ITEMS_MAX` items: a slow reader wants a connection of its own.
+`STREAM_ITEMS_MAX` items: a slow reader wants a connection of its own. Where a server has set a `Quota`, the channel
+also waits for room before it reads the rest of a long message, and takes no requests while its user has much unread.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import DecodeError, Struct
 from msgspec.msgpack import Decoder
 
+from spritz.client.complaints import Complaints
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
 from spritz.client.handling import Call, Handlers, answer
+from spritz.client.quota import OverQuota
 from spritz.model.errors import SpritzError
 from spritz.wire.envelope import (
     Cancel,
@@ -31,12 +35,15 @@ from spritz.wire.envelope import (
     encode,
     encode_failure,
     encode_request,
+    failure,
     failure_of,
 )
-from spritz.wire.frames import HELLO_BYTES_MAX, FrameDecoder, FrameError
+from spritz.wire.frames import HELLO_BYTES_MAX, FrameDecoder, FrameError, FrameTooLong
 from spritz.wire.versions import IncompatiblePeer, hello, negotiate
 
 if TYPE_CHECKING:
+    from spritz.client.admission import Limits, Peer
+    from spritz.client.quota import Quota
     from spritz.client.statistics import CallStatistics
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
@@ -52,6 +59,15 @@ STREAM_ITEMS_MAX = 256
 
 #: Bytes that a producer may queue before the loop gets its turn.
 _TURN_BYTES = 64 * 1024
+
+#: Bytes of answers after which further requests wait for the loop's next turn, when these bytes have left.
+_ANSWERS_BYTES = 1024 * 1024
+
+#: Bytes of a request from which on it is counted as long as it is not answered.
+_LONG_REQUEST_BYTES = 64 * 1024
+
+#: Roles of peers that are daemons of a cluster (`Hello.role`); others are commands.
+DAEMON_ROLES = frozenset({"slurmctld", "slurmd", "slurmdbd"})
 
 
 class _Waiting(Generic[T]):
@@ -89,6 +105,8 @@ class Channel:
         log: Logger,
         tasks: Supervisor | None = None,
         statistics: CallStatistics | None = None,
+        complaints: Complaints | None = None,
+        quota: Quota | None = None,
     ) -> None:
         self.pipe = pipe
         #: What is asked of us is counted there.
@@ -99,15 +117,35 @@ class Channel:
         self._handlers = handlers
         self._role = role
         self._accepted = accepted
+        self._complaints = complaints or Complaints(log)
+        self._quota = quota
         self._frames = FrameDecoder(first_bytes_max=None if not accepted else HELLO_BYTES_MAX)
+        #: Frames that have come and wait until requests are taken again.
+        self._untaken: deque[bytes] = deque()
+        self._untaken_bytes = 0
+        #: Bytes of the long requests that are being answered.
+        self._served_bytes = 0
+        self._taking_due = False
         self._next_id = 1
         self._waiting: dict[int, _Waiting[object]] = {}
         self._serving: dict[int, Call] = {}
         self._full_streams = 0
         self._close_callbacks: list[Callable[[], None]] = []
+        #: Called once when the connection has ended. Used by the server that has accepted it.
+        self.on_gone: Callable[[], None] | None = None
         self._writable_waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self._refusal: Failure | None = None
+        #: Whether we have asked the peer anything.
+        self._asks = False
+        #: Whether there is no room for the rest of a message.
+        self._short = False
+        self._paused = False
+        self._watch = _Watch()
+        if quota is not None:
+            self._frames.frame_bytes_max = quota.frame_bytes_max
+            quota.resume = self._take_later
+            quota.cut = self._cut
         pipe.attach(self)
         if not accepted:
             pipe.send(encode(hello(role)))
@@ -159,6 +197,7 @@ class Channel:
     def notify(self, request: Struct) -> None:
         """Tell the peer something without waiting for an answer. Raises ConnectionLost if there is no connection."""
         self._need_open()
+        self._asks = True
         self.pipe.send(encode_request(0, request))
 
     async def wait_writable(self) -> None:
@@ -166,13 +205,15 @@ class Channel:
 
         Lets the loop turn now and then, so that a producer that never waits for anything else stops nobody.
         """
-        if self.pipe.unsent_bytes >= _TURN_BYTES:
-            await asyncio.sleep(0)
-        if self.pipe.writable or not self.is_open:
-            return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writable_waiters.append(waiter)
-        await waiter
+        while self.is_open:
+            if self.pipe.unsent_bytes >= _TURN_BYTES:
+                await asyncio.sleep(0)
+            elif self.pipe.writable and (self._quota is None or not self._quota.must_wait_for_readers()):
+                return
+            else:
+                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._writable_waiters.append(waiter)
+                await waiter
 
     @property
     def is_open(self) -> bool:
@@ -212,6 +253,7 @@ class Channel:
 
     def _ask(self, request: Struct, waiting: _Waiting[T]) -> int:
         self._need_open()
+        self._asks = True
         request_id = self._next_id
         frame = encode_request(request_id, request)
         self._next_id += 1
@@ -227,20 +269,144 @@ class Channel:
     # What arrives: called by the pipe.
 
     def pipe_data(self, data: bytes) -> None:
-        """Take what the peer sends; end the connection, with one line in the log, if it makes no sense."""
+        """Take what the peer sends; end the connection, with a line in the log, if it makes no sense."""
+        self._watch.heard = True
+        quota = self._quota
         try:
-            for payload in self._frames.feed(data):
-                self._take(decode_envelope(payload))
-        except FrameError as error:
-            self.log.error("connection.garbage", peer=self.pipe.peer_name, error=error)
+            frames = self._frames.feed(data)
+            if quota is not None and not self._paused and quota.must_wait_for_readers():
+                self._regulate()
+            if len(frames) == 1 and not self._paused and not self._untaken:
+                self._take(decode_envelope(frames[0]))
+            elif frames:
+                self._untaken.extend(frames)
+                self._untaken_bytes += sum(map(len, frames))
+                self._take_untaken()
+            if quota is not None:
+                self._ask_for_room(quota)
+        except Exception as error:
+            self._failed(error)
+
+    def _take_untaken(self) -> None:
+        """Take frames in their order, until requests must wait."""
+        untaken = self._untaken
+        while untaken and not self._paused and not self._closed:
+            if self.pipe.unsent_bytes >= _ANSWERS_BYTES:
+                self._take_later()
+                break
+            payload = untaken.popleft()
+            self._untaken_bytes -= len(payload)
+            self._take(decode_envelope(payload))
+
+    def _take_later(self) -> None:
+        """Go on at the loop's next turn: there may be room, or the peer may have read."""
+        if not self._taking_due and not self._closed:
+            self._taking_due = True
+            asyncio.get_running_loop().call_soon(self._take_again)
+
+    def _take_again(self) -> None:
+        self._taking_due = False
+        if self._closed:
+            return
+        try:
+            self._regulate()
+            self._take_untaken()
+            if self._quota is not None:
+                self._count_unread(self._quota)
+                self._ask_for_room(self._quota)
+            self._release_writers()
+        except Exception as error:
+            self._failed(error)
+
+    def _ask_for_room(self, quota: Quota) -> None:
+        """Count what is held of messages, and stop reading where there is no room for the rest of one."""
+        frames = self._frames
+        whole = self._untaken_bytes + self._served_bytes
+        held = frames.buffered_bytes + whole
+        if held == 0 and quota.is_free:
+            return
+        room = quota.receive(held, max(frames.expected_bytes, frames.buffered_bytes) + whole)
+        if room is self._short:
+            self._short = not room
+            self._regulate()
+
+    def _count_unread(self, quota: Quota) -> None:
+        backlog = self.pipe.backlog_bytes
+        quota.send(backlog if backlog >= _TURN_BYTES else 0)
+
+    def _failed(self, error: Exception) -> None:
+        """What the peer sent ends the connection."""
+        if isinstance(error, IncompatiblePeer):
+            self.complain("connection.incompatible", error=error.message)
+            self._refuse(failure_of(error))
+        elif isinstance(error, OverQuota):
+            self.refuse("connection.over_quota", str(error))
+        elif isinstance(error, FrameTooLong) and self.peer is not None:
+            self.complain("message.too_long", error=error)
+            self._refuse(failure("SLURM_PROTOCOL_INSANE_MSG_LENGTH", f"Insane message length: {error}"))
+        elif isinstance(error, FrameError):
+            self.complain("connection.garbage", error=error)
             self.pipe.abort()
-        except IncompatiblePeer as error:
-            self.log.error("connection.incompatible", peer=self.pipe.peer_name, error=error.message)
-            self.pipe.send(encode_failure(0, failure_of(error)))
-            self.pipe.close_slowly()
+        else:
+            self.complain("connection.failed", exception=error)
+            self.pipe.abort()
+
+    def refuse(self, event: str, reason: str) -> None:
+        """End the connection because of a limit, and tell the peer which."""
+        self.complain(event, reason=reason)
+        self._refuse(failure("ESLURM_MAX_JOB_COUNT", f"Resource temporarily unavailable: {reason}"))
+
+    def _refuse(self, last_words: Failure) -> None:
+        self.pipe.send(encode_failure(0, last_words))
+        self.pipe.close_slowly()
+
+    def _cut(self, reason: str) -> None:
+        """The peer does not read: what is queued for it is dropped."""
+        self.complain("connection.unread", reason=reason)
+        self.pipe.abort()
+
+    def complain(self, event: str, *, exception: Exception | None = None, **fields: Any) -> None:
+        """Log what the peer does wrong: one line for each peer and minute."""
+        now = asyncio.get_running_loop().time()
+        peer = peer_of(self.pipe) if self._quota is None else self._quota.peer
+        self._complaints.write(event, peer, now, exception=exception, peer=self.pipe.peer_name, **fields)
+
+    def look(self, limits: Limits, now: float) -> None:
+        """Called now and then: end the connection if it is idle, in the middle of a message or unread for too long."""
+        quota, watch = self._quota, self._watch
+        if quota is None or not self.pipe.is_open:
+            return
+        self._count_unread(quota)
+        if quota.unread and quota.must_wait_for_readers():
+            if watch.unread_for(quota.unread, now) > limits.unread_seconds:
+                self._cut(f"nothing read for {limits.unread_seconds:g} s, and the user has much unread")
+        elif watch.incomplete_for(self._frames, now, paused=self._paused and not self._short) > limits.frame_seconds:
+            self.refuse("message.incomplete", f"a message was not complete after {limits.frame_seconds:g} s")
+        elif watch.idle_for(now, busy=self._is_busy) > limits.idle_seconds:
+            self._complaints.count("connection.idle")
+            self._refuse(
+                failure(
+                    "SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT",
+                    f"The connection was closed: it was asked nothing for {limits.idle_seconds:g} s",
+                )
+            )
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether something is to come over this connection, or its end means something (`on_close`)."""
+        return bool(
+            self._serving
+            or self._waiting
+            or self._close_callbacks
+            or self._untaken
+            or self._frames.buffered_bytes
+            or not self.pipe.writable
+        )
 
     def pipe_writable(self, writable: bool) -> None:
-        """Stop reading requests from a peer that does not read answers, and hold back streams to it."""
+        """Stop taking requests from a peer that does not read answers, and hold back streams to it."""
+        if self._quota is not None:
+            self._count_unread(self._quota)
         self._regulate()
         if writable:
             self._release_writers()
@@ -258,12 +424,18 @@ class Channel:
                 )
             )
         self._release_writers()
+        self._untaken.clear()
+        if self._quota is not None:
+            self._quota.close()
         serving, self._serving = self._serving, {}
         for call in serving.values():
             call.abandon()
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             callback()
+        gone, self.on_gone = self.on_gone, None
+        if gone is not None:
+            gone()
 
     def _take(self, envelope: Envelope) -> None:
         if isinstance(envelope, Response):
@@ -273,6 +445,8 @@ class Channel:
                 raise FrameError("the peer did not say hello first")
             negotiate(envelope)
             self.peer = envelope
+            if self._quota is not None:
+                self._quota.introduce(daemon=envelope.role in DAEMON_ROLES)
             if self._accepted:
                 self.pipe.send(encode(hello(self._role)))
         elif isinstance(envelope, Request):
@@ -335,9 +509,17 @@ class Channel:
         try:
             body, handler = self._handlers.decode(request)
         except SpritzError as error:
+            self.complain("request.malformed", kind=request.kind[:60], error=error.message)
             call.fail(error)
             return
+        except Exception as error:
+            call.crashed(error)
+            return
         answer(call, handler, body)
+        size = len(request.body)
+        if size >= _LONG_REQUEST_BYTES and self._quota is not None and request.id in self._serving:
+            call.bytes = size
+            self._served_bytes += size
 
     def unanswered(self) -> list[str]:
         """Kinds of the requests that are being answered."""
@@ -345,15 +527,81 @@ class Channel:
 
     def answered(self, request_id: int) -> None:
         """A call of this channel has got its last response. Used by `Call`."""
-        if self._serving.pop(request_id, None) is not None and len(self._serving) == IN_FLIGHT_MAX - 1:
+        call = self._serving.pop(request_id, None)
+        if call is None:
+            return
+        if call.bytes:
+            self._served_bytes -= call.bytes
+            self._take_later()  # there is room again
+        if len(self._serving) == IN_FLIGHT_MAX - 1:
             self._regulate()
 
+    def send_answer(self, frame: bytes) -> None:
+        """Send what answers the peer. Used by `Call`."""
+        self.pipe.send(frame)
+        if self._quota is not None and (self.pipe.unsent_bytes >= _TURN_BYTES or not self.pipe.writable):
+            self._count_unread(self._quota)
+            self._take_later()  # what leaves at the end of this turn is not unread
+
     def _regulate(self) -> None:
-        """Read from the peer only while neither side is behind."""
-        if self.pipe.writable and len(self._serving) < IN_FLIGHT_MAX and self._full_streams == 0:
-            self.pipe.resume_reading()
-        else:
+        """Read from the peer, and take its requests, only while neither side is behind."""
+        # A side that asks, too, goes on reading while its queue is full: the queue may be its own requests, and two
+        # sides that both stopped would wait for each other for ever.
+        self._paused = (
+            not (self.pipe.writable or self._asks)
+            or len(self._serving) >= IN_FLIGHT_MAX
+            or self._full_streams > 0
+            or (self._quota is not None and self._quota.must_wait_for_readers())
+        )
+        if self._paused or self._short:
             self.pipe.pause_reading()
+        elif self._untaken:
+            self._take_later()
+        else:
+            self.pipe.resume_reading()
+
+
+class _Watch:
+    """Since when nothing has happened on a connection, as far as the looks at it tell. Times in seconds."""
+
+    __slots__ = ("_frame", "_frame_since", "_quiet_since", "_unread", "_unread_since", "heard")
+
+    def __init__(self) -> None:
+        #: Whether something has come since the last look.
+        self.heard = True
+        self._quiet_since = 0.0
+        self._frame = -1
+        self._frame_since = 0.0
+        self._unread = 0
+        self._unread_since = 0.0
+
+    def idle_for(self, now: float, *, busy: bool) -> float:
+        """How long nothing has come, and nothing was to come."""
+        if busy or self.heard:
+            self.heard = False
+            self._quiet_since = now
+        return now - self._quiet_since
+
+    def incomplete_for(self, frames: FrameDecoder, now: float, *, paused: bool) -> float:
+        """How long the same message is incomplete. Not while we do not read (`paused`)."""
+        frame = frames.completed if frames.buffered_bytes and not paused else -1
+        if frame < 0 or frame != self._frame:
+            self._frame, self._frame_since = frame, now
+        return now - self._frame_since
+
+    def unread_for(self, unread: int, now: float) -> float:
+        """How long the peer has read nothing of what is queued."""
+        if unread < self._unread or not self._unread:
+            self._unread_since = now
+        self._unread = unread
+        return now - self._unread_since
+
+
+def peer_of(pipe: Pipe) -> Peer:
+    """Who the peer is: its user where the kernel says so, else the address that it has."""
+    if pipe.credentials is not None:
+        return pipe.credentials.uid
+    return pipe.peer_name.rpartition(":")[0]
 
 
 _decoders: dict[object, Decoder[object]] = {}

@@ -67,7 +67,7 @@ class Handlers:
 class Call:
     """One request being answered. Answers after the last one, or after the caller has gone, are dropped."""
 
-    __slots__ = ("_abandon_callbacks", "_answered", "_task", "abandoned", "channel", "counted", "id", "kind")
+    __slots__ = ("_abandon_callbacks", "_answered", "_task", "abandoned", "bytes", "channel", "counted", "id", "kind")
 
     def __init__(self, channel: Channel, request_id: int, kind: str) -> None:
         self.channel = channel
@@ -75,6 +75,8 @@ class Call:
         self.counted = 0.0
         self.id = request_id
         self.kind = kind
+        #: Bytes of the request, if it is long: they are held in memory until it is answered.
+        self.bytes = 0
         #: Whether the caller has gone away or no longer waits.
         self.abandoned = False
         self._answered = False
@@ -134,10 +136,12 @@ class Call:
 
     def crashed(self, error: Exception) -> None:
         """A handler failed in a way that is our fault: log it and say so to the caller."""
-        self.channel.log.error(
-            "request.failed", exception=error, kind=self.kind, peer=self.channel.pipe.peer_name, error=repr(error)
-        )
-        self.fail(failure("SLURM_ERROR", f"{self.kind}: internal error of the daemon; its log has the details"))
+        self.fail(self._internal_error(error))
+
+    def _internal_error(self, error: Exception) -> Failure:
+        """What the caller is told; the log has the traceback, once for each peer and minute."""
+        self.channel.complain("request.failed", exception=error, kind=self.kind, error=repr(error))
+        return failure("SLURM_ERROR", f"{self.kind}: internal error of the daemon; its log has the details")
 
     def _encoded(self, body: Struct) -> bytes:
         if isinstance(body, Rejection):
@@ -148,6 +152,8 @@ class Call:
             return encode_failure(
                 self.id, failure("SLURM_PROTOCOL_INSANE_MSG_LENGTH", f"Insane message length: {error}")
             )
+        except Exception as error:  # a value that msgpack has no form for must not stop what answers others
+            return encode_failure(self.id, self._internal_error(error))
 
     def _send(self, frame: bytes, *, last: bool) -> None:
         if self._answered or self.abandoned:
@@ -159,7 +165,7 @@ class Call:
             self._abandon_callbacks.clear()
             self.channel.answered(self.id)
         if self.id != 0:
-            self.channel.pipe.send(frame)
+            self.channel.send_answer(frame)
 
     def defer(self) -> None:
         """The handler has done its part: waiting is not counted as work. Used by `answer`."""
@@ -213,6 +219,7 @@ async def _send_result(call: Call, result: Awaitable[Answer]) -> None:
 
 async def _send_items(call: Call, items: AsyncIterator[Struct]) -> None:
     try:
+        await call.channel.wait_writable()
         async for body in items:
             call.item(body)
             await call.channel.wait_writable()

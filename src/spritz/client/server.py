@@ -6,19 +6,27 @@
         await stopping.wait()
 
 Leaving the block stops accepting, closes every connection after what is queued for it, and waits for the handlers.
+
+What peers may have (connections, memory, time) is in `admission`; a peer that is refused is told which limit it met.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from spritz.client.channel import Channel
+from spritz.client.admission import Limits, Peer, Rank
+from spritz.client.channel import Channel, peer_of
+from spritz.client.complaints import Complaints
 from spritz.client.handling import Handler, Handlers
+from spritz.client.quota import OverQuota, Quotas
+from spritz.client.statistics import CallStatistics
 from spritz.runtime.sockets import Listener, listen, tcp_socket, unix_socket
 from spritz.runtime.tasks import Supervisor
 from spritz.wire.envelope import encode_failure, failure
@@ -26,12 +34,20 @@ from spritz.wire.envelope import encode_failure, failure
 if TYPE_CHECKING:
     import socket
 
-    from spritz.client.statistics import CallStatistics
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
 
 #: Seconds within which a peer that has connected must say hello.
 HELLO_SECONDS_MAX = 10.0
+
+#: Descriptors that connections leave to the daemon's own files and processes.
+OWN_DESCRIPTORS = 128
+
+#: Refused connections that are kept open until their peers have read why; further ones are closed at once.
+REFUSALS_MAX = 64
+
+#: Looks at the connections within the shortest of the times that they may take.
+_LOOKS = 4
 
 #: Seconds that closing waits for handlers and for peers to read what is queued; then they are cut off.
 CLOSE_SECONDS_MAX = 5.0
@@ -40,8 +56,9 @@ CLOSE_SECONDS_MAX = 5.0
 class Server:
     """Answers requests. `channels` are the open connections; either side of each may ask (`Channel.call`).
 
-    `on_connect(channel)` is called with each new connection, before anything of it was read. Above `connections_max`
-    further ones are told "Resource temporarily unavailable" and closed. Requests are counted in `statistics`.
+    `on_connect(channel)` is called with each new connection, before anything of it was read. Requests are counted in
+    `statistics`, where it is given. Peers that run as one of `trusted` (uids; by default root and our own) have places
+    that no one else gets. `limits.connections` is lowered to what the limit of open files allows.
     """
 
     def __init__(
@@ -50,7 +67,8 @@ class Server:
         *,
         role: str,
         log: Logger,
-        connections_max: int = 10_000,
+        limits: Limits | None = None,
+        trusted: frozenset[int] | None = None,
         on_connect: Callable[[Channel], None] | None = None,
         statistics: CallStatistics | None = None,
     ) -> None:
@@ -59,13 +77,22 @@ class Server:
         self._handlers = Handlers(table)
         self._role = role
         self._log = log
-        self._connections_max = connections_max
+        self._limits = _within_open_files(limits or Limits())
+        self._trusted = frozenset((0, os.geteuid())) if trusted is None else trusted
+        self._quotas = Quotas(self._limits)
+        counted = statistics or CallStatistics()
+        counted.held = self._held
+        self._complaints = Complaints(log, counted.complaints)
         self._on_connect = on_connect
         self._listeners: list[Listener] = []
+        #: Connections that were not accepted, until their peers have read why.
+        self._refused: set[Pipe] = set()
+        self._next_look: asyncio.TimerHandle | None = None
         self._tasks = Supervisor(self._contained_failure)
 
     async def __aenter__(self) -> Server:
         await self._tasks.__aenter__()
+        self._look()
         return self
 
     async def __aexit__(
@@ -98,10 +125,15 @@ class Server:
         self._listeners.clear()
 
     def _accept(self, pipe: Pipe) -> None:
-        if len(self.channels) >= self._connections_max:
-            self._log.error("connection.refused", peer=pipe.peer_name, connections=len(self.channels))
-            pipe.send(encode_failure(0, failure("ESLURM_MAX_JOB_COUNT", hint="too many connections")))
-            pipe.close_slowly()
+        peer = peer_of(pipe)
+        rank = Rank.REMOTE
+        if isinstance(peer, int):
+            # Who is a daemon is known when it says hello.
+            rank = Rank.DAEMON if peer in self._trusted else Rank.USER
+        try:
+            quota = self._quotas.open(peer, rank)
+        except OverQuota as refused:
+            self._refuse(pipe, peer, str(refused))
             return
         channel = Channel(
             pipe,
@@ -111,30 +143,70 @@ class Server:
             log=self._log,
             tasks=self._tasks,
             statistics=self._statistics,
+            complaints=self._complaints,
+            quota=quota,
         )
         self.channels.add(channel)
         timer = asyncio.get_running_loop().call_later(HELLO_SECONDS_MAX, self._expect_hello, channel)
-        channel.on_close(lambda: self._gone(channel, timer))
+        channel.on_gone = lambda: self._gone(channel, timer)
         if self._on_connect is not None:
             self._on_connect(channel)
 
+    def _refuse(self, pipe: Pipe, peer: Peer, reason: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._complaints.write("connection.refused", peer, loop.time(), peer=pipe.peer_name, reason=reason)
+        if len(self._refused) >= REFUSALS_MAX:
+            pipe.abort()
+            return
+        self._refused.add(pipe)
+        pipe.closed.add_done_callback(lambda _: self._refused.discard(pipe))
+        pipe.send(encode_failure(0, failure("ESLURM_MAX_JOB_COUNT", f"Resource temporarily unavailable: {reason}")))
+        pipe.close_slowly()
+
     def _expect_hello(self, channel: Channel) -> None:
         if channel.peer is None and channel.is_open:
-            self._log.error("connection.silent", peer=channel.pipe.peer_name, wait_seconds=HELLO_SECONDS_MAX)
+            channel.complain("connection.silent", wait_seconds=HELLO_SECONDS_MAX)
             channel.pipe.abort()
 
     def _gone(self, channel: Channel, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
         self.channels.discard(channel)
 
+    def _look(self) -> None:
+        """Look for connections that have taken too long, now and again."""
+        loop, limits = asyncio.get_running_loop(), self._limits
+        now = loop.time()
+        for channel in list(self.channels):
+            channel.look(limits, now)
+        self._complaints.flush(now)
+        pause = min(limits.idle_seconds, limits.frame_seconds, limits.unread_seconds) / _LOOKS
+        self._next_look = loop.call_later(pause, self._look)
+
+    def _held(self) -> dict[str, int]:
+        quotas = self._quotas
+        return {
+            "connections": len(self.channels),
+            "connections_max": self._limits.connections,
+            "receiving_bytes": quotas.receiving.used + quotas.waiting.used,
+            "unread_bytes": quotas.unread.used,
+        }
+
     def _contained_failure(self, name: str, error: Exception) -> None:
-        self._log.error("request.failed", exception=error, task=name)
+        now = asyncio.get_running_loop().time()
+        self._complaints.write("request.failed", None, now, exception=error, task=name)
 
     async def _close(self) -> None:
         self.stop_listening()
+        if self._next_look is not None:
+            self._next_look.cancel()
         open_channels = list(self.channels)
         for channel in open_channels:
             channel.close()
+        refused = list(self._refused)
+        for pipe in refused:
+            pipe.abort()
+        for pipe in refused:
+            await pipe.closed
         try:
             async with asyncio.timeout(CLOSE_SECONDS_MAX):
                 for channel in open_channels:
@@ -142,3 +214,12 @@ class Server:
         except TimeoutError:
             for channel in list(self.channels):
                 channel.pipe.abort()
+
+
+def _within_open_files(limits: Limits) -> Limits:
+    """Fewer connections where not so many files may be open: else the kernel would refuse root's as well."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return limits
+    most = max(files - OWN_DESCRIPTORS, files // 2)
+    return structs.replace(limits, connections=min(limits.connections, most))

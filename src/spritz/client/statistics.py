@@ -1,5 +1,7 @@
 """How often a daemon was asked what, by whom, and how long its answers took: what sdiag and `sacctmgr show stats` list.
 
+The limits that connections have met are counted as well.
+
 A request counts until it is answered or given up; one whose answer waits for something (a commit, the end of a job)
 counts until its handler has done its part.
 """
@@ -20,6 +22,10 @@ class CallStatistics:
         self.clock = perf_counter
         self.kinds: dict[str, list[float]] = {}
         self.users: dict[int, list[float]] = {}
+        #: what went wrong on connections, by the event's name in the log
+        self.complaints: dict[str, int] = {}
+        #: what connections hold now; set by the server
+        self.held: Callable[[], dict[str, int]] = dict
         #: is told of each request, if somebody wants to know
         self.heard: Callable[[str, int, float], None] | None = None
 
@@ -31,7 +37,12 @@ class CallStatistics:
         if self.heard is not None:
             self.heard(kind, uid, seconds)
 
+    def connections(self) -> dict[str, int]:
+        """What connections hold now, and how often which limit or fault has met one."""
+        return {**self.held(), **dict(sorted(self.complaints.items()))}
+
     def clear(self) -> None:
         """Begin anew."""
         self.kinds.clear()
         self.users.clear()
+        self.complaints.clear()

@@ -22,7 +22,7 @@ from msgspec.msgpack import Decoder
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost, unreachable
 from spritz.client.locate import ControllerConfig, locate_controller
 from spritz.wire.envelope import NO_BODY, Hello, Response, decode_envelope, encode, encode_request
-from spritz.wire.frames import FrameDecoder, FrameError
+from spritz.wire.frames import IDLE_SECONDS, FrameDecoder, FrameError
 from spritz.wire.versions import IncompatiblePeer, hello, negotiate
 
 TYPE_CHECKING = False
@@ -44,6 +44,9 @@ _SLACK_SECONDS = 0.01
 
 #: Seconds between attempts while waiting for a controller that restarts.
 _RETRY_SECONDS = 0.05
+
+#: Seconds after which a daemon may soon close a connection that it was asked nothing on.
+_STALE_SECONDS = IDLE_SECONDS / 2
 
 #: Seconds between questions to the kernel about a server that has not accepted yet.
 _ASK_AGAIN_SECONDS = 0.001
@@ -86,6 +89,7 @@ class Connection:
         #: Frames that have come and were not looked at, the next one last.
         self._received: list[bytes] = []
         self._next_id = 1
+        self._used_at = monotonic()
         self._unsent = encode(hello(role))
 
     def __enter__(self) -> Connection:
@@ -101,10 +105,16 @@ class Connection:
         if keeper is None or not self.address or self._unanswered or self._received or not keeper.keep(self):
             self._socket.close()
 
+    def is_fresh(self) -> bool:
+        """Whether it was used a moment ago, so that the daemon does not close it for idleness in the next one."""
+        return monotonic() - self._used_at < _STALE_SECONDS
+
     def is_quiet(self) -> bool:
         """Whether the daemon has neither said anything nor ended the connection since the last answer."""
         from select import POLLIN, poll
 
+        if self._socket.fileno() < 0:
+            return False  # closed
         said = poll()
         said.register(self._socket, POLLIN)
         return not self._frames.buffered_bytes and not said.poll(0)
@@ -179,6 +189,13 @@ class Connection:
 
         A daemon that is sent thousands without their answers being read stops reading: take answers in between.
         """
+        if not self._unanswered and not self.is_fresh() and not self.is_quiet():
+            raise ConnectionLost(
+                "Unable to contact slurm controller (send failure)",
+                code="SLURMCTLD_COMMUNICATIONS_SEND_ERROR",
+                hint="the daemon closed the connection while nothing was asked; nothing was sent",
+            )
+        self._used_at = monotonic()
         first = self._next_id
         frames = [self._unsent]
         for request in requests:
@@ -289,7 +306,7 @@ class Keeper:
         """The kept connection if it leads there and is alive; any other is closed. A new one will lead there."""
         connection, self._kept = self._kept, None
         if connection is not None:
-            if address == connection.address and connection.is_quiet():
+            if address == connection.address and connection.is_fresh() and connection.is_quiet():
                 return connection
             connection.address = ()
             connection.close()

@@ -114,7 +114,9 @@ class _Daemon:
                 context.submit_plugins = await begin_plugins(context, self._configuration)
                 watch = StallWatch(self._log) if self._log.enabled("debug") else nullcontext()
                 counting = context.counting
-                server = Server(handlers(context, cluster), role="slurmctld", log=self._log, statistics=counting.calls)
+                trusted = frozenset((0, self._slurm_uid, os.geteuid()))
+                table = handlers(context, cluster)
+                server = Server(table, role="slurmctld", log=self._log, trusted=trusted, statistics=counting.calls)
                 counting.server = server
                 async with server:
                     await self._listen(server)

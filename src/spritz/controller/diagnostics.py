@@ -162,4 +162,5 @@ class Counting:
             clock_latency=self._latency,
             kinds=[CallCount(kind, int(n), int(s * 1e6)) for kind, (n, s) in self.calls.kinds.items()],
             users=[CallCount(str(uid), int(n), int(s * 1e6)) for uid, (n, s) in self.calls.users.items()],
+            connections=self.calls.connections(),
         )

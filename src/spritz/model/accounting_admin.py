@@ -89,6 +89,8 @@ class CallCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kinds: list[CallCount]
     users: list[CallCount]
     rollups: list[RollupCount] = []
+    #: what connections hold now, and how often each limit or fault (by the event's name in the log) has met one
+    connections: dict[str, int] = {}
 
 
 class FixRunaway(Struct, frozen=True, kw_only=True, omit_defaults=True):

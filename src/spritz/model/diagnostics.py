@@ -68,3 +68,5 @@ class Diagnostics(Struct, frozen=True, kw_only=True):
     failures: dict[str, int] = {}
     #: whether slurmdbd is connected; None: this cluster keeps no accounts
     database_connected: bool | None = None
+    #: what connections hold now, and how often each limit or fault (by the event's name in the log) has met one
+    connections: dict[str, int] = {}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spritz import SLURM_VERSION, __version__
+from spritz.client.admission import Limits
 from spritz.client.aio import Address, PersistentChannel
 from spritz.client.errors import RemoteError
 from spritz.client.locate import controller_socket_name
@@ -57,6 +58,9 @@ HEARTBEAT_SECONDS = 5.0
 RECONNECT_SECONDS_MAX = 1.0
 #: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
 FIRST_CONNECTION_SECONDS = 2.0
+
+#: Our port answers pings; open files are for steps.
+PORT_LIMITS = Limits(connections=200)
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM, signal.SIGPIPE)
 
@@ -106,7 +110,7 @@ class Daemon:
                 log=self._log,
             )
             try:
-                async with Server({Ping: self._pong}, role="slurmd", log=self._log) as server:
+                async with Server({Ping: self._pong}, role="slurmd", log=self._log, limits=PORT_LIMITS) as server:
                     await self._listen(server)
                     self._write_hosts()
                     if self._settings.unconfined:

@@ -18,7 +18,7 @@ from typing import Protocol
 from spritz.runtime.credentials import PeerCredentials, is_same_machine, peer_credentials, tcp_peer_owner
 
 #: Above this many unsent bytes the user of a pipe is asked to pause.
-UNSENT_BYTES_HIGH = 256 * 1024
+UNSENT_BYTES_HIGH = 64 * 1024
 
 #: Above this many unsent bytes the peer is taken to be gone.
 UNSENT_BYTES_MAX = 512 * 1024 * 1024
@@ -116,6 +116,12 @@ class Pipe(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Bytes queued in this turn of the loop, which leave at its end."""
         return self._unsent_bytes
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes that were sent and that the kernel has not taken yet."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._unsent_bytes + waiting
 
     @property
     def writable(self) -> bool:

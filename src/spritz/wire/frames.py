@@ -16,8 +16,17 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 HELLO_BYTES_MAX = 4096
 
 
+#: A daemon closes a connection that has been asked nothing for so many seconds. A client that keeps a connection for
+#: later uses it for half of that, so that it never asks while the daemon closes.
+IDLE_SECONDS = 120.0
+
+
 class FrameError(Exception):
     """The peer's bytes are not frames of this protocol; the connection is of no further use."""
+
+
+class FrameTooLong(FrameError):
+    """The peer announces a longer frame than it may send. None of it has been kept."""
 
 
 def frame(payload: bytes | bytearray | memoryview) -> bytes:
@@ -31,14 +40,18 @@ def frame(payload: bytes | bytearray | memoryview) -> bytes:
 class FrameDecoder:
     """Cuts what a peer sends into frames, however the bytes arrive.
 
-    `first_bytes_max` bounds the first frame, which comes from somebody who has not introduced himself, and
+    `first_bytes_max` bounds the first frame, which comes from a peer that has not introduced itself, and
     `frame_bytes_max` the others. After a FrameError the decoder must not be fed again.
     """
 
-    __slots__ = ("_buffer", "_limit", "frame_bytes_max")
+    __slots__ = ("_buffer", "_limit", "completed", "expected_bytes", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, first_bytes_max: int | None = None) -> None:
         self.frame_bytes_max = frame_bytes_max
+        #: Length of the frame that is not complete, prefix included; 0 if there is none, or its prefix is incomplete.
+        self.expected_bytes = 0
+        #: Frames that came out.
+        self.completed = 0
         self._limit = frame_bytes_max if first_bytes_max is None else first_bytes_max
         self._buffer = bytearray()
 
@@ -48,25 +61,37 @@ class FrameDecoder:
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """Payloads completed by `data`, in order. Raises FrameError if a length is zero or too large.
+        """Payloads completed by `data`, in order. Raises FrameError if a length is zero, FrameTooLong if too large.
 
         Frames before a bad one in the same call are lost with it: the connection ends there.
         """
         buffer = self._buffer
-        buffer += data
-        size = len(buffer)
+        source: bytes | bytearray | memoryview = data
+        if buffer:
+            buffer += data
+            source = buffer
+        size = len(source)
         frames: list[bytes] = []
         at = 0
-        while size - at >= PREFIX_BYTES:
-            start = at + PREFIX_BYTES
-            length = int.from_bytes(buffer[at:start], "big")
-            if not 0 < length <= self._limit:
-                raise FrameError(f"impossible frame length {length} (largest is {self._limit})")
-            if size - start < length:
-                break
-            at = start + length
-            frames.append(bytes(buffer[start:at]))
-            self._limit = self.frame_bytes_max
-        if at:
+        expected = 0
+        # Views are cut before they are copied: long frames are copied once.
+        with memoryview(source) as view:
+            while size - at >= PREFIX_BYTES:
+                start = at + PREFIX_BYTES
+                length = int.from_bytes(view[at:start], "big")
+                if not 0 < length <= self._limit:
+                    kind = FrameTooLong if length else FrameError
+                    raise kind(f"impossible frame length {length} (largest is {self._limit})")
+                if size - start < length:
+                    expected = PREFIX_BYTES + length
+                    break
+                at = start + length
+                frames.append(bytes(view[start:at]))
+                self._limit = self.frame_bytes_max
+            if source is not buffer:
+                buffer += view[at:]
+        if source is buffer and at:
             del buffer[:at]
+        self.expected_bytes = expected
+        self.completed += len(frames)
         return frames

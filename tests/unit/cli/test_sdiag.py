@@ -142,6 +142,18 @@ Pending RPC statistics
     assert [line for line in lines[4:] if line and not line.startswith("Agent")] == wanted
 
 
+def test_connections_and_the_limits_that_they_met_come_before_the_requests(
+    asked: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = structs.replace(FIGURES, connections={"connections": 12, "connection.refused": 3})
+    monkeypatch.setattr("tests.unit.cli.test_sdiag.FIGURES", counted)
+    lines = asked().lines
+    first = lines.index("Connections (Spritz)")
+    assert lines[first + 1].split() == ["connections", "12"]
+    assert lines[first + 2].split() == ["connection.refused", "3"]
+    assert lines[first + 4] == "Remote Procedure Call statistics by message type"
+
+
 @pytest.mark.parametrize(
     ("option", "order"),
     [

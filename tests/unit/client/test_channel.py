@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from spritz.client import channel as channel_module
 from spritz.client import server as server_module
+from spritz.client.admission import Limits
 from spritz.client.aio import PersistentChannel, connect
 from spritz.client.channel import Channel
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
@@ -309,7 +310,7 @@ def test_a_peer_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch,
 
 def test_above_the_limit_a_connection_is_refused_with_a_reason(logged: list[str]) -> None:
     async def main() -> None:
-        async with server_at({Ask: echo}, connections_max=1) as (_, name):
+        async with server_at({Ask: echo}, limits=Limits(connections=1)) as (_, name):
             first = await to(name)
             await first.call(Ask(), Answer)
             second = await to(name)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import NoneType
 
@@ -16,6 +16,10 @@ import psutil
 import pytest
 from msgspec import structs
 
+from spritz.cli.context import Context
+from spritz.cli.control.session import Session
+from spritz.client import sync
+from spritz.client.admission import Limits
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost
 from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import ControllerConfig
@@ -339,6 +343,51 @@ def test_a_local_port_at_which_nobody_accepts_is_given_nothing() -> None:
         with pytest.raises(ClientError, match="connect failure") as failed:
             connect_controller(config(listener.getsockname()[1], timeout=0.3))
         assert "nobody accepts the connection" in failed.value.hint
+
+
+def test_a_connection_that_was_closed_for_idleness_is_found_out_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the request can be sent again: it was not heard."""
+    monkeypatch.setattr(sync, "_STALE_SECONDS", 0.0)
+    with serving({Ask: echo}, limits=Limits(idle_seconds=0.05)) as server:
+        address = ("127.0.0.1", server.port)
+        monkeypatch.setattr(sync, "connect_controller", lambda wait_seconds=None: connect_address(address, timeout=100))
+        session = Session(Context("scontrol", {}, "/", sys.stdin, sys.stdout, sys.stderr, os.getpid()))
+        with connect_address(address, timeout=100) as connection:
+            assert connection.call(Ask(text="one"), Answer).text == "one"
+            assert session.call(Ask(text="one"), Answer).text == "one"
+            first = session.controller()
+            wait_for(lambda: not connection.is_quiet() and not first.is_quiet())
+            with pytest.raises(ConnectionLost) as lost:
+                connection.call(Ask(text="two"), Answer)
+            assert lost.value.code == "SLURMCTLD_COMMUNICATIONS_SEND_ERROR"
+            assert session.call(Ask(text="two"), Answer).text == "two"
+            assert session.controller() is not first
+        session.close()
+
+
+def test_a_kept_connection_is_used_again_only_as_long_as_the_daemon_surely_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeper = sync.Keeper()
+    with serving({Ask: echo}) as server:
+        kept = connect_address(("127.0.0.1", server.port), timeout=100)
+        kept.address = ("here",)
+        assert keeper.keep(kept)
+        assert keeper.take(("here",)) is kept
+        assert keeper.keep(kept)
+        monkeypatch.setattr(sync, "_STALE_SECONDS", 0.0)
+        assert keeper.take(("here",)) is None
+        with pytest.raises(ClientError):
+            kept.call(Ask(), Answer)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_importing_the_client_brings_in_nothing_slow() -> None:

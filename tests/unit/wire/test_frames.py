@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spritz.wire.frames import FRAME_BYTES_MAX, FrameDecoder, FrameError, frame
+from spritz.wire.frames import FRAME_BYTES_MAX, FrameDecoder, FrameError, FrameTooLong, frame
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=20), st.integers(1, 64))
@@ -30,8 +30,21 @@ def test_a_length_over_the_limit_is_refused_before_its_bytes_are_stored() -> Non
     decoder = FrameDecoder(frame_bytes_max=100)
     assert decoder.feed(b"\0\0\0\x64") == []
     assert decoder.feed(b"x" * 100) == [b"x" * 100]
-    with pytest.raises(FrameError):
-        decoder.feed(b"\0\0\0\x65")
+    with pytest.raises(FrameTooLong):
+        decoder.feed(b"\0\0\0\x65" + b"x" * 101)
+    assert decoder.buffered_bytes == 0
+
+
+def test_the_length_of_an_incomplete_frame_is_known_before_its_bytes() -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(b"\0\0") == []
+    assert decoder.expected_bytes == 0
+    decoder.feed(b"\0\x05ab")
+    assert (decoder.expected_bytes, decoder.buffered_bytes) == (9, 6)
+    assert decoder.feed(b"cde" + b"\0\0\x01\0z") == [b"abcde"]
+    assert (decoder.expected_bytes, decoder.buffered_bytes) == (260, 5)
+    assert decoder.feed(b"z" * 255) == [b"z" * 256]
+    assert (decoder.expected_bytes, decoder.buffered_bytes) == (0, 0)
 
 
 def test_the_first_frame_has_its_own_limit() -> None:

@@ -61,8 +61,8 @@ class Session:
     def call(
         self, request: Struct, reply: type[T], *, timeout: float | None = -1.0, wait_seconds: float | None = None
     ) -> T:
-        """Ask the controller. Raises ClientError, RemoteError for a refusal; a lost connection is made anew next
-        time."""
+        """Ask the controller. Raises ClientError, RemoteError for a refusal; a lost connection is made again next
+        time, and at once if the controller closed it before it was asked."""
         return self._ask(
             lambda: self.controller(wait_seconds=wait_seconds).call(request, reply, timeout=timeout),
         )
@@ -75,7 +75,13 @@ class Session:
         from spritz.client.errors import ClientError, RemoteError
 
         try:
-            return ask()
+            try:
+                return ask()
+            except ClientError as error:
+                if error.code != "SLURMCTLD_COMMUNICATIONS_SEND_ERROR":
+                    raise
+                self.close()
+                return ask()  # it was not heard: asking again asks once
         except RemoteError:
             raise
         except ClientError:

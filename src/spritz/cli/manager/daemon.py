@@ -57,6 +57,10 @@ def show_statistics(connection: Connection, words: Sequence[Word], context: Cont
             f"\tLast cycle:   {one.last}\n\tMax cycle:    {one.longest}\n\tTotal time:   {one.total}\n"
             f"\tTotal cycles: {one.count}\n\tMean cycle:   {one.total // max(1, one.count)}\n"
         )
+    if found.connections:
+        context.out("\nConnections (Spritz)\n")
+    for name, count in found.connections.items():
+        context.out(f"\t{name:<25} {count}\n")
     context.out("\nRemote Procedure Call statistics by message type\n")
     for row in sorted_counts(found.kinds, order):
         average = row.microseconds // max(1, row.count)

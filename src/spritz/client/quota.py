@@ -1,0 +1,199 @@
+"""The books of a server: what each connection holds of its places and of its memory, by the rules of `admission`.
+
+A connection asks for room before it reads the rest of a message. Where there is none it stops reading and waits, and
+its peer feels it; it is refused only when too much waits already. Answers cannot wait, so new requests do: while its
+user has much unread, a connection takes none, and the one with most unread is cut off when the user's share is full.
+
+No I/O: connections are told what to do by callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spritz.client.admission import Admission, Limits, Peer, Pool, Rank, name_of
+
+
+class OverQuota(Exception):
+    """The connection cannot go on; the text names the limit."""
+
+
+class Quotas:
+    """All connections of one server. Everything that is given back may let connections go on that wait."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.admission = Admission(limits)
+        self.receiving = Pool(limits.receiving_bytes, limits.receiving_bytes // 5)
+        self.waiting = Pool(limits.waiting_bytes, limits.waiting_bytes // 5)
+        self.unread = Pool(limits.unread_bytes, limits.unread_bytes // 5)
+        self._readers: dict[Quota, None] = {}
+        self._senders: dict[Quota, None] = {}
+        self._congested: dict[Quota, None] = {}
+
+    def open(self, peer: Peer, rank: Rank) -> Quota:
+        """A further connection's quota. Raises OverQuota."""
+        reason = self.admission.refusal(peer, rank)
+        if reason:
+            raise OverQuota(reason)
+        self.admission.enter(peer, rank)
+        return Quota(self, peer, rank)
+
+    def wait_for_room(self, quota: Quota) -> None:
+        """Have `quota.resume` called when memory for messages has been given back."""
+        self._readers[quota] = None
+
+    def wait_for_readers(self, quota: Quota) -> None:
+        """Have `quota.resume` called when answers have been read."""
+        self._congested[quota] = None
+
+    def changed(self) -> None:
+        """Something was given back: let those go on that waited for it, in their order."""
+        waiting, self._readers = self._readers, {}
+        for quota in waiting:
+            quota.resume()
+
+    def read(self) -> None:
+        """Peers have read: let connections of their users take requests again."""
+        waiting, self._congested = self._congested, {}
+        for quota in waiting:
+            quota.resume()
+
+    def count_unread(self, quota: Quota, amount: int) -> None:
+        """The connection has so much unread now. Cuts off the user's worst reader if that is too much for its share."""
+        more = amount - quota.unread
+        if more == 0:
+            return
+        fits = more < 0 or quota.rank is Rank.DAEMON or self.unread.fits(quota.peer, quota.rank, more)
+        self.unread.take(quota.peer, more)
+        quota.unread = amount
+        if amount:
+            self._senders[quota] = None
+        else:
+            self._senders.pop(quota, None)
+        if more < 0:
+            self.read()
+        elif not fits:
+            unread = self.unread.held(quota.peer)
+            reason = f"{name_of(quota.peer)} has {unread} bytes of answers unread; its share is full"
+            mine = (other for other in self._senders if other.peer == quota.peer and other.rank is not Rank.DAEMON)
+            worst = max(mine, key=lambda other: other.unread)
+            self.count_unread(worst, 0)
+            worst.cut(reason)
+
+    def forget(self, quota: Quota) -> None:
+        """The connection has ended."""
+        for waiting in (self._readers, self._senders, self._congested):
+            if waiting:
+                waiting.pop(quota, None)
+
+
+class Quota:
+    """One connection's part. `resume` and `cut` are set by the connection.
+
+    `resume()`: try again what waited; `cut(reason)`: end now.
+    """
+
+    __slots__ = ("_quotas", "_received", "_waits", "cut", "peer", "rank", "resume", "unread")
+
+    def __init__(self, quotas: Quotas, peer: Peer, rank: Rank) -> None:
+        self._quotas = quotas
+        self.peer = peer
+        self.rank = rank
+        #: bytes of answers that the peer has not read
+        self.unread = 0
+        self._received = 0
+        self._waits = 0
+        self.resume: Callable[[], None] = _nothing
+        self.cut: Callable[[str], None] = _ignored
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The longest message that the peer may send."""
+        limits = self._quotas.limits
+        return limits.remote_frame_bytes if self.rank is Rank.REMOTE else limits.frame_bytes
+
+    def introduce(self, *, daemon: bool) -> None:
+        """The peer has said what it is: places kept for daemons are for daemons. Raises OverQuota."""
+        if self.rank is not Rank.DAEMON or daemon:
+            return
+        self.rank = Rank.TRUSTED
+        admission = self._quotas.admission
+        if admission.pool.uses_kept_for_daemons:
+            raise OverQuota(admission.refusal(self.peer, self.rank))
+
+    def receive(self, held: int, wanted: int) -> bool:
+        """Ask for room for `wanted` bytes of messages, of which `held` are in memory.
+
+        False: there is none, and the connection must not read until `resume`. Raises OverQuota if too much waits.
+        """
+        quotas = self._quotas
+        if wanted <= quotas.limits.uncounted_bytes:
+            wanted = 0
+        more = wanted - self._received
+        if more > 0 and not quotas.receiving.fits(self.peer, self.rank, more):
+            self._count_waiting(max(0, held - self._received))
+            quotas.wait_for_room(self)
+            return False
+        waited, self._waits = self._waits, 0
+        quotas.waiting.take(self.peer, -waited)
+        quotas.receiving.take(self.peer, more)
+        self._received = wanted
+        if more < 0 or waited:
+            quotas.changed()
+        return True
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no memory is counted for it."""
+        return self._received == 0 and self._waits == 0
+
+    def send(self, unread: int) -> None:
+        """The peer has so many bytes of answers unread."""
+        self._quotas.count_unread(self, unread)
+
+    def must_wait_for_readers(self) -> bool:
+        """Whether its user has so much unread that no more requests are taken. If so, `resume` is called later."""
+        if self.rank is Rank.DAEMON:
+            return False
+        pool = self._quotas.unread
+        held = pool.held(self.peer)
+        if held == 0 or pool.fits(self.peer, self.rank, held):
+            return False
+        self._quotas.wait_for_readers(self)
+        return True
+
+    def close(self) -> None:
+        """The connection has ended: give everything back."""
+        quotas = self._quotas
+        quotas.forget(self)
+        self.resume, self.cut = _nothing, _ignored
+        quotas.admission.leave(self.peer, self.rank)
+        if self._received or self._waits:
+            quotas.receiving.take(self.peer, -self._received)
+            quotas.waiting.take(self.peer, -self._waits)
+            self._received = self._waits = 0
+            quotas.changed()
+        if self.unread:
+            quotas.unread.take(self.peer, -self.unread)
+            self.unread = 0
+            quotas.read()
+
+    def _count_waiting(self, amount: int) -> None:
+        pool = self._quotas.waiting
+        more = amount - self._waits
+        if more > 0 and not pool.fits(self.peer, self.rank, more):
+            raise OverQuota(
+                f"{name_of(self.peer)} has {self._quotas.receiving.held(self.peer)} bytes of messages in memory and "
+                f"{pool.held(self.peer)} more that wait for room; its share is full"
+            )
+        pool.take(self.peer, more)
+        self._waits = amount
+
+
+def _nothing() -> None:
+    """Nothing waits."""
+
+
+def _ignored(reason: str) -> None:
+    """It has ended."""
