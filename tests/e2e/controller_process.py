@@ -35,7 +35,9 @@ def until(condition: Callable[[], object], what: str, seconds: float = 100.0) ->
 
 
 class ControllerProcess:
-    """One cluster's controller, with its slurm.conf and state in `directory`."""
+    """One cluster's controller, with its slurm.conf and state in `directory`; `command` starts another program."""
+
+    command = COMMAND
 
     def __init__(self, directory: Path, *, nodes: int = 4, cpus: int = 4, extra: str = "") -> None:
         self.directory = directory
@@ -87,7 +89,7 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         assert self.process is None or self.process.poll() is not None, "it runs already"
         with open(self.directory / "stderr", "ab") as stderr:
             self.process = subprocess.Popen(
-                [*COMMAND, "-D", "-f", str(self.conf), *arguments],
+                [*self.command, "-D", "-f", str(self.conf), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,

@@ -6,8 +6,7 @@ Source: sacctmgr(1); slurmdbd(8).
 from __future__ import annotations
 
 import asyncio
-import pwd
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from spritz.model import accounting_admin as model
 from spritz.model.commands.job import Done
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.limits.records import User
+from spritz.runtime.directory import DirectoryUnavailable, uid_of, user_name_of
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from spritz.client.handling import Call, Handler
     from spritz.client.statistics import CallStatistics
     from spritz.config.loaded import DbdSettings
+
+
+async def _nothing() -> None:
+    """The daemon's part, where a test has no daemon."""
 
 
 class AdminRequests:
@@ -51,9 +55,9 @@ class AdminRequests:
         self._read = read
         self.statistics = statistics
         self._since = api.now()
-        #: set by the daemon; a test that has no daemon does without
+        #: Set by the daemon; a test has none.
         self.settings: DbdSettings | None = None
-        self.reload: Callable[[], None] = lambda: None
+        self.reload: Callable[[], Awaitable[None]] = _nothing
         self.stop: Callable[[], None] = lambda: None
 
     def handlers(self) -> dict[type[Struct], Handler]:
@@ -76,11 +80,8 @@ class AdminRequests:
     async def _is(self, call: Call, *levels: str) -> bool:
         if self._api.is_admin(call):
             return True
-        try:
-            name = pwd.getpwuid(self._api.uid(call)).pw_name
-        except KeyError:
-            return False
-        return await self._read(self._level, name) in levels
+        name = await self._api.directory.answer(user_name_of, self._api.uid(call))
+        return name is not None and await self._read(self._level, name) in levels
 
     def _level(self, name: str) -> str:
         users = TABLES[User]
@@ -103,12 +104,16 @@ class AdminRequests:
         async for piece in self._api.stream(read_events(self._api.engine, request)):
             yield piece
 
-    def configuration(self, request: model.GetDatabaseConfiguration, call: Call) -> model.DatabaseConfiguration:
+    async def configuration(self, request: model.GetDatabaseConfiguration, call: Call) -> model.DatabaseConfiguration:
         """Everybody may know it: passwords are not in it."""
         self._api.uid(call)
         rows: list[tuple[str, str]] = []
         if self.settings is not None:
-            rows = described.rows(self.settings, self._api.engine.url, self._api.started_at)
+            try:
+                slurm_uid = await self._api.directory.answer(uid_of, self.settings.text("SlurmUser"))
+            except DirectoryUnavailable:
+                slurm_uid = None
+            rows = described.rows(self.settings, self._api.engine.url, self._api.started_at, slurm_uid)
         return model.DatabaseConfiguration(now=self._api.now(), rows=rows)
 
     async def call_statistics(self, request: model.GetCallStatistics, call: Call) -> model.CallCounts:
@@ -136,7 +141,7 @@ class AdminRequests:
     async def reconfigure(self, request: model.ReconfigureDatabase, call: Call) -> Done:
         """slurmdbd.conf again. Raises SpritzError for mistakes in it, and then the old one stays."""
         await self.need(call, "Administrator")
-        self.reload()
+        await self.reload()
         return Done()
 
     def shutdown(self, request: model.ShutdownDatabase, call: Call) -> Done:

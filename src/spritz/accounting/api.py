@@ -19,7 +19,7 @@ from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
 from spritz.accounting.associations.book import ensure
 from spritz.accounting.associations.requests import BookRequests
-from spritz.accounting.associations.rights import name_of, read_rights
+from spritz.accounting.associations.rights import read_rights
 from spritz.accounting.debug_flags import DebugFlags
 from spritz.accounting.links import Link, Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
@@ -30,6 +30,7 @@ from spritz.model import accounting as model
 from spritz.model.accounting_admin import RollupCount
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.queries import Counters, Ping, Pong, Statistics
+from spritz.runtime.directory import Directory, user_name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,7 @@ class Api:
         self._log = self.log = log
         self.engine = store.engine
         self._admins = frozenset({0, slurm_uid, os.geteuid()})
+        self.directory = Directory(clock)
         self.private = private
         #: unless DisableCoordDBD
         self.coordinators_change = True
@@ -110,6 +112,7 @@ class Api:
 
     def close(self) -> None:
         """Finish what is being stored. Blocks."""
+        self.directory.close()
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
 
@@ -128,6 +131,11 @@ class Api:
     def uid(self, call: Call) -> int:
         """Who asks. Raises SpritzError if nobody vouches for the peer."""
         return self._uid(call)
+
+    async def user_name(self, call: Call) -> str:
+        """The caller's name; its number where the system has none. Raises SpritzError."""
+        uid = self._uid(call)
+        return await self.directory.answer(user_name_of, uid) or str(uid)
 
     def now(self) -> float:
         """The daemon's clock."""
@@ -152,10 +160,9 @@ class Api:
 
     async def restricted(self, call: Call, *words: str) -> Rights | None:
         """Whose records the caller may see, if PrivateData has any of `words`; None: everybody's."""
-        uid = self._uid(call)
-        if self.private.isdisjoint(words) or self.is_admin(call):
+        if self.is_admin(call) or self.private.isdisjoint(words):
             return None
-        rights: Rights = await self._read_by(read_rights, self._store.engine, name_of(uid))
+        rights: Rights = await self._read_by(read_rights, self._store.engine, await self.user_name(call))
         return None if rights.operator else rights
 
     async def check_window(self, call: Call, starts_at: float | None, ends_at: float | None) -> None:
@@ -167,7 +174,7 @@ class Api:
             return
         seconds = int(self._clock.now() if ends_at is None else ends_at) - int(starts_at or 0)
         if seconds > self.longest_window:
-            rights: Rights = await self._read_by(read_rights, self._store.engine, name_of(self._uid(call)))
+            rights: Rights = await self._read_by(read_rights, self._store.engine, await self.user_name(call))
             if not rights.operator:
                 raise SpritzError(Rejection(code="ESLURM_DB_QUERY_TOO_WIDE").text, code="ESLURM_DB_QUERY_TOO_WIDE")
 

@@ -23,6 +23,7 @@ from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from spritz.accounting.store import Store
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
     from spritz.runtime.pidfile import PidFile
+
+#: Seconds that reading slurmdbd.conf again may take.
+READ_SECONDS = 60.0
 
 #: A database that is not there yet (a machine that starts) is waited for, at most so long between attempts.
 RETRY_SECONDS_MAX = 30.0
@@ -57,10 +61,10 @@ async def serve(
         return 0
     api = Api(store, clock, log, slurm_uid)
     _configure(api, settings)
-    loop.add_signal_handler(signal.SIGHUP, _reload_or_say, api, settings.path, log)
+    reader = Worker("configuration")
     api.admin.stop = stopping.set
     await api.prepare()
-    api.admin.reload = lambda: _reload(api, settings.path, log)
+    api.admin.reload = lambda: _reload(api, reader, settings.path, log)
     try:
         trusted = frozenset((0, slurm_uid, os.geteuid()))
         async with Server(
@@ -73,7 +77,14 @@ async def serve(
                 tasks.spawn_contained(api.purge_hourly(), name="purge")
                 tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
                 tasks.spawn_contained(_checkpoint_always(store, log), name="checkpoint")
+                loop.add_signal_handler(
+                    signal.SIGHUP,
+                    lambda: tasks.spawn_contained(
+                        _reload_or_log(api, reader, settings.path, log), name="configuration"
+                    ),
+                )
                 await stopping.wait()
+                loop.add_signal_handler(signal.SIGHUP, _reopen_log, log)
                 tasks.cancel_all()
             server.stop_listening()
             await loop.run_in_executor(None, api.close)
@@ -145,11 +156,11 @@ def _configure(api: Api, settings: DbdSettings) -> None:
     api.admin.settings = settings
 
 
-def _reload(api: Api, path: str, log: Logger) -> None:
+async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
     """slurmdbd.conf again. Raises SpritzError, and then everything stays as it is."""
     from spritz.config.load import load_slurmdbd
 
-    settings = load_slurmdbd(path)
+    settings = await reader.run(load_slurmdbd, path, seconds=READ_SECONDS)
     runtime_log.set_levels(
         file_level=settings.text("DebugLevel"), syslog_level=settings.text("DebugLevelSyslog") or "quiet"
     )
@@ -160,10 +171,10 @@ def _reload(api: Api, path: str, log: Logger) -> None:
     log.info("config.reread", path=path)
 
 
-def _reload_or_say(api: Api, path: str, log: Logger) -> None:
-    """At SIGHUP nobody waits for an answer."""
+async def _reload_or_log(api: Api, reader: Worker, path: str, log: Logger) -> None:
+    """At SIGHUP no request waits for an answer."""
     try:
-        _reload(api, path, log)
+        await _reload(api, reader, path, log)
     except SpritzError as error:
         log.error("config.refused", path=path, error=error.message)
         _reopen_log(log)

@@ -5,7 +5,6 @@ Source: what 22.05's sacctmgr prints.
 
 from __future__ import annotations
 
-import pwd
 from typing import TYPE_CHECKING
 
 from spritz import SLURM_VERSION
@@ -24,13 +23,14 @@ _SECRET = frozenset({"StoragePass", "StorageUrl"})
 _SECONDS = frozenset({"MessageTimeout", "TCPTimeout"})
 
 
-def rows(settings: DbdSettings, url: URL, started_at: float) -> list[tuple[str, str]]:
-    """(key, value), in the order of the keys."""
+def rows(settings: DbdSettings, url: URL, started_at: float, slurm_uid: int | None) -> list[tuple[str, str]]:
+    """(key, value), in the order of the keys. `slurm_uid`: SlurmUser's number, if it is known."""
     found = dict(_keys(settings))
     found["BOOT_TIME"] = format_time(started_at)
     found["SLURMDBD_CONF"] = settings.path
     found["SLURMDBD_VERSION"] = SLURM_VERSION
-    found["SlurmUser"] = _user(settings.text("SlurmUser"))
+    name = settings.text("SlurmUser")
+    found["SlurmUser"] = name if slurm_uid is None else f"{name}({slurm_uid})"
     if settings.text("StorageUrl"):
         found["StorageUrl"] = describe(url)
     return sorted(found.items(), key=lambda row: row[0].lower())
@@ -64,10 +64,3 @@ def _period(text: str) -> str:
     """`12month` -> `12 months`."""
     digits = text.rstrip("hourdaymnt")
     return f"{digits} {text[len(digits) :]}s"
-
-
-def _user(name: str) -> str:
-    try:
-        return f"{name}({pwd.getpwnam(name).pw_uid})"
-    except KeyError:
-        return name

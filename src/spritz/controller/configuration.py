@@ -21,6 +21,8 @@ from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
+from spritz.runtime.directory import gid_of
+from spritz.runtime.privilege import UnknownUser, User, lookup_user
 
 if TYPE_CHECKING:
     from spritz.controller.scheduling_log import SchedulingLog
@@ -32,7 +34,11 @@ class Configuration(Struct, frozen=True, kw_only=True):
     loaded: LoadedConfig
     settings: ClusterSettings
     nodes: tuple[NodeConfig, ...]
+    #: With the numbers of their groups.
     partitions: tuple[Partition, ...]
+    #: SlurmUser and SlurmdUser in the passwd database.
+    slurm_user_entry: User | None
+    slurmd_user_entry: User | None
 
     @property
     def path(self) -> str:
@@ -76,8 +82,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def slurmd_user(self) -> str:
-        """SlurmdUser: whom node daemons run as; jobs of others run only under root's."""
-        return self.loaded.settings.text("SlurmdUser").partition("(")[0]
+        """SlurmdUser: the user that node daemons run as; jobs of others run only under root's."""
+        return _slurmd_user(self.loaded)
 
     @property
     def log_level(self) -> str:
@@ -91,19 +97,31 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     def command(self) -> Configure:
         """What the core is told."""
-        partitions = tuple(map(with_group_numbers, self.partitions))
-        return Configure(settings=self.settings, nodes=self.nodes, partitions=partitions)
+        return Configure(settings=self.settings, nodes=self.nodes, partitions=self.partitions)
 
     def _path(self, key: str) -> str:
         return substitute(self.loaded.settings.text(key), clustername=self.settings.cluster_name)
 
 
 def read_configuration(path: str) -> Configuration:
-    """Read the files. Raises ConfigError with every fault in all of them."""
+    """Read the files and look their users and groups up. Blocks. Raises ConfigError with every fault in all of them."""
     loaded = load(path)
     return Configuration(
         loaded=loaded,
         settings=loaded.cluster,
         nodes=loaded.nodes,
-        partitions=loaded.partitions,
+        partitions=tuple(with_group_numbers(partition, gid_of) for partition in loaded.partitions),
+        slurm_user_entry=_entry(loaded.cluster.slurm_user),
+        slurmd_user_entry=_entry(_slurmd_user(loaded)),
     )
+
+
+def _slurmd_user(loaded: LoadedConfig) -> str:
+    return loaded.settings.text("SlurmdUser").partition("(")[0]
+
+
+def _entry(name: str) -> User | None:
+    try:
+        return lookup_user(name)
+    except UnknownUser:
+        return None

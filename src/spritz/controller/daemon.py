@@ -53,6 +53,7 @@ from spritz.runtime import garbage
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.credentials import peer_credentials
+from spritz.runtime.directory import Directory
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.stalls import StallWatch
 from spritz.runtime.tasks import Supervisor
@@ -143,7 +144,7 @@ class _Daemon:
         context.clock = SystemClock()
         context.log = self._log
         context.configuration = self._configuration
-        context.identity = Identity(self._slurm_uid, context.clock)
+        context.identity = Identity(self._slurm_uid, Directory(context.clock))
         context.started_at = context.clock.now()
         context.counting = Counting(context.started_at)
         context.counters = []
@@ -311,7 +312,9 @@ class _Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminated, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reread, context, cluster)
+        loop.add_signal_handler(
+            signal.SIGHUP, lambda: context.tasks.spawn_contained(self._reread(context, cluster), name="configuration")
+        )
         loop.add_signal_handler(signal.SIGUSR2, self._reopen_log, context)
         for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -320,13 +323,13 @@ class _Daemon:
         self._log.info("daemon.terminating", signal=signal.Signals(number).name)
         self._request_stop(False)
 
-    def _reread(self, context: Context, cluster: ClusterQueries) -> None:
+    async def _reread(self, context: Context, cluster: ClusterQueries) -> None:
         try:
-            cluster.reread()
+            await cluster.reread()
         except SpritzError as error:
             self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
         else:
-            context.tasks.spawn(renew_plugins(context, context.configuration), name="plugins.renew")
+            await renew_plugins(context, context.configuration)
 
     def _reopen_log(self, context: Context) -> None:
         try:

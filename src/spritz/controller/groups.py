@@ -1,57 +1,63 @@
-"""Numbers of the groups that a partition is open or closed to: the core looks at numbers, names are looked up here.
+"""Numbers of the groups that a partition is open or closed to: the core looks at numbers, names are looked up before.
 
-Source: slurm.conf(5) AllowGroups, DenyGroups; a group that there is not is nobody's.
+The functions take the lookup as `gid_of(name)`, which returns None for a group that does not exist: the system's own
+while a configuration is read (off the loop), answers from memory for a request (`api.identity`).
+
+Source: slurm.conf(5) AllowGroups, DenyGroups.
 """
 
 from __future__ import annotations
 
-import grp
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from spritz.model.partition import Partition
 
-
-#: stands where a partition is open to groups none of which there is
-_NOBODYS = -1
+    GidOf = Callable[[str], int | None]
 
 
-def group_numbers(names: Iterable[str]) -> tuple[int, ...]:
-    """Of those that there are."""
-    found = []
-    for name in names:
-        try:
-            found.append(grp.getgrnam(name).gr_gid)
-        except KeyError:
-            continue
-    return tuple(found)
+#: Stands for the groups of a partition that is open to groups none of which exists: no user has it.
+_NO_GROUP = -1
 
 
-def with_group_numbers(partition: Partition) -> Partition:
+def group_numbers(names: Iterable[str], gid_of: GidOf) -> tuple[int, ...]:
+    """Numbers of the groups that exist."""
+    return tuple(gid for name in names if (gid := gid_of(name)) is not None)
+
+
+def with_group_numbers(partition: Partition, gid_of: GidOf) -> Partition:
     """The partition with `allow_gids` and `deny_gids`."""
     if not partition.allow_groups and not partition.deny_groups:
         return partition
     return replace(
-        partition, allow_gids=_open_to(partition.allow_groups), deny_gids=group_numbers(partition.deny_groups)
+        partition,
+        allow_gids=_allowed(partition.allow_groups, gid_of),
+        deny_gids=group_numbers(partition.deny_groups, gid_of),
     )
 
 
-def _open_to(names: tuple[str, ...]) -> tuple[int, ...]:
-    return group_numbers(names) or ((_NOBODYS,) if names else ())
+def _allowed(names: tuple[str, ...], gid_of: GidOf) -> tuple[int, ...]:
+    return group_numbers(names, gid_of) or ((_NO_GROUP,) if names else ())
 
 
-def with_changed_numbers(changes: Mapping[str, object]) -> dict[str, object]:
+def changed_groups(changes: Mapping[str, object]) -> tuple[str, ...]:
+    """Names of all groups in changes of a partition."""
+    lists = (changes.get("allow_groups"), changes.get("deny_groups"))
+    return tuple(str(name) for names in lists if isinstance(names, (list, tuple)) for name in names)
+
+
+def with_changed_numbers(changes: Mapping[str, object], gid_of: GidOf) -> dict[str, object]:
     """Changes of a partition, with the numbers of the groups that they name."""
     made = dict(changes)
     for names, numbers, look_up in (
-        ("allow_groups", "allow_gids", _open_to),
+        ("allow_groups", "allow_gids", _allowed),
         ("deny_groups", "deny_gids", group_numbers),
     ):
         given = made.get(names)
         if isinstance(given, (list, tuple)):
-            made[numbers] = list(look_up(tuple(map(str, given))))
+            made[numbers] = list(look_up(tuple(map(str, given)), gid_of))
     return made

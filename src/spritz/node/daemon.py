@@ -37,6 +37,7 @@ from spritz.runtime.clock import SystemClock
 from spritz.runtime.programs import run_programs
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 5.0
 #: Between attempts to reach a controller that is away: one that comes back can start jobs again so soon.
 RECONNECT_SECONDS_MAX = 1.0
+#: Seconds that reading the configuration again may take.
+READ_SECONDS = 60.0
 #: A daemon that has not reached its controller by then serves all the same: jobs that run must be looked after.
 FIRST_CONNECTION_SECONDS = 2.0
 
@@ -84,6 +87,7 @@ class Daemon:
         self._reread = reread
         self._owners = owners
         self._clock = SystemClock()
+        self._reader = Worker("configuration")
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
@@ -112,7 +116,7 @@ class Daemon:
             try:
                 async with Server({Ping: self._pong}, role="slurmd", log=self._log, limits=PORT_LIMITS) as server:
                     await self._listen(server)
-                    self._write_hosts()
+                    await self._write_hosts()
                     if self._settings.unconfined:
                         self._log.warning(
                             "cgroup.unavailable", key="ConstrainRAMSpace", detail="memory limits are held by sampling"
@@ -280,9 +284,9 @@ class Daemon:
     def _ping(self, request: PingNode, call: Call) -> NodeSamples:
         return self._samples()
 
-    def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:
+    async def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:
         helpers = self._settings.helpers
-        self._reload()
+        await self._reload()
         # The controller may know the nodes now that it refused, and features that it could not know of.
         names = sorted(self._refused if helpers == self._settings.helpers else self._settings.nodes)
         if names:
@@ -388,7 +392,9 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminated, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(
+            signal.SIGHUP, lambda: self._tasks.spawn_contained(self._reload(), name="configuration")
+        )
         loop.add_signal_handler(signal.SIGUSR2, self._reopen_log)
         for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -397,21 +403,23 @@ class Daemon:
         self._log.info("daemon.terminating", signal=signal.Signals(number).name)
         self._stopping.set()
 
-    def _reload(self) -> None:
+    async def _reload(self) -> None:
         try:
-            settings = self._reread()
+            settings = await self._reader.run(self._reread, seconds=READ_SECONDS)
         except SpritzError as error:
             self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
             return
         # Only the controller takes a node out of service: one that has gone from the file is served until it says so.
         self._settings = structs.replace(settings, nodes=self._settings.nodes | settings.nodes)
-        self._write_hosts()
         self._agent.configure(settings.nodes, settings.hooks)
+        await self._write_hosts()
         self._log.info("config.read", path=settings.path)
 
-    def _write_hosts(self) -> None:
+    async def _write_hosts(self) -> None:
+        """In the background: the names of hosts are looked up for it."""
         if self._settings.private_hosts:
-            hosts.write([node.spool for node in self._settings.nodes.values()], self._settings.addresses)
+            spools = [node.spool for node in self._settings.nodes.values()]
+            await self._reader.run(hosts.write, spools, self._settings.addresses)
 
     def _reopen_log(self) -> None:
         try:

@@ -7,6 +7,8 @@ Map
 ---
 `clock`        `Clock` (protocol: `now()`, `monotonic()`, `sleep()`), `SystemClock`
 `randomness`   `Randomness`, `SystemRandomness`, `backoff()`
+`worker`       `Worker`: threads for calls that may block, with deadlines and a bounded queue
+`directory`    `Directory`: users and groups of the system, looked up by a worker and remembered
 `tasks`        `run(main)` starts a loop (uvloop if there is one); `Supervisor` spawns asyncio tasks; `offload`
 `stalls`       `StallWatch`: says when the loop did not turn for 50 ms, and where it stood
 `log`          `configure`, `get_logger("slurmctld").info("job.started", job_id=7)`, `reopen`, `set_levels`

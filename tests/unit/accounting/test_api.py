@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from spritz.model.accounting import PICKS_MAX, GetDocuments, JobPick, RegisterCl
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Coordinator, EditBook, GetBook, User
 from spritz.model.usage import AskReservations, AskUsage
+from spritz.runtime import directory
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.testing.history import History, in_groups
@@ -229,3 +231,22 @@ def test_private_reservations_are_refused_to_all_but_operators(store: Store) -> 
     with pytest.raises(SpritzError, match="Access/permission denied"):
         asyncio.run(ask(STRANGER))
     assert asyncio.run(ask(0)).reservations == []
+
+
+def test_a_directory_of_users_that_hangs_refuses_only_what_needs_a_name(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PrivateData is decided by the caller's name; administrators are known by number."""
+    back = threading.Event()
+
+    def getpwuid(uid: int) -> pwd.struct_passwd:
+        assert back.wait(100)
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+    monkeypatch.setattr(directory, "DEADLINE_SECONDS", 0.01)
+    private = frozenset({"jobs"})
+    with pytest.raises(directory.DirectoryUnavailable, match=f"for user {STRANGER}"):
+        asked(store, STRANGER, SelectJobs(), private=private)
+    assert asked(store, STRANGER, SelectJobs()) == asked(store, 0, SelectJobs(), private=private)
+    back.set()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from spritz.accounting.associations.book import Edit, edit_book, ensure, policy_of, read_book
 from spritz.accounting.associations.reckon import reckon
-from spritz.accounting.associations.rights import name_of, shown
+from spritz.accounting.associations.rights import shown
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
@@ -97,7 +97,7 @@ class BookRequests:
 
     async def edit(self, request: EditBook, call: Call) -> BookEdited:
         """Change it (or see whether that could be), tell every connected controller, and then answer."""
-        actor, admin = name_of(self._api.uid(call)), self._api.is_admin(call)
+        actor, admin = await self._api.user_name(call), self._api.is_admin(call)
         now = self._api.now()
         if gone := {one.cluster for one in request.drops if isinstance(one, Association)}:
             await self._api.links.catch_up(tuple(sorted(gone)))  # jobs that are there now hold them

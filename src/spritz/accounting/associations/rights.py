@@ -7,7 +7,6 @@ Source: slurmdbd.conf(5) PrivateData; sacctmgr(1) AdminLevel, coordinators.
 
 from __future__ import annotations
 
-import pwd
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -35,14 +34,6 @@ class Rights(Struct, frozen=True):
     name: str
     operator: bool = False
     accounts: frozenset[str] = frozenset()
-
-
-def name_of(uid: int) -> str:
-    """The user's name; the number itself if the system has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def read_rights(engine: Engine, name: str) -> Rights:

@@ -40,12 +40,16 @@ from spritz.model.queries import (
     Statistics,
 )
 from spritz.runtime.log import set_levels
-from spritz.runtime.privilege import UnknownUser, lookup_user
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import ClusterSettings
+    from spritz.runtime.privilege import User
+
+#: Seconds that reading the configuration again may take.
+READ_SECONDS = 60.0
 
 #: Keys that take a restart: the daemon has bound, opened or become what they name.
 FIXED_KEYS = ("ClusterName", "SlurmUser", "SlurmctldPort", "StateSaveLocation", "SlurmctldPidFile", "AuthType")
@@ -57,6 +61,7 @@ class ClusterQueries:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._host = socket.gethostname()
+        self._reader = Worker("configuration")
 
     def ping(self, request: Ping, call: Call) -> Pong:
         """Answered to anybody, authenticated or not: it tells nothing that the port does not."""
@@ -101,23 +106,23 @@ class ClusterQueries:
             "SLURM_VERSION": SLURM_VERSION,
             **exceptions_text(self._context.machine.state.settings.power),
             "SlurmSchedLogLevel": str(self._context.scheduling_log.level),
-            "SlurmUser": _with_id(configuration.settings.slurm_user),
-            "SlurmdUser": _with_id(configuration.slurmd_user),
+            "SlurmUser": _with_id(configuration.slurm_user_entry, configuration.settings.slurm_user),
+            "SlurmdUser": _with_id(configuration.slurmd_user_entry, configuration.slurmd_user),
         }
 
     async def reconfigure(self, request: Reconfigure, call: Call) -> Done:
         """Read the files again; a broken one leaves everything as it is and is told in full."""
         self.administrators_only(call)
-        messages = self.reread()
+        messages = await self.reread()
         await renew_plugins(self._context, self._context.configuration)
         await self._context.writer.durable()
         return Done(messages=messages)
 
-    def reread(self) -> tuple[str, ...]:
+    async def reread(self) -> tuple[str, ...]:
         """Replace the configuration. Returns what the administrator should know. Raises SpritzError, and changes
         nothing."""
         context = self._context
-        fresh = read_configuration(context.configuration.path)
+        fresh = await self._reader.run(read_configuration, context.configuration.path, seconds=READ_SECONDS)
         fixed = changed_fixed_keys(context.configuration, fresh)
         if fixed:
             raise SpritzError(
@@ -133,7 +138,7 @@ class ClusterQueries:
         context.configuration = fresh
         context.debug_flags.put(fresh.loaded.settings.words("DebugFlags"))
         fresh.tell(context.scheduling_log)
-        context.identity.forget()
+        context.identity.directory.expire()
         context.nodes.reload()
         context.nodes.dismiss(sorted(before - {node.name for node in fresh.nodes}))
         warnings = tuple(item.text for item in fresh.loaded.warnings)
@@ -253,10 +258,6 @@ def changed_fixed_keys(old: Configuration, new: Configuration) -> list[str]:
     return [key for key in FIXED_KEYS if old.loaded.settings[key] != new.loaded.settings[key]]
 
 
-def _with_id(name: str) -> str:
+def _with_id(entry: User | None, name: str) -> str:
     """`root(0)`, as Slurm shows users in its configuration."""
-    try:
-        user = lookup_user(name)
-    except UnknownUser:
-        return name
-    return f"{user.name}({user.uid})"
+    return name if entry is None else f"{entry.name}({entry.uid})"

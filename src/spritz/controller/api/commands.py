@@ -1,4 +1,4 @@
-"""Requests that change state, as users send them: who asks is settled, then the single writer has them.
+"""Requests that change state, as users send them: the caller and group names are looked up, then the writer decides.
 
 Policy (whose job may be cancelled by whom, what may be updated) is the core's. Source: `model.commands`.
 """
@@ -12,16 +12,19 @@ from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.api.with_plugins import Reply, WithPlugins
-from spritz.controller.groups import with_changed_numbers, with_group_numbers
+from spritz.controller.groups import changed_groups, with_changed_numbers, with_group_numbers
 from spritz.core.decide.top import line_of
+from spritz.core.rights import administers
 from spritz.model.commands import cluster, job, reservation, step
 from spritz.model.limits.records import ResetUsage
 from spritz.model.states import JobState
+from spritz.runtime.directory import gid_of, person_of
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
+    from spritz.runtime.directory import Question
 
 #: Commands that go to the core as they are.
 PLAIN_COMMANDS: tuple[type[Struct], ...] = (
@@ -56,6 +59,20 @@ class Commands:
     def __init__(self, context: Context) -> None:
         self._context = context
 
+    def lookups(self, command: Struct, caller: Caller) -> list[Question]:
+        """Groups that a partition names, for callers with the right to change it; the user that plugins are told."""
+        context = self._context
+        state = context.machine.state
+        if isinstance(command, MODIFYING) and context.submit_plugins is not None:
+            job_record = state.jobs.get(command.target.job_id)
+            return [(person_of, job_record.spec.uid)] if job_record is not None else []
+        names: tuple[str, ...] = ()
+        if isinstance(command, cluster.CreatePartition) and administers(state, caller):
+            names = (*command.partition.allow_groups, *command.partition.deny_groups)
+        elif isinstance(command, cluster.UpdatePartition) and administers(state, caller):
+            names = changed_groups(command.changes)
+        return [(gid_of, name) for name in names]
+
     def plain(self, command: Struct, call: Call) -> Deferred:
         """Decide now, answer when durable."""
         context = self._context
@@ -73,10 +90,12 @@ class Commands:
             command = self._with_priority(command)
         elif isinstance(command, job.TopJob):
             command = self._with_priorities(command)
-        elif isinstance(command, cluster.CreatePartition):
-            command = replace(command, partition=with_group_numbers(command.partition))
-        elif isinstance(command, cluster.UpdatePartition):
-            command = replace(command, changes=with_changed_numbers(command.changes))
+        elif administers(self._context.machine.state, caller):  # the core refuses others, and their groups are unknown
+            known = self._context.identity.gid_of
+            if isinstance(command, cluster.CreatePartition):
+                command = replace(command, partition=with_group_numbers(command.partition, known))
+            elif isinstance(command, cluster.UpdatePartition):
+                command = replace(command, changes=with_changed_numbers(command.changes, known))
         self._context.writer.handle(command, caller, reply)
 
     def _with_priorities(self, command: job.TopJob) -> job.TopJob:

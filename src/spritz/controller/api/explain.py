@@ -23,6 +23,7 @@ from spritz.model.commands.job import JobFilter, SubmitJob
 from spritz.model.errors import Rejection
 from spritz.model.queries import ExplainJob, Explanations
 from spritz.model.states import JobState
+from spritz.runtime.directory import person_of
 from spritz.scheduling import cycle
 from spritz.scheduling.explain.others import once_free, try_others
 from spritz.scheduling.explain.story import explain, past
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.model.explain import Explanation
     from spritz.model.job import Job, JobSpec
+    from spritz.runtime.directory import Question
     from spritz.scheduling.projection import Projection
 
 _encode = Encoder().encode
@@ -55,6 +57,11 @@ class ExplainQueries:
         self._context = context
         self._running: set[Child] = set()
 
+    def lookups(self, request: ExplainJob, caller: Caller) -> list[Question]:
+        """The job's user, in whose name other requests are tried."""
+        found = matching_jobs(self._context.machine.state, JobFilter(targets=(request.target,)))
+        return [] if isinstance(found, Rejection) or not found else [(person_of, found[0].spec.uid)]
+
     def explain(self, request: ExplainJob, call: Call) -> Struct | Deferred:
         """At once for jobs that do not wait; else by a child."""
         context = self._context
@@ -71,7 +78,7 @@ class ExplainQueries:
             return DEFERRED
         if len(self._running) >= CHILDREN_MAX:
             return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many explanations at once; ask again")
-        # Looked up here: the child must not.
+        # Here: the child cannot look users up.
         owner = context.identity.caller_of(jobs[0].spec.uid)
         viewer = caller.user if hides_jobs(context.machine.state, caller) else None
 

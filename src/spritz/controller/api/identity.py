@@ -1,73 +1,85 @@
-"""Who asks: the kernel's word about a connection, turned into a `Caller`.
+"""Authentication: the kernel's word about a connection, turned into a `Caller`.
 
-Owns authentication. A peer for whom the kernel does not vouch (another machine's, until signed tokens are built) is
-nobody: it may ask whether the daemon is there, and nothing else. Users and groups are looked up here, and remembered
-for a while, so that the core never has to.
+A peer for which the kernel does not vouch (another machine's, until signed tokens are built) may ask whether the daemon
+is there, and nothing else. Users and groups are looked up before a handler runs (`identified`), so that neither the
+handler nor the core waits for a directory service. Rules when it does not answer (`runtime.directory`):
+
+- Users that are known go on as before.
+- A query, and any request of an administrator, goes on with what the kernel says: the number, without name and groups.
+- Any other request fails, and so does one that needs more (whose job it shall be, the groups of a partition).
+- Node daemons need no lookup at all.
 
 Source: slurm.conf(5) SlurmUser, AuthType; getgrouplist(3).
 """
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
+from spritz.client.handling import DEFERRED, answer
 from spritz.model.cluster import Caller
 from spritz.model.errors import SpritzError
-from spritz.runtime.privilege import UnknownUser, lookup_user
+from spritz.runtime.directory import (
+    Directory,
+    DirectoryUnavailable,
+    Person,
+    Question,
+    gid_of,
+    group_name_of,
+    person_of,
+    uid_of,
+)
 
 if TYPE_CHECKING:
-    from spritz.client.handling import Call
-    from spritz.runtime.clock import Clock
+    from msgspec import Struct
 
-#: Seconds for which a user's entries are remembered: a directory service is not asked for each request.
-REMEMBER_SECONDS = 300.0
+    from spritz.client.handling import Call, Handler, Result
+    from spritz.runtime.credentials import PeerCredentials
+    from spritz.runtime.tasks import Supervisor
 
-
-class Person(Struct, frozen=True, kw_only=True, gc=False):
-    """A user as the system's databases know them; `gid` is -1 for one whom they do not know."""
-
-    uid: int
-    gid: int
-    user: str
-    group: str
-    groups: tuple[int, ...]
-    group_names: tuple[str, ...]
-    known: bool = True
+#: `lookups(request, caller)`: what a handler needs to know besides its caller.
+Lookups = Callable[[Any, Caller], Iterable[Question]]
 
 
 class Identity:
-    """Authenticates calls. `slurm_uid` is SlurmUser's number; that user, root and our own are administrators."""
+    """Authenticates calls. `slurm_uid` is SlurmUser's number; that user, root and our own are administrators.
 
-    def __init__(self, slurm_uid: int, clock: Clock) -> None:
+    Its methods answer from memory. They raise DirectoryUnavailable for what was not looked up beforehand.
+    """
+
+    def __init__(self, slurm_uid: int, directory: Directory) -> None:
         self._admins = frozenset({0, slurm_uid, os.getuid()})
-        self._clock = clock
-        self._people: dict[int, tuple[float, Person]] = {}
-        self._callers: dict[int, tuple[float, Caller]] = {}
-        self._uids: dict[str, int] = {}
+        self._callers: dict[int, tuple[Person, Caller]] = {}
+        self.directory = directory
+
+    def is_admin(self, call: Call) -> bool:
+        """Whether the caller is root, SlurmUser or our own user. Raises SpritzError if nothing vouches for the peer."""
+        return _credentials(call).uid in self._admins
+
+    def missing(self, call: Call) -> list[Question]:
+        """What `caller` needs and does not know. Raises SpritzError if nothing vouches for the peer."""
+        directory, credentials = self.directory, _credentials(call)
+        missing = directory.missing(((person_of, credentials.uid),))
+        if not missing and credentials.gid >= 0 and directory.get(person_of, credentials.uid) is None:
+            return directory.missing(((group_name_of, credentials.gid),))
+        return missing
 
     def caller(self, call: Call) -> Caller:
-        """Who asks. Raises SpritzError (SLURM_PROTOCOL_AUTHENTICATION_ERROR) if nobody vouches for the peer."""
-        credentials = call.caller
-        if credentials is None:
-            raise SpritzError(
-                "Protocol authentication error",
-                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-                hint="signed tokens between machines are not supported yet; use this on the controller's own machine",
-            )
+        """Who asks. Raises SpritzError (SLURM_PROTOCOL_AUTHENTICATION_ERROR) if nothing vouches for the peer."""
+        credentials = _credentials(call)
         return self.caller_of(credentials.uid, credentials.gid)
 
     def caller_of(self, uid: int, gid: int = -1) -> Caller:
-        """The Caller of a user number that was vouched for; `gid` is for users whom no database knows."""
-        now = self._clock.monotonic()
+        """The Caller of an authenticated user number; `gid` is for users that have no entry, as in containers."""
+        try:
+            person = self.person(uid, gid)
+        except DirectoryUnavailable:
+            person = _stranger(uid, gid, "")
         known = self._callers.get(uid)
-        if known is not None and known[0] > now:
+        if known is not None and known[0] is person:
             return known[1]
-        person = self.person(uid, gid)
         caller = Caller(
             uid=uid,
             gid=person.gid,
@@ -77,61 +89,89 @@ class Identity:
             group_names=person.group_names,
             admin=uid in self._admins,
         )
-        self._callers[uid] = now + REMEMBER_SECONDS, caller
+        if person.known:
+            self._callers[uid] = person, caller
         return caller
 
     def person(self, uid: int, gid: int = -1) -> Person:
-        """The databases' entries of a user; one without an entry has the number for a name, and `gid`."""
-        now = self._clock.monotonic()
-        known = self._people.get(uid)
-        if known is None or known[0] <= now:
-            known = self._people[uid] = now + REMEMBER_SECONDS, look_up(uid, gid)
-        return known[1]
+        """A user's entry; one without an entry has its number for a name, and `gid`."""
+        person = self.directory.get(person_of, uid)
+        return _stranger(uid, gid, self.group_name(gid)) if person is None else person
 
-    def uid_of(self, user: str) -> int:
-        """Number of a user of slurm.conf, which has been checked to exist here; -1 if that has changed since."""
-        known = self._uids.get(user)
-        if known is None:
-            try:
-                known = lookup_user(user).uid
-            except UnknownUser:
-                return -1
-            self._uids[user] = known
-        return known
+    def uid_of(self, user: str) -> int | None:
+        """Number of a user by name, or by number; None if there is none."""
+        return self.directory.get(uid_of, user)
+
+    def gid_of(self, group: str) -> int | None:
+        """Number of a group; None if there is none."""
+        return self.directory.get(gid_of, group)
 
     def group_name(self, gid: int) -> str:
-        """Name of a group; its number where it has none."""
-        return _group_name(gid)
-
-    def forget(self) -> None:
-        """Look everybody up again: the administrator has reconfigured."""
-        self._people.clear()
-        self._callers.clear()
-        self._uids.clear()
-
-
-def look_up(uid: int, gid: int = -1) -> Person:
-    """Ask the system about a user. Containers run as users without an entry: those have the group they came with."""
-    try:
-        entry = pwd.getpwuid(uid)
-    except KeyError:
-        own = (gid,) if gid >= 0 else ()
-        names = tuple(map(_group_name, own))
-        return Person(uid=uid, gid=gid, user=str(uid), group="".join(names), groups=own, group_names=names, known=False)
-    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    names = tuple(map(_group_name, groups))
-    return Person(
-        uid=uid,
-        gid=entry.pw_gid,
-        user=entry.pw_name,
-        group=_group_name(entry.pw_gid),
-        groups=groups,
-        group_names=names,
-    )
+        """Name of a group; its number where it has no name, or none is known in time: names are for people."""
+        if gid < 0:
+            return ""
+        try:
+            return self.directory.get(group_name_of, gid) or str(gid)
+        except DirectoryUnavailable:
+            return str(gid)
 
 
-def _group_name(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+def identified(
+    identity: Identity,
+    tasks: Supervisor,
+    handler: Handler,
+    *,
+    lookups: Lookups | None = None,
+    query: bool = False,
+) -> Handler:
+    """The handler, to be run when its caller and what `lookups` names are known: at once if they are."""
+    directory = identity.directory
+
+    def run(request: Struct, call: Call) -> Result:
+        if not identity.missing(call) and (
+            lookups is None or not directory.missing(lookups(request, identity.caller(call)))
+        ):
+            return handler(request, call)
+        call.counted = 0.0  # by `answer`, when its turn comes
+        tasks.spawn_contained(later(request, call), name=f"identify.{call.kind}")
+        return DEFERRED
+
+    async def later(request: Struct, call: Call) -> None:
+        try:
+            await known(request, call)
+        except SpritzError as error:
+            call.fail(error)
+            return
+        if not call.abandoned:
+            answer(call, handler, request)
+
+    async def known(request: Struct, call: Call) -> None:
+        credentials = _credentials(call)
+        try:
+            person = await directory.answer(person_of, credentials.uid)
+            if person is None and credentials.gid >= 0:
+                await directory.answer(group_name_of, credentials.gid)
+        except DirectoryUnavailable:
+            if not query and not identity.is_admin(call):
+                raise
+        if lookups is not None:
+            await directory.ask(lookups(request, identity.caller(call)))
+
+    return run
+
+
+def _credentials(call: Call) -> PeerCredentials:
+    if call.caller is None:
+        raise SpritzError(
+            "Protocol authentication error",
+            code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            hint="signed tokens between machines are not supported yet; use this on the controller's own machine",
+        )
+    return call.caller
+
+
+def _stranger(uid: int, gid: int, group: str) -> Person:
+    """A user without an entry, with the group that it came with."""
+    groups = (gid,) if gid >= 0 else ()
+    names = (group or str(gid),) if groups else ()
+    return Person(uid=uid, gid=gid, user=str(uid), group="".join(names), groups=groups, group_names=names, known=False)

@@ -64,7 +64,7 @@ class Reports:
         return Done()
 
     def _need_daemon(self, call: Call) -> None:
-        if not self._context.identity.caller(call).admin:
+        if not self._context.identity.is_admin(call):
             raise SpritzError(
                 Rejection(code="ESLURM_ACCESS_DENIED").text,
                 code="ESLURM_ACCESS_DENIED",

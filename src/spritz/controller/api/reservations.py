@@ -1,11 +1,10 @@
-"""Reservations: listing them, and who is meant by the names of users and groups in a request.
+"""Reservations: listing them, and the users and groups that a request names.
 
 Policy is the core's. Source: scontrol(1) create, update, show ReservationName.
 """
 
 from __future__ import annotations
 
-import grp
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,12 +15,26 @@ from spritz.core.rights import operates
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
 from spritz.model.errors import Rejection
 from spritz.model.reservations import ListReservations, Reservations
+from spritz.runtime.directory import gid_of, person_of, uid_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from msgspec import Struct
 
     from spritz.client.handling import Call
     from spritz.controller.context import Context
+    from spritz.model.cluster import Caller
+    from spritz.runtime.directory import Question
+
+
+#: Fields of a request that name users.
+_USERS = ("users", "users_added", "users_removed")
+
+
+def _is_number(name: str) -> bool:
+    """Whether a user or group is given by its number, which has at most ten digits."""
+    return name.isdecimal() and len(name) <= 10
 
 
 class ReservationApi:
@@ -29,6 +42,18 @@ class ReservationApi:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+
+    def lookups(self, command: CreateReservation | UpdateReservation, caller: Caller) -> Iterator[Question]:
+        """Users and groups that an operator's request names."""
+        if not operates(self._context.machine.state, caller):
+            return
+        request = command.request
+        for field in _USERS:
+            for name in getattr(request, field) or ():
+                yield (person_of, int(name)) if _is_number(name) else (uid_of, name)
+        for name in request.groups or ():
+            if not _is_number(name):
+                yield gid_of, name
 
     def make(self, command: CreateReservation | UpdateReservation, call: Call) -> Struct | Deferred:
         """Look names up, decide, answer when durable."""
@@ -45,7 +70,7 @@ class ReservationApi:
     def _resolved(self, request: ReservationRequest) -> ReservationRequest | Rejection:
         """Numbers of users become names, groups get their numbers; unknown ones are refused."""
         fields: dict[str, object] = {}
-        for field in ("users", "users_added", "users_removed"):
+        for field in _USERS:
             names = getattr(request, field)
             if not names:
                 continue
@@ -56,19 +81,19 @@ class ReservationApi:
         if request.groups:
             gids = []
             for name in request.groups:
-                try:
-                    gids.append(int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid)
-                except (KeyError, OverflowError):
+                gid = int(name) if _is_number(name) else self._context.identity.gid_of(name)
+                if gid is None:
                     return Rejection(code="ESLURM_GROUP_ID_MISSING", hint=f"there is no group {name}")
+                gids.append(gid)
             fields["gids"] = tuple(gids)
         return replace(request, **fields) if fields else request
 
     def _user(self, name: str) -> str | None:
         identity = self._context.identity
-        if name.isdecimal() and len(name) <= 10:
+        if _is_number(name):
             person = identity.person(int(name))
             return person.user if person.known else None
-        return name if identity.uid_of(name) >= 0 else None
+        return name if identity.uid_of(name) is not None else None
 
     async def list_reservations(self, request: ListReservations, call: Call) -> Reservations:
         """All, in the order in which they were made; or those of these names that there are."""

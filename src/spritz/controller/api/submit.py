@@ -1,7 +1,7 @@
 """SubmitJob: whose it is, where its script is kept, and whether it would run.
 
-Everything that is looked up (user, groups) is looked up here, so that the command that reaches the core says it all
-and can be decided again in a replay. Script and environment become blobs; the core sees their keys.
+Users and groups are looked up before (`lookups`) and filled in here, so that the command that reaches the core is
+complete and can be decided again in a replay. Script and environment become blobs; the core sees their keys.
 
 Source: sbatch(1); slurm.conf(5) SchedulerParameters=max_script_size.
 """
@@ -20,12 +20,16 @@ from spritz.controller.api.with_plugins import Granted, Reply, WithPlugins
 from spritz.controller.blobs import USER_BYTES_MAX
 from spritz.model.commands.job import SubmitHetJob
 from spritz.model.errors import Rejection
+from spritz.runtime.directory import group_name_of, person_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
     from spritz.model.commands.job import SubmitJob
+    from spritz.runtime.directory import Question
 
 #: Bytes of environment that one job may bring: as much as the kernel lets a program start with, and some.
 ENVIRONMENT_BYTES_MAX = 8 * 1024 * 1024
@@ -50,6 +54,17 @@ class Submissions:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._estimates = Estimates(context)
+
+    def lookups(self, command: SubmitJob | SubmitHetJob, caller: Caller) -> Iterator[Question]:
+        """The user of each component, and a group that an administrator gives it."""
+        for one in command.components if isinstance(command, SubmitHetJob) else (command,):
+            spec = one.spec
+            if spec.uid in (-1, caller.uid):
+                yield person_of, caller.uid
+            elif caller.admin:
+                yield person_of, spec.uid
+            if spec.gid >= 0 and caller.admin:
+                yield group_name_of, spec.gid
 
     def submit(self, command: SubmitJob, call: Call) -> Struct | Deferred:
         """Stamp, store, decide; answered when durable."""
@@ -154,8 +169,8 @@ class Submissions:
         """No job is run for users whom no database knows, unless slurmd is that user (as in containers); nor for
         others by slurmds that are not root."""
         context = self._context
-        runner = context.configuration.slurmd_user
-        runner_uid = context.identity.uid_of(runner)
+        runner, entry = context.configuration.slurmd_user, context.configuration.slurmd_user_entry
+        runner_uid = -1 if entry is None else entry.uid
         if uid != runner_uid and not context.identity.person(uid).known:
             return Rejection(code="ESLURM_USER_ID_MISSING", hint=f"uid {uid} is no user of the controller's machine")
         if runner_uid not in (0, uid):

@@ -10,6 +10,7 @@ from spritz.controller.api.dynamic import DynamicNodes
 from spritz.controller.api.events import EventStream
 from spritz.controller.api.explain import ExplainQueries
 from spritz.controller.api.fairshare import FairShareQueries
+from spritz.controller.api.identity import identified
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
@@ -36,55 +37,89 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.client.handling import Handler
+    from spritz.controller.api.identity import Lookups
     from spritz.controller.context import Context
 
 
 def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Handler]:
     """The table for `client.server.Server`."""
-    commands, submissions, taken = Commands(context), Submissions(context), Reports(context)
-    jobs, waiting = JobQueries(context), Waiting(context)
-    reservations = ReservationApi(context)
+    identity, tasks, waiting = context.identity, context.tasks, Waiting(context)
     return {
-        SubmitJob: submissions.submit,
-        SubmitHetJob: submissions.submit_het,
-        CreateStep: waiting.create_step,
-        CreateHetStep: waiting.create_step,
-        **dict.fromkeys(PLAIN_COMMANDS, commands.plain),
-        CreateReservation: reservations.make,
-        UpdateReservation: reservations.make,
-        ListReservations: reservations.list_reservations,
+        queries.Ping: cluster.ping,
+        **_reports(context),
+        **{
+            kind: identified(identity, tasks, handler, lookups=lookups)
+            for kind, (handler, lookups) in _commands(context, cluster, waiting).items()
+        },
+        **{
+            kind: identified(identity, tasks, handler, lookups=lookups, query=True)
+            for kind, (handler, lookups) in _queries(context, cluster, waiting).items()
+        },
+    }
+
+
+_Table = dict[type["Struct"], tuple["Handler", "Lookups | None"]]
+
+
+def _reports(context: Context) -> dict[type[Struct], Handler]:
+    """What node daemons send: their users are known by number."""
+    taken = Reports(context)
+    return {
         reports.RegisterNode: taken.register,
         reports.IntroduceNode: taken.introduce,
-        CreateNodes: DynamicNodes(context).create,
-        DeleteNodes: DynamicNodes(context).delete,
         reports.NodeSamples: taken.samples,
         **dict.fromkeys(PLAIN_REPORTS, taken.plain),
-        queries.ListJobs: jobs.list_jobs,
-        queries.GetScript: jobs.get_script,
-        queries.ListPriorities: PriorityQueries(context).list_priorities,
-        ListShares: ShareQueries(context).list_shares,
-        ListFairShares: FairShareQueries(context).list_shares,
-        ListStandings: StandingQueries(context).list_standings,
-        CompareUsage: FairShareQueries(context).compare_usage,
-        queries.ListSteps: StepQueries(context).list_steps,
-        queries.MeasureSteps: StepQueries(context).measure,
-        queries.ListNodes: NodeQueries(context).list_nodes,
-        queries.ListPartitions: PartitionQueries(context).list_partitions,
-        queries.AwaitAllocation: waiting.await_allocation,
-        queries.AwaitEnd: waiting.await_end,
-        queries.WatchEvents: EventStream(context).watch,
-        queries.ExplainJob: ExplainQueries(context).explain,
-        queries.Ping: cluster.ping,
-        queries.ShowConfig: cluster.show_config,
-        queries.Reconfigure: cluster.reconfigure,
-        queries.Shutdown: cluster.shutdown,
-        queries.PauseScheduling: cluster.pause_scheduling,
-        queries.SetDampening: cluster.set_dampening,
-        queries.SetDebug: cluster.set_debug,
-        queries.SetPowerException: cluster.set_power_exception,
-        queries.SetSchedulingLog: cluster.set_scheduling_log,
-        queries.SetDebugFlag: cluster.set_debug_flag,
-        queries.Statistics: cluster.statistics,
-        diagnostics.GetDiagnostics: cluster.diagnostics,
-        diagnostics.ResetDiagnostics: cluster.reset_diagnostics,
+    }
+
+
+def _commands(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Table:
+    """What changes something."""
+    commands, submissions = Commands(context), Submissions(context)
+    reservations, nodes = ReservationApi(context), DynamicNodes(context)
+    return {
+        SubmitJob: (submissions.submit, submissions.lookups),
+        SubmitHetJob: (submissions.submit_het, submissions.lookups),
+        CreateStep: (waiting.create_step, None),
+        CreateHetStep: (waiting.create_step, None),
+        **dict.fromkeys(PLAIN_COMMANDS, (commands.plain, commands.lookups)),
+        CreateReservation: (reservations.make, reservations.lookups),
+        UpdateReservation: (reservations.make, reservations.lookups),
+        CreateNodes: (nodes.create, None),
+        DeleteNodes: (nodes.delete, None),
+        queries.Reconfigure: (cluster.reconfigure, None),
+        queries.Shutdown: (cluster.shutdown, None),
+        queries.PauseScheduling: (cluster.pause_scheduling, None),
+        queries.SetDampening: (cluster.set_dampening, None),
+        queries.SetDebug: (cluster.set_debug, None),
+        queries.SetPowerException: (cluster.set_power_exception, None),
+        queries.SetSchedulingLog: (cluster.set_scheduling_log, None),
+        queries.SetDebugFlag: (cluster.set_debug_flag, None),
+        diagnostics.ResetDiagnostics: (cluster.reset_diagnostics, None),
+    }
+
+
+def _queries(context: Context, cluster: ClusterQueries, waiting: Waiting) -> _Table:
+    """What only asks."""
+    jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
+    fairshare = FairShareQueries(context)
+    return {
+        ListReservations: (ReservationApi(context).list_reservations, None),
+        queries.ListJobs: (jobs.list_jobs, None),
+        queries.GetScript: (jobs.get_script, None),
+        queries.ListPriorities: (PriorityQueries(context).list_priorities, None),
+        ListShares: (ShareQueries(context).list_shares, None),
+        ListFairShares: (fairshare.list_shares, None),
+        ListStandings: (StandingQueries(context).list_standings, None),
+        CompareUsage: (fairshare.compare_usage, None),
+        queries.ListSteps: (steps.list_steps, None),
+        queries.MeasureSteps: (steps.measure, None),
+        queries.ListNodes: (NodeQueries(context).list_nodes, None),
+        queries.ListPartitions: (PartitionQueries(context).list_partitions, None),
+        queries.AwaitAllocation: (waiting.await_allocation, None),
+        queries.AwaitEnd: (waiting.await_end, None),
+        queries.WatchEvents: (EventStream(context).watch, None),
+        queries.ExplainJob: (explain.explain, explain.lookups),
+        queries.ShowConfig: (cluster.show_config, None),
+        queries.Statistics: (cluster.statistics, None),
+        diagnostics.GetDiagnostics: (cluster.diagnostics, None),
     }

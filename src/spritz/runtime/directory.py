@@ -1,0 +1,239 @@
+"""Users and groups of the system, looked up off the loop: an LDAP server that is away must not stop a daemon.
+
+The C library's calls (getpwuid(3), getgrouplist(3), getgrgid(3)) ask whatever nsswitch.conf(5) names, and may block for
+minutes. `Directory` makes them in threads, once per key however many requests wait for it, and remembers the answers:
+
+- an answer is good for `FRESH_SECONDS`; after that it is still given while it is looked up again;
+- that a user or group does not exist is remembered for `ABSENT_SECONDS`, and never given when older;
+- requests wait for `DEADLINE_SECONDS` after a lookup was begun; then they get an old answer if there is one, or
+  `DirectoryUnavailable`. While the lookup hangs, later requests for the same key do not wait again.
+
+A directory service that fails at once instead of hanging cannot be told from one that does not know the user: the C
+library reports both alike through Python. nscd or sssd remember users through such an outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import os
+import pwd
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from msgspec import Struct
+
+from spritz.model.errors import SpritzError
+from spritz.runtime.privilege import UnknownUser, lookup_user
+from spritz.runtime.worker import Worker, WorkerBusy
+
+if TYPE_CHECKING:
+    from spritz.runtime.clock import Clock
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+#: Seconds for which an answer is given without asking again.
+FRESH_SECONDS = 300.0
+
+#: Seconds for which a user or group that does not exist is not looked for again.
+ABSENT_SECONDS = 10.0
+
+#: Seconds that a lookup may take before the requests that wait for it give up: less than the 10 s (MessageTimeout) that
+#: commands wait for their answers.
+DEADLINE_SECONDS = 5.0
+
+#: Lookups that wait for a thread; more are refused.
+_WAITING_MAX = 1_000
+
+#: Two, so that one lookup that hangs does not hold up the users of another source (files, another domain).
+_THREADS = 2
+
+
+class DirectoryUnavailable(SpritzError):
+    """The system's databases did not answer in time."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the directory of users and groups did not answer for {what}",
+            code="ESLURM_INTERNAL",
+            hint="try again later; `getent passwd` and `getent group` on the daemon's machine show whether it answers",
+        )
+
+
+class Person(Struct, frozen=True, kw_only=True, gc=False):
+    """A user as the system's databases know it, with all of its groups; `known` is False for one that has no entry."""
+
+    uid: int
+    gid: int
+    user: str
+    group: str
+    groups: tuple[int, ...]
+    group_names: tuple[str, ...]
+    known: bool = True
+
+
+# -- what can be looked up. Each blocks, and returns None for what does not exist.
+
+
+def person_of(uid: int) -> Person | None:
+    """A user with its groups."""
+    try:
+        entry = pwd.getpwuid(uid)
+    except (KeyError, OverflowError):
+        return None
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return Person(
+        uid=uid,
+        gid=entry.pw_gid,
+        user=entry.pw_name,
+        group=group_name_of(entry.pw_gid) or str(entry.pw_gid),
+        groups=groups,
+        group_names=tuple(group_name_of(gid) or str(gid) for gid in groups),
+    )
+
+
+def user_name_of(uid: int) -> str | None:
+    """A user's name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return None
+
+
+def uid_of(name: str) -> int | None:
+    """The number of a user by name, or by number if it is one."""
+    try:
+        return lookup_user(name).uid
+    except (UnknownUser, ValueError):  # a NUL in it, digits of another script
+        return None
+
+
+def group_name_of(gid: int) -> str | None:
+    """A group's name."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except (KeyError, OverflowError):
+        return None
+
+
+def gid_of(name: str) -> int | None:
+    """A group's number."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except (KeyError, ValueError):
+        return None
+
+
+#: One of the functions above, and its argument.
+Question = tuple[Callable[[Any], object], Any]
+
+
+class _Answer:
+    __slots__ = ("expired", "fresh_until", "value")
+
+    def __init__(self, value: object, fresh_until: float) -> None:
+        self.value = value
+        self.fresh_until = fresh_until
+        #: The administrator asked for new answers: this one is given only if none comes in time.
+        self.expired = False
+
+
+class Directory:
+    """Lookups for one daemon. Used on its loop's thread.
+
+    A request first waits for `ask(questions)`, and then reads the answers with `get`; `missing` says whether it must
+    wait at all.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.deadline_seconds = DEADLINE_SECONDS
+        self._clock = clock
+        self._worker = Worker("directory", threads=_THREADS, waiting_max=_WAITING_MAX)
+        self._answers: dict[Question, _Answer] = {}
+        #: lookups under way, and when they were begun (monotonic seconds)
+        self._flights: dict[Question, tuple[asyncio.Future[object], float]] = {}
+        #: requests that got no answer in time
+        self.unanswered = 0
+
+    def get(self, look_up: Callable[[K], T | None], key: K) -> T | None:
+        """The remembered answer; None: there is no such user or group.
+
+        Raises DirectoryUnavailable if there is no answer, and starts to look for one.
+        """
+        question = (look_up, key)
+        answer = self._answers.get(question)
+        if answer is None:
+            self._start(question)
+            raise DirectoryUnavailable(_words(question))
+        return cast("T | None", answer.value)
+
+    def missing(self, questions: Iterable[Question]) -> list[Question]:
+        """Questions whose answers must be waited for. Old answers are looked up again in the background."""
+        return [question for question in questions if not self._remembered(question)]
+
+    async def ask(self, questions: Iterable[Question]) -> None:
+        """Have an answer to each. Raises DirectoryUnavailable for the first that has none in time."""
+        missing = self.missing(questions)
+        flights = [flight for question in missing if (flight := self._start(question)) is not None]
+        if flights:
+            until = max(begun for _, begun in flights) + self.deadline_seconds
+            await asyncio.wait([flight for flight, _ in flights], timeout=max(0.0, until - self._clock.monotonic()))
+        for question in missing:
+            answer = self._answers.get(question)
+            if answer is not None and (answer.value is not None or self._clock.monotonic() < answer.fresh_until):
+                answer.expired = False
+            else:
+                self.unanswered += 1
+                raise DirectoryUnavailable(_words(question))
+
+    async def answer(self, look_up: Callable[[K], T | None], key: K) -> T | None:
+        """`ask` and `get` for one question."""
+        await self.ask([(look_up, key)])
+        return self.get(look_up, key)
+
+    def expire(self) -> None:
+        """Look everything up again before it is used: the administrator says that users or groups have changed."""
+        for answer in self._answers.values():
+            answer.fresh_until, answer.expired = float("-inf"), True
+
+    def close(self) -> None:
+        """End the threads that do not hang."""
+        self._worker.close()
+
+    def _remembered(self, question: Question) -> bool:
+        answer = self._answers.get(question)
+        if answer is None:
+            return False
+        if self._clock.monotonic() < answer.fresh_until:
+            return True
+        if answer.value is None or answer.expired:
+            return False
+        self._start(question)
+        return True
+
+    def _start(self, question: Question) -> tuple[asyncio.Future[object], float] | None:
+        """The lookup under way, begun if need be; None if too many wait already."""
+        if question not in self._flights:
+            look_up, key = question
+            try:
+                flight = self._worker.submit(look_up, key)
+            except WorkerBusy:
+                return None
+            self._flights[question] = flight, self._clock.monotonic()
+            flight.add_done_callback(lambda done: self._landed(question, done))
+        return self._flights[question]
+
+    def _landed(self, question: Question, flight: asyncio.Future[object]) -> None:
+        del self._flights[question]
+        if flight.cancelled() or flight.exception() is not None:
+            return  # an OSError of getgrouplist(3): as good as no answer
+        value = flight.result()
+        seconds = FRESH_SECONDS if value is not None else ABSENT_SECONDS
+        self._answers[question] = _Answer(value, self._clock.monotonic() + seconds)
+
+
+def _words(question: Question) -> str:
+    look_up, key = question
+    kind = "group" if look_up in (gid_of, group_name_of) else "user"
+    return f"{kind} {key}"

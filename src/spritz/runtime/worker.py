@@ -1,0 +1,142 @@
+"""Threads for calls that may block: files on a disk that is stuck, a directory service that does not answer.
+
+Nothing that a loop waits for may block the loop. A `Worker` runs such calls in threads of its own, one after the other
+per thread, and its queue is bounded: too much work is refused, and counted. The threads are daemon threads, so a call
+that never returns does not keep the process from ending; `asyncio.to_thread` and `concurrent.futures` wait for theirs.
+
+Not for long computing: a thread competes with the loop for the interpreter. That goes to a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from spritz.model.errors import SpritzError
+
+T = TypeVar("T")
+
+_HINT = "a disk, or the directory of users and groups, does not answer"
+
+
+class WorkerBusy(SpritzError):
+    """Too much work waits already; this call was not taken."""
+
+
+class WorkerTimeout(SpritzError):
+    """The call did not end in time. It goes on; its result is dropped."""
+
+
+class Worker:
+    """`threads` daemon threads, started by the first call. May be used from any thread.
+
+    At most `waiting_max` units of work wait or run; a call counts as one unit unless it says otherwise.
+    """
+
+    def __init__(self, name: str, *, threads: int = 1, waiting_max: int = 1_000) -> None:
+        self._name = name
+        self._threads_max = threads
+        self._waiting_max = waiting_max
+        self._queue: SimpleQueue[tuple[Callable[[], object], int] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._started = False
+        #: units of work that were refused
+        self.dropped = 0
+
+    def put(self, work: Callable[[], object], units: int = 1) -> bool:
+        """Have `work` done. False if too much waits: then it is not done, and counted in `dropped`.
+
+        What `work` returns or raises is lost.
+        """
+        with self._lock:
+            if self._waiting and self._waiting + units > self._waiting_max:
+                self.dropped += units
+                return False
+            self._waiting += units
+            if not self._started:
+                self._started = True
+                for _ in range(self._threads_max):
+                    threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self._queue.put((work, units))
+        return True
+
+    def submit(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """The future result of `work(*args)`, on the running loop. Raises WorkerBusy.
+
+        A future that is cancelled before its turn comes is skipped; work that has begun goes on.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def call() -> None:
+            if future.cancelled():
+                return
+            deliver: Callable[[], None]
+            try:
+                deliver = partial(_set_result, future, work(*args))
+            except Exception as error:
+                deliver = partial(_set_exception, future, error)
+            try:
+                loop.call_soon_threadsafe(deliver)
+            except RuntimeError:
+                pass  # the loop has been closed: nothing waits for the result
+
+        if not self.put(call):
+            raise WorkerBusy(
+                f"{self._name}: {self._waiting_max} calls wait already", code="ESLURM_INTERNAL", hint=_HINT
+            )
+        return future
+
+    async def run(self, work: Callable[..., T], *args: Any, seconds: float | None = None) -> T:
+        """What `work(*args)` returns or raises. Raises WorkerTimeout after `seconds`, and WorkerBusy."""
+        future = self.submit(work, *args)
+        try:
+            await asyncio.wait([future], timeout=seconds)
+            if not future.done():
+                raise WorkerTimeout(f"{self._name}: no answer in {seconds:g} s", code="ESLURM_INTERNAL", hint=_HINT)
+            return future.result()
+        finally:
+            future.cancel()  # nothing, once it is done
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all that was put so far is done, by a worker with one thread. Blocks.
+
+        Returns False if it took longer than `seconds`.
+        """
+        if not self._started:
+            return True
+        done = threading.Event()
+        self._queue.put((done.set, 0))
+        return done.wait(seconds)
+
+    def close(self) -> None:
+        """Let the threads end after what was put so far. Does not wait."""
+        for _ in range(self._threads_max if self._started else 0):
+            self._queue.put(None)
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            work, units = item
+            try:
+                work()
+            except Exception:
+                traceback.print_exc()  # a fault of the caller; the rest of the queue must not wait for ever
+            with self._lock:
+                self._waiting -= units
+            del item, work  # what they hold must not live until the next call
+
+
+def _set_result(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _set_exception(future: asyncio.Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
