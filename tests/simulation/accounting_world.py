@@ -30,6 +30,7 @@ from spritz.client.server import Server
 from spritz.controller import outbox as outboxes
 from spritz.controller.journal import Group
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.journal_reader import JournalReader
 from spritz.core.machine import Machine
 from spritz.model.events.codec import encode_events
 from spritz.runtime.clock import SystemClock
@@ -157,6 +158,7 @@ class World:
         self.clock = QuickClock()
         self.journal = MemoryJournal(MemoryStore())
         self.journal.identity = 4711
+        self.reader = JournalReader(self.journal)
         self.kills = dict.fromkeys(POINTS, 0)
         self._events: Iterator[Event] = History(seed).events(10**9)
         #: what a backup of the database had, and a promise that its events are still in the journal
@@ -214,6 +216,7 @@ class World:
             counters=[],
             writer=Writer(),
             journal=self.journal,
+            reader=self.reader,
             clock=self.clock,
             log=QuietLog(),
             tasks=tasks,

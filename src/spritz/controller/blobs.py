@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.controller.journal import Journal, JournalCorrupt, content_key
+from spritz.controller.journal_reader import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,8 +36,8 @@ REMOVED_BYTES_MAX = 4 * 1024 * 1024
 class BlobStore:
     """Blobs by content. `put` before handing the command over; `get` when launching."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, reader: JournalReader | None = None) -> None:
+        self._reader = reader or JournalReader(journal)
         #: bytes by key
         self._known = journal.blob_sizes()
         #: the user whose job brought a blob, and the bytes of all blobs of a user
@@ -72,18 +73,21 @@ class BlobStore:
         self._remember(key, body)
         return key
 
-    def get(self, key: str) -> bytes:
-        """The blob of a key that some job names. Raises JournalCorrupt if the journal does not have it."""
+    async def get(self, key: str, *, seconds: float | None = None) -> bytes:
+        """The blob of a key that some job names: at once from memory, or read from the journal.
+
+        Raises JournalCorrupt if the journal does not have it, and WorkerTimeout if it cannot be read in `seconds`.
+        """
         if not key:
             return b""
         body = self._cache.get(key)
-        if body is None:
-            body = self._unsent.get(key) or self._committing.get(key) or self._journal.blob(key)
-            if body is None:
-                raise JournalCorrupt(f"script or environment {key} is missing from the journal")
-            self._remember(key, body)
-        else:
+        if body is not None:
             self._cache.move_to_end(key)
+            return body
+        body = self._unsent.get(key) or self._committing.get(key) or await self._reader.blob(key, seconds=seconds)
+        if body is None:
+            raise JournalCorrupt(f"script or environment {key} is missing from the journal")
+        self._remember(key, body)
         return body
 
     def held_bytes(self, uid: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
     from spritz.controller.journal import Journal
+    from spritz.controller.journal_reader import JournalReader
     from spritz.controller.loop import SingleWriter
     from spritz.controller.nodes import NodeLinks
     from spritz.controller.outlook import Outlook
@@ -65,6 +66,8 @@ class Context:
 
     machine: MachineView
     journal: Journal
+    #: Reads of the journal while the daemon serves.
+    reader: JournalReader
     blobs: BlobStore
     collector: BlobCollector
     writer: SingleWriter
@@ -100,5 +103,7 @@ class Context:
     scheduling_log: SchedulingLog
     #: More counters for `Statistics`: each returns name -> value.
     counters: list[Callable[[], dict[str, float]]]
+    #: Awaited when the daemon ends, before its asyncio tasks are cancelled, for a few seconds at most.
+    at_end: list[Callable[[], Awaitable[None]]]
     #: The last event that each of these does not need any more: what comes after it stays in the journal.
     events_needed: list[Callable[[], int]]

@@ -29,6 +29,7 @@ from spritz.controller.diagnostics import Counting
 from spritz.controller.ended.listen import begin_job_completion
 from spritz.controller.images import ImageKeeper
 from spritz.controller.journal import JournalError
+from spritz.controller.journal_reader import JournalReader
 from spritz.controller.kept_settings import with_partitions, with_power
 from spritz.controller.launch import Letters
 from spritz.controller.listeners import Loss
@@ -68,6 +69,9 @@ if TYPE_CHECKING:
 
 #: Seconds that node daemons get to acknowledge `scontrol shutdown`.
 STOP_DAEMONS_SECONDS = 5.0
+
+#: Seconds that what is under way at the end (`Context.at_end`) may take together.
+FINISH_SECONDS = 5.0
 
 #: The journal's thread gets the interpreter within this time of asking: its wait is every submitter's wait.
 SWITCH_SECONDS = 0.001
@@ -149,11 +153,13 @@ class _Daemon:
         context.counting = Counting(context.started_at)
         context.counters = []
         context.events_needed = []
+        context.at_end = []
         context.request_stop = self._request_stop
         return context
 
     def _assemble(self, context: Context, committer: CommitThread, recovered: Recovered) -> ClusterQueries:
-        context.blobs = BlobStore(context.journal)
+        context.reader = JournalReader(context.journal)
+        context.blobs = BlobStore(context.journal, context.reader)
         context.blobs.attribute(context.machine.state.jobs.values())
         context.collector = BlobCollector(context)
         letters = Letters(lambda: context.machine.state, context.blobs, context.journal.term)
@@ -287,6 +293,7 @@ class _Daemon:
             await context.nodes.stop_daemons(STOP_DAEMONS_SECONDS)
         if self._failure is None:
             await context.writer.drain()
+            await self._finish(context)
         context.writer.stop()
         committer.close()
         if self._failure is None:
@@ -296,6 +303,14 @@ class _Daemon:
                 # Nothing is lost: the events are all there, and the next start replays them.
                 self._log.error("image.failed", error=error.message)
         context.journal.close()
+
+    async def _finish(self, context: Context) -> None:
+        try:
+            async with asyncio.timeout(FINISH_SECONDS):
+                for finish in context.at_end:
+                    await finish()
+        except TimeoutError:
+            self._log.error("daemon.unfinished", seconds=FINISH_SECONDS)
 
     def _contained_failure(self, name: str, error: Exception) -> None:
         self._tasks_failed += 1

@@ -15,7 +15,7 @@ Rules that every implementation keeps
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from hashlib import blake2b
 from typing import Protocol
 from zlib import crc32
@@ -107,7 +107,9 @@ class Journal(Protocol):
         """
         ...
 
-    def groups(self, after: int) -> Iterator[Group]:
+    # `groups`, `blob` and `blob_sizes` block: while the daemon serves, they are called by `journal_reader` alone.
+
+    def groups(self, after: int) -> Generator[Group]:
         """Groups that hold events later than `after`, in order; the first may begin earlier. Raises JournalCorrupt."""
         ...
 

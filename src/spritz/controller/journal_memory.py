@@ -5,7 +5,7 @@ Passes the same conformance suite as the real ones. Never offered to a site.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 from spritz.controller.journal import (
     Group,
@@ -62,7 +62,7 @@ class MemoryJournal:
         self._store.groups.append(group)
         self._store.checksums[group.last] = group.checksum
 
-    def groups(self, after: int) -> Iterator[Group]:
+    def groups(self, after: int) -> Generator[Group]:
         """See `Journal.groups`."""
         expected: int | None = None
         for group in list(self._store.groups):

@@ -14,7 +14,7 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -45,6 +45,8 @@ _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 _TIDY_PAGES, _PAGES_A_GROUP, _PAGES_A_BYTE = 600, 1.5, 1 / 4000
 #: Pages that one removal of blobs gives back to the file system, at most.
 _GIVEN_BACK_PAGES = 1024
+#: Seconds that closing waits for a read that is under way.
+_CLOSE_SECONDS = 5.0
 _IMAGE_MARK = b"spritz image "
 _IMAGE_HEAD = _IMAGE_MARK + b"%d\n" % _LAYOUT
 
@@ -86,6 +88,7 @@ class SqliteJournal:
             with self._told():
                 self._writer = _connect(self._path)
                 self._reader = _connect(self._path)
+                self._reader.execute("PRAGMA query_only = ON")
                 self.term = self._begin_term()
                 last = self._writer.execute("SELECT max(last) FROM groups").fetchone()
                 self.identity = self._own_identity()
@@ -205,7 +208,7 @@ class SqliteJournal:
 
     # -- reading
 
-    def groups(self, after: int) -> Iterator[Group]:
+    def groups(self, after: int) -> Generator[Group]:
         """See `Journal.groups`."""
         expected: int | None = None
         with self._reading, self._told():
@@ -259,8 +262,9 @@ class SqliteJournal:
         """See `Journal.close`. The last connection's close folds the WAL into the database."""
         if self._lock < 0:
             return
-        with self._reading:
+        if self._reading.acquire(timeout=_CLOSE_SECONDS):  # a read that hangs keeps its connection
             self._reader.close()
+            self._reading.release()
         self._writer.close()
         os.close(self._lock)
         self._lock = -1

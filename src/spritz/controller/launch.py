@@ -1,7 +1,7 @@
 """Effects as messages: what `core` wants done, worded for a node daemon from the state of the moment it is sent.
 
-Pure but for reading scripts from the blob store. An effect whose job has moved on (requeued, ended, forgotten) makes no
-message: the state of now would derive another one.
+Pure but for reading scripts from the blob store, which may take a while. An effect whose job has moved on (requeued,
+ended, forgotten) makes no message: the state of now would derive another one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class Letters:
         self._term = term
         self._writers: dict[type[Effect], Callable[..., Struct | None]] = {
             core_effects.LaunchPrologOn: self._launch_prolog,
-            core_effects.LaunchBatchOn: self._launch_batch,
             core_effects.LaunchStepOn: self._launch_step,
             core_effects.TerminateJobOn: self._terminate_job,
             core_effects.TerminateStepOn: self._terminate_step,
@@ -55,8 +54,13 @@ class Letters:
             core_effects.RebootOn: self._reboot,
         }
 
-    def message(self, effect: Effect) -> Struct | None:
-        """What to send to `effect.node`; None if it is out of date. Raises JournalCorrupt if a script is missing."""
+    async def message(self, effect: Effect) -> Struct | None:
+        """What to send to `effect.node`; None if it is out of date. Raises JournalCorrupt if a script is missing.
+
+        Does not give way to others unless a script must be read from the journal.
+        """
+        if isinstance(effect, core_effects.LaunchBatchOn):
+            return await self._launch_batch(effect)
         return self._writers[type(effect)](effect)
 
     def _running(self, job_id: int, restart_count: int) -> Job | None:
@@ -76,16 +80,21 @@ class Letters:
             return None
         return launch.LaunchProlog(term=self._term, node=effect.node, job=job)
 
-    def _launch_batch(self, effect: core_effects.LaunchBatchOn) -> Struct | None:
+    async def _launch_batch(self, effect: core_effects.LaunchBatchOn) -> Struct | None:
         job = self._running(effect.job_id, effect.restart_count)
         if job is None:
             return None
+        script = await self._blobs.get(job.spec.script_key)
+        environment = environment_of(await self._blobs.get(job.spec.environment_key))
+        job = self._running(effect.job_id, effect.restart_count)
+        if job is None:
+            return None  # it ended while its script was read
         return launch.LaunchBatch(
             term=self._term,
             node=effect.node,
             job=job,
-            script=self._blobs.get(job.spec.script_key),
-            environment=environment_of(self._blobs.get(job.spec.environment_key)),
+            script=script,
+            environment=environment,
             task_counts=job_task_counts(job),
             cluster_name=self._state().settings.cluster_name,
             node_addresses=self._addresses(job),

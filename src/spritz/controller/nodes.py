@@ -187,7 +187,7 @@ class NodeLinks:
     async def _deliver(self, effect: Effect, channel: Channel) -> None:
         while channel.is_open and self._links.get(effect.node) is channel:
             try:
-                message = self._letters.message(effect)
+                message = await self._letters.message(effect)
                 if message is None:
                     return
                 self._sent += 1

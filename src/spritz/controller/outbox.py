@@ -40,8 +40,6 @@ from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 from spritz.model.stored import FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spritz.client.channel import Channel
     from spritz.client.handling import Call
     from spritz.controller.context import Context
@@ -251,24 +249,19 @@ class Outbox:
         groups: list[EventGroup] = []
         documents: dict[str, bytes] = {}
         size = 0
-        found = context.journal.groups(self.acknowledged)
+        found = await context.reader.groups(self.acknowledged, bytes_max=MESSAGE_BYTES, groups_max=MESSAGE_GROUPS)
         for group in found:
             groups.append(EventGroup(group.first, group.last, group.payload))
             size += len(group.payload)
             if heavy:
-                size += self._add_documents(decode_group(group), documents)
-            if size >= MESSAGE_BYTES or len(groups) >= MESSAGE_GROUPS:
+                size += await self._add_documents(decode_group(group), documents)
+            if size >= MESSAGE_BYTES:
                 break
-            if len(groups) % 64 == 0:
-                await context.clock.sleep(0)
-        close: Callable[[], None] | None = getattr(found, "close", None)
-        if close is not None:
-            close()
         return StoreEvents(
             cluster=self._database.cluster_name, journal=context.journal.identity, groups=groups, documents=documents
         )
 
-    def _add_documents(self, events: Sequence[Event], documents: dict[str, bytes]) -> int:
+    async def _add_documents(self, events: Sequence[Event], documents: dict[str, bytes]) -> int:
         size = 0
         for event in events:
             if isinstance(event, JobQueued):
@@ -277,7 +270,7 @@ class Outbox:
                     ("job_env", event.job.spec.environment_key),
                 ):
                     if key and flag in self._keep and key not in documents:
-                        body = self._context.journal.blob(key)
+                        body = await self._context.reader.blob(key)
                         if body is not None:
                             documents[key] = body
                             size += len(body)

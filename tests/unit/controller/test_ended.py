@@ -6,7 +6,7 @@ import asyncio
 import http.server
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -235,13 +235,17 @@ class _Around:
         self.configuration = SimpleNamespace(
             state_directory=directory, settings=SimpleNamespace(cluster_name="real"), loaded=None
         )
-        self.blobs = SimpleNamespace(get=lambda key: b"#!/bin/sh\n")
+        self.blobs = SimpleNamespace(get=self._blob)
+        self.at_end: list[Callable[[], Awaitable[None]]] = []
         self.counters: list[Callable[[], dict[str, float]]] = []
         self.pauses: list[float] = []
         self.log = SimpleNamespace(error=lambda *_, **__: None, info=lambda *_, **__: None)
         self.clock = SimpleNamespace(sleep=self._sleep)
         self.tasks = SimpleNamespace(spawn_contained=self._spawn)
         self.running: list[asyncio.Task[None]] = []
+
+    async def _blob(self, key: str) -> bytes:
+        return b"#!/bin/sh\n"
 
     async def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -288,7 +288,7 @@ def test_blobs_travel_with_the_group_of_the_command_that_names_them_and_only_onc
         bench.send(Add(1))
         await turns()
         assert bench.store.blobs == {}
-        assert bench.blobs.get(key) == b"#!/bin/sh\n"
+        assert await bench.blobs.get(key) == b"#!/bin/sh\n"
         slow.finish()
         assert bench.store.blobs == {key: b"#!/bin/sh\n"}
         assert bench.blobs.put(b"#!/bin/sh\n") == key

@@ -100,15 +100,17 @@ class EventStream:
             await self._moved.wait()
 
     async def _from_journal(self, after: int) -> AsyncIterator[EventBatch]:
-        """What is on disk after `after`. Groups are read one at a time, with a turn of the loop between."""
-        batch: list[tuple[int, float, str, dict[str, object]]] = []
-        for group in self._context.journal.groups(after):
-            for number, event in enumerate(decode_group(group), group.first):
-                if number > after:
-                    batch.append(plain(number, event))
-            if len(batch) >= BATCH_MAX:
+        """What is on disk after `after`. Groups are decoded one at a time, with turns of the loop between."""
+        while groups := await self._context.reader.groups(after):
+            batch: list[tuple[int, float, str, dict[str, object]]] = []
+            for group in groups:
+                for number, event in enumerate(decode_group(group), group.first):
+                    if number > after:
+                        batch.append(plain(number, event))
+                if len(batch) >= BATCH_MAX:
+                    yield EventBatch(events=batch)
+                    batch = []
+                    await self._context.clock.sleep(0)
+            if batch:
                 yield EventBatch(events=batch)
-                batch = []
-                await self._context.clock.sleep(0)
-        if batch:
-            yield EventBatch(events=batch)
+            after = groups[-1].last

@@ -36,6 +36,9 @@ _MANY_JOBS = 200
 #: Rows made and encoded in one turn of the loop: about 2 ms.
 ROWS_PER_SLICE = 1000
 
+#: Seconds within which a script is read, or its request fails.
+READ_SECONDS = 8.0
+
 #: Low bits of a listing's version that count news of expected starts; the others count events.
 VERSION_BITS = 16
 
@@ -103,7 +106,7 @@ class JobQueries:
         if not job.spec.script_key:
             raise _refusal("ESLURM_JOB_SCRIPT_MISSING")
         await context.writer.durable()
-        return Script(job_id=job.id, script=context.blobs.get(job.spec.script_key))
+        return Script(job_id=job.id, script=await context.blobs.get(job.spec.script_key, seconds=READ_SECONDS))
 
 
 def _refusal(code: str) -> SpritzError:

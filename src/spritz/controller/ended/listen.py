@@ -128,7 +128,7 @@ def begin_job_completion(context: Context) -> Listener | None:
         words = settings.words("JobCompParams")
         poster = Poster(context, Topic(location, words, cluster), "kafka")
         wanted = "enable_job_start" in {word.lower() for word in words}
-        return Listener(context, poster.take, poster.take_starts if wanted else None)
+        return Listener(context, poster.take, poster.take if wanted else None)
     elif kind == "jobcomp/lua":
         from spritz.controller.ended.lua import NAME, LuaLog
 

@@ -1,6 +1,6 @@
 """JobCompType=jobcomp/lua: `slurm_jobcomp_log_record(job_rec)` of jobcomp.lua beside slurm.conf, for each end of a job.
 
-One at a time, in the order of the ends, on a thread: a script that never returns holds up those behind it and nothing
+One at a time, in the order of the ends, in a thread: a script that never returns holds up those behind it and nothing
 else. What it does wrong is logged; it is not called again for that job. A changed script is read again.
 
 Source: slurm.conf(5) JobCompType; the fields are those of `slurm.jobs` in job_submit.lua, and `script`, as 22.05 had
@@ -18,7 +18,7 @@ from spritz.notation import hostlist
 from spritz.plugins.answer import PluginError
 from spritz.plugins.lua import LuaScript
 from spritz.plugins.records import JobView, state_number
-from spritz.runtime.tasks import offload
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,7 @@ class LuaLog:
 
     def __init__(self, context: Context, path: str) -> None:
         self._context = context
+        self._thread = Worker("completion-lua")
         cluster = context.configuration.settings.cluster_name
         self._script = LuaScript(path, "jobcomp/lua", (FUNCTION,), cluster=cluster)
         try:
@@ -44,31 +45,33 @@ class LuaLog:
         self.take = EndQueue(context, "completion-lua", path, self._log).take
 
     async def _log(self, one: Ended) -> None:
-        for level, text in await offload(self._call, one):
+        for level, text in await self._thread.run(self._call, one, await self._text(one.job.spec.script_key)):
             told = self._context.log.error if level == "error" else self._context.log.info
             told("completion.script", job_id=one.job.id, text=text)
 
-    def _call(self, one: Ended) -> list[tuple[str, str]]:
-        """What is to be logged. Blocks."""
+    def _call(self, one: Ended, text: str | None) -> list[tuple[str, str]]:
+        """Call the function; returns what is to be logged. `text`: the job's script. Blocks."""
         script = self._script
         script.lines, script.log = [], []
         try:
             script.load()
-            number = script.call(FUNCTION, script.object(reader(one, self._text)))
+            number = script.call(FUNCTION, script.object(reader(one, text)))
         except PluginError as error:
             return [*script.log, ("error", str(error))]
         failed = [("error", f"{FUNCTION} returned {number}")] if number else []
         return [*script.log, *failed]
 
-    def _text(self, key: str) -> str:
+    async def _text(self, key: str) -> str | None:
+        if not key:
+            return None
         try:
-            return self._context.blobs.get(key).decode("utf-8", "surrogateescape")
-        except (SpritzError, KeyError):
+            return (await self._context.blobs.get(key)).decode("utf-8", "surrogateescape")
+        except SpritzError:
             return ""
 
 
-def reader(one: Ended, script: Callable[[str], str]) -> Callable[[str], Any]:
-    """A field of the job as it ended: its record may be of a later life. `script` gives the text of a key."""
+def reader(one: Ended, script: str | None) -> Callable[[str], Any]:
+    """A field of the job as it ended: its record may be of a later life. `script` is the job's, if it has one."""
     job, event, allocation = one.job, one.event, one.allocation
     view = JobView(job)
     ended: dict[str, Any] = {
@@ -93,7 +96,7 @@ def reader(one: Ended, script: Callable[[str], str]) -> Callable[[str], Any]:
 
     def read(name: str) -> Any:
         if name == "script":
-            return script(job.spec.script_key) if job.spec.script_key else None
+            return script
         return ended[name] if name in ended else view.read(name)
 
     return read

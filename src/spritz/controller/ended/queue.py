@@ -23,12 +23,13 @@ class EndQueue:
         self._path = path
         self._each = each
         self._queue: asyncio.Queue[Ended] = asyncio.Queue(QUEUE_MAX)
-        self._dropped = 0
+        #: ends that were dropped
+        self.dropped = 0
         context.tasks.spawn_contained(self._run(), name=name)
         context.counters.append(
             lambda: {
                 "completion.queued_count": float(self._queue.qsize()),
-                "completion.dropped_count": float(self._dropped),
+                "completion.dropped_count": float(self.dropped),
             }
         )
 
@@ -38,9 +39,14 @@ class EndQueue:
             try:
                 self._queue.put_nowait(one)
             except asyncio.QueueFull:
-                self._dropped += 1
+                self.dropped += 1
                 self._context.log.error("completion.dropped", job_id=one.job.id, path=self._path)
+
+    async def drain(self) -> None:
+        """Return when each end has been taken."""
+        await self._queue.join()
 
     async def _run(self) -> None:
         while True:
             await self._each(await self._queue.get())
+            self._queue.task_done()

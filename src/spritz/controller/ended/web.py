@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from spritz.controller.ended.queue import EndQueue
 from spritz.controller.ended.spool import Full, Spool
 from spritz.controller.ended.words import (
     dependency_of,
@@ -30,8 +31,9 @@ from spritz.controller.ended.words import (
 from spritz.model import job_tres
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
+from spritz.model.states import JobState
 from spritz.notation import hostlist
-from spritz.runtime.tasks import offload
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,44 +81,41 @@ class Poster:
         self._news = asyncio.Event()
         self._dropped = self._sent = 0
         self._away = False
-        if self._spool.waiting_bytes:
-            self._news.set()
+        # The spool is used by one thread and the server by another: neither may hold up the loop, nor each other.
+        self._disk, self._post = Worker("completion-spool"), Worker("completion-post")
+        queue = EndQueue(context, "completion-spool", str(path), self._keep)
+        #: Takes ends of jobs, and jobs that begin (`Listener`), to be kept for the server.
+        self.take = queue.take
+        context.at_end.append(queue.drain)
         context.tasks.spawn_contained(self._run(), name="completion-post")
         context.counters.append(
             lambda: {
                 "completion.waiting_bytes": float(self._spool.waiting_bytes),
                 "completion.sent_count": float(self._sent),
-                "completion.dropped_count": float(self._dropped),
+                "completion.dropped_count": float(self._dropped + queue.dropped),
             }
         )
 
-    def take(self, ended: list[Ended]) -> None:
-        """Keep them for the server."""
+    async def _keep(self, one: Ended) -> None:
         cluster = self._context.configuration.settings.cluster_name
-        self._keep([encode(document(one, cluster, self._script(one))) for one in ended])
-
-    def take_starts(self, begun: list[Ended]) -> None:
-        """The same of jobs that have begun."""
-        cluster = self._context.configuration.settings.cluster_name
-        self._keep([encode(start_document(one, cluster, self._script(one))) for one in begun])
-
-    def _keep(self, documents: list[bytes]) -> None:
+        make = start_document if one.event.state is JobState.RUNNING else document
+        record = encode(make(one, cluster, await self._script(one)))
         try:
-            self._spool.add(documents)
+            await self._disk.run(self._spool.add, [record])
         except (Full, OSError) as error:
-            self._dropped += len(documents)
+            self._dropped += 1
             words = "too much waits for the server" if isinstance(error, Full) else str(error)
-            self._context.log.error("completion.dropped", jobs=len(documents), error=words)
+            self._context.log.error("completion.dropped", job_id=one.job.id, error=words)
         else:
             self._news.set()
 
-    def _script(self, one: Ended) -> str:
+    async def _script(self, one: Ended) -> str:
         key = one.job.spec.script_key
         if not key:
             return ""
         try:
-            body = self._context.blobs.get(key)
-        except (SpritzError, KeyError):
+            body = await self._context.blobs.get(key)
+        except SpritzError:
             return ""
         return body[:_SCRIPT_BYTES_MAX].decode("utf-8", "replace")
 
@@ -129,14 +128,14 @@ class Poster:
     async def _post_always(self) -> None:
         pause = RETRY_SECONDS
         while True:
-            await self._news.wait()
-            record = self._spool.first()
+            self._news.clear()  # before looking: what is added meanwhile sets it again
+            record = await self._disk.run(self._spool.first)
             if record is None:
-                self._news.clear()
+                await self._news.wait()
                 continue
-            status, problem = await offload(self._server.post, record)
+            status, problem = await self._post.run(self._server.post, record)
             if 200 <= status < 300 or status in _FINAL:
-                self._spool.delivered(record)
+                await self._disk.run(self._spool.delivered, record)
                 self._sent += 200 <= status < 300
                 if status in _FINAL:
                     self._dropped += 1

@@ -1,0 +1,47 @@
+"""Reads of the journal while the daemon serves: in a thread, so that a disk that is stuck stops no query.
+
+The rule: once the daemon serves, only `JournalReader` calls `Journal.groups` and `Journal.blob`. (Recovery calls them
+before.) One thread does the reads in order, on the journal's connection for reading; the request that needs one waits
+for it, and nothing else does. Each read is bounded, so that no cursor stays open between two of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from spritz.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from spritz.controller.journal import Group, Journal
+
+#: Bytes and groups of one read, unless it says otherwise: the first group that exceeds them is the last.
+READ_BYTES = 1024 * 1024
+READ_GROUPS = 2_000
+
+
+class JournalReader:
+    """Reads for one daemon. Without `seconds` a read waits as long as the disk takes."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._worker = Worker("journal reader", waiting_max=100_000)
+
+    async def groups(self, after: int, *, bytes_max: int = READ_BYTES, groups_max: int = READ_GROUPS) -> list[Group]:
+        """The next groups that hold events later than `after`, at least one if there is any. Raises JournalError."""
+        return await self._worker.run(self._groups, after, bytes_max, groups_max)
+
+    async def blob(self, key: str, *, seconds: float | None = None) -> bytes | None:
+        """The blob of that key, or None. Raises JournalError, and WorkerTimeout after `seconds`."""
+        return await self._worker.run(self._journal.blob, key, seconds=seconds)
+
+    def _groups(self, after: int, bytes_max: int, groups_max: int) -> list[Group]:
+        found: list[Group] = []
+        size = 0
+        with closing(self._journal.groups(after)) as groups:
+            for group in groups:
+                found.append(group)
+                size += len(group.payload)
+                if size >= bytes_max or len(found) >= groups_max:
+                    break
+        return found
