@@ -19,6 +19,7 @@ from spritz.client.server import Server
 from spritz.client.sync import connect_address
 from spritz.runtime import tasks
 from spritz.runtime.log import get_logger
+from spritz.runtime.worker import Worker
 from spritz.wire.envelope import decode_envelope, encode_request
 from spritz.wire.frames import PREFIX_BYTES, FrameDecoder
 from spritz.wire.requests import RequestDecoder
@@ -115,7 +116,7 @@ async def serve(name: str) -> None:
         await server.listen_unix(name)
         listener = await server.listen_tcp("127.0.0.1", 0)
         print(listener.name[1], flush=True)
-        await tasks.offload(sys.stdin.read)
+        await Worker("stdin").run(sys.stdin.read)
 
 
 def main() -> None:

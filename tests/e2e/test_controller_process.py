@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from msgspec import msgpack
 
+import spritz.controller.configuration  # noqa: F401 - another user (`as_user`) could not import it
 from spritz.client.errors import ClientError, ConnectionLost, RemoteError
 from spritz.controller.journal import Group
 from spritz.controller.main import main
@@ -155,7 +156,7 @@ def test_debug_flags_come_from_the_file_and_from_scontrol(controller: Controller
 
     with controller.connect() as connection:
         assert in_force() == "AuditRPCs"
-        assert "debug.request kind=ShowConfig" in controller.log
+        until(lambda: "debug.request kind=ShowConfig" in controller.log, "the request's line")
         connection.call(SetDebugFlag(flag="Steps", on=True), Done)
         connection.call(SetDebugFlag(flag="AuditRPCs", on=False), Done)
         assert in_force() == "Steps"

@@ -77,7 +77,7 @@ def test_a_batch_job_whose_prologslurmctld_fails_runs_when_it_no_longer_does(mak
     (cluster.work / "well").touch()
     assert cluster.wait_state(number, "COMPLETED").restart_count >= 1
     assert lines(cluster.work / "n")[:2] == ["0", "1"]
-    assert "prolog_slurmctld.failed" in cluster.controller_log()
+    until(lambda: "prolog_slurmctld.failed" in cluster.controller_log(), "the failure's line")
 
 
 def test_srun_waits_for_prologslurmctld_and_is_told_when_it_fails(make_cluster: Make) -> None:

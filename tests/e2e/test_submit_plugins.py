@@ -229,7 +229,7 @@ def test_reconfigure_takes_other_plugins_and_keeps_those_it_has_when_they_are_br
     controller.write_conf("JobSubmitPlugins=lua")
     reconfigure()
     assert refused(controller) == ("SLURM_ERROR", ("python says no",))
-    assert "plugins.refused" in controller.log
+    until(lambda: "plugins.refused" in controller.log, "the refusal's line")
     controller.write_conf()
     reconfigure()
     assert submit(controller).job_id

@@ -7,7 +7,6 @@ close. What was not acknowledged, controllers send again.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -53,8 +52,8 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGUSR2, _reopen_log, log)
-    loop.add_signal_handler(signal.SIGHUP, _reopen_log, log)
+    loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
+    loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
     for number in _IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if not await _open_database(store, log, stopping):
@@ -84,7 +83,7 @@ async def serve(
                     ),
                 )
                 await stopping.wait()
-                loop.add_signal_handler(signal.SIGHUP, _reopen_log, log)
+                loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
                 tasks.cancel_all()
             server.stop_listening()
             await loop.run_in_executor(None, api.close)
@@ -165,7 +164,7 @@ async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
         file_level=settings.text("DebugLevel"), syslog_level=settings.text("DebugLevelSyslog") or "quiet"
     )
     _configure(api, settings)
-    _reopen_log(log)
+    runtime_log.reopen()
     for item in settings.warnings:
         log.warning("config.questionable", detail=item.text)
     log.info("config.reread", path=path)
@@ -177,13 +176,4 @@ async def _reload_or_log(api: Api, reader: Worker, path: str, log: Logger) -> No
         await _reload(api, reader, path, log)
     except SpritzError as error:
         log.error("config.refused", path=path, error=error.message)
-        _reopen_log(log)
-
-
-def _reopen_log(log: Logger) -> None:
-    try:
         runtime_log.reopen()
-    except OSError as error:
-        log.error("log.reopen_failed", error=error)
-    else:
-        log.info("log.reopened", pid=os.getpid())

@@ -97,7 +97,8 @@ def _run(options: Options, settings: DbdSettings, startup: Startup, user: User) 
         logger = log.get_logger("slurmdbd")
         for item in settings.warnings:
             logger.warning("config.questionable", detail=item.text)
-        return run(serve(Store(engine), settings, startup, logger, user.uid, pid_file))
+        with log.in_background():
+            return run(serve(Store(engine), settings, startup, logger, user.uid, pid_file))
     finally:
         pid_file.release()
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
+    from spritz.runtime.worker import Worker
 
 
 class MachineView(Protocol):
@@ -101,6 +102,8 @@ class Context:
     debug_flags: DebugFlags
     #: What the scheduler decides, in a file of its own.
     scheduling_log: SchedulingLog
+    #: Writes log files other than the daemon's own; units are lines.
+    log_files: Worker
     #: More counters for `Statistics`: each returns name -> value.
     counters: list[Callable[[], dict[str, float]]]
     #: Awaited when the daemon ends, before its asyncio tasks are cancelled, for a few seconds at most.

@@ -58,6 +58,7 @@ from spritz.runtime.directory import Directory
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.stalls import StallWatch
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
@@ -72,6 +73,9 @@ STOP_DAEMONS_SECONDS = 5.0
 
 #: Seconds that what is under way at the end (`Context.at_end`) may take together.
 FINISH_SECONDS = 5.0
+
+#: Lines of other log files (SlurmSchedLogFile, JobCompLoc) that wait for a disk; more are dropped and counted.
+LOG_LINES_MAX = 100_000
 
 #: The journal's thread gets the interpreter within this time of asking: its wait is every submitter's wait.
 SWITCH_SECONDS = 0.001
@@ -153,7 +157,9 @@ class _Daemon:
         context.counting = Counting(context.started_at)
         context.counters = []
         context.events_needed = []
-        context.at_end = []
+        log_files = context.log_files = Worker("log files", waiting_max=LOG_LINES_MAX)
+        context.counters.append(lambda: {"log_files.dropped_lines": float(log_files.dropped)})
+        context.at_end = [lambda: log_files.run(lambda: None)]  # after all that was written before
         context.request_stop = self._request_stop
         return context
 
@@ -347,12 +353,10 @@ class _Daemon:
             await renew_plugins(context, context.configuration)
 
     def _reopen_log(self, context: Context) -> None:
+        runtime_log.reopen()
         try:
-            runtime_log.reopen()
             level = log_level(self._options, context.configuration)
             to_syslog = context.configuration.loaded.settings.text("SlurmctldSyslogDebug")
             runtime_log.set_levels(file_level=level, syslog_level=to_syslog or "quiet")
-        except (OSError, ValueError) as error:
-            self._log.error("log.reopen_failed", error=error)
-        else:
-            self._log.info("log.reopened")
+        except ValueError as error:
+            self._log.error("log.level_refused", error=error)

@@ -120,7 +120,8 @@ def _run(options: Options, configuration: Configuration, startup: Startup) -> in
         _change_directory(options, configuration, log_file)
         allow_many_files()
         logger = log.get_logger("slurmctld")
-        return run(serve(options, configuration, startup, logger, user.uid, pid_file))
+        with log.in_background():
+            return run(serve(options, configuration, startup, logger, user.uid, pid_file))
     finally:
         pid_file.release()
 

@@ -1,18 +1,20 @@
 """SlurmSchedLogFile: what the scheduler decides, a line for each decision, beside slurmctld's own log.
 
-The file is opened for every batch of lines, so that it may be rotated away at any time. The first words of a line are
-Slurm's (`Allocate`, `JobId=`); reasons and victims, which Slurm tells only when it debugs, are told as well.
+`Context.log_files`, a thread, opens the file for every batch of lines, so that it may be rotated away at any time.
+The first words of a line are Slurm's (`Allocate`, `JobId=`); reasons and victims are logged as well, which Slurm logs
+only when it debugs.
 Source: slurm.conf(5) SlurmSchedLogFile, SlurmSchedLogLevel; scontrol(1) schedloglevel.
 """
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.model.events import job
 from spritz.notation.hostlist import compress
+from spritz.runtime.disk import append
 from spritz.runtime.log import time_stamp
 
 if TYPE_CHECKING:
@@ -83,16 +85,17 @@ class SchedulingLog:
     def _write(self, lines: list[str]) -> None:
         stamp = time_stamp(self._form, self._context.clock.now())
         text = "".join(f"sched: [{stamp}] {line}\n" for line in lines)
+        data = text.encode("utf-8", "backslashreplace")
+        self._context.log_files.put(partial(self._append, self._path, data), units=len(lines))
+
+    def _append(self, path: str, data: bytes) -> None:
+        """In the thread that writes."""
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-            try:
-                os.write(descriptor, text.encode("utf-8", "backslashreplace"))
-            finally:
-                os.close(descriptor)
+            append(path, data, mode=0o640)
         except OSError as error:
             if not self._failed:
                 self._failed = True
-                self._context.log.error("scheduling_log.failed", path=self._path, error=error)
+                self._context.log.error("scheduling_log.failed", path=path, error=error)
 
 
 _TOLD: dict[type, Callable[..., Iterator[str]]] = {

@@ -395,7 +395,7 @@ class Daemon:
         loop.add_signal_handler(
             signal.SIGHUP, lambda: self._tasks.spawn_contained(self._reload(), name="configuration")
         )
-        loop.add_signal_handler(signal.SIGUSR2, self._reopen_log)
+        loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
         for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
@@ -420,14 +420,6 @@ class Daemon:
         if self._settings.private_hosts:
             spools = [node.spool for node in self._settings.nodes.values()]
             await self._reader.run(hosts.write, spools, self._settings.addresses)
-
-    def _reopen_log(self) -> None:
-        try:
-            runtime_log.reopen()
-        except OSError as error:
-            self._log.error("log.reopen_failed", error=error)
-        else:
-            self._log.info("log.reopened")
 
     def _log_descriptor(self) -> int | None:
         path = self._options.log_file or self._settings.log_file

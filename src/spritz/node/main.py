@@ -187,7 +187,8 @@ def _serve(
         return await daemon.run(startup)
 
     try:
-        return run(serve())
+        with log.in_background():
+            return run(serve())
     except* SpritzError as group:
         raise _first(group) from None
 

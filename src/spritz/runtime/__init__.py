@@ -9,10 +9,10 @@ Map
 `randomness`   `Randomness`, `SystemRandomness`, `backoff()`
 `worker`       `Worker`: threads for calls that may block, with deadlines and a bounded queue
 `directory`    `Directory`: users and groups of the system, looked up by a worker and remembered
-`tasks`        `run(main)` starts a loop (uvloop if there is one); `Supervisor` spawns asyncio tasks; `offload`
+`tasks`        `run(main)` starts a loop (uvloop if there is one); `Supervisor` spawns asyncio tasks
 `stalls`       `StallWatch`: says when the loop did not turn for 50 ms, and where it stood
 `log`          `configure`, `get_logger("slurmctld").info("job.started", job_id=7)`, `reopen`, `set_levels`
-`disk`         `write_atomically`, `sync_directory`, `private_directory`
+`disk`         `write_atomically`, `append`, `sync_directory`, `private_directory`
 `pipe`         `Pipe`, `Receiver`: bytes both ways, few system calls, flow control
 `sockets`      `unix_socket`, `tcp_socket`, `listen`, `connect_unix`, `connect_tcp`
 `credentials`  `peer_credentials(socket)`: pid, uid and gid by the kernel's word

@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from spritz.runtime.log import flush_standard_streams
+from spritz.runtime.log import flush, flush_standard_streams
 from spritz.runtime.systemd import ServiceManager
 
 _SERVES = b"\0serves"
@@ -34,6 +34,7 @@ class Startup:
 
     def serves(self) -> None:
         """Let the starting command return 0, and let go of its terminal; or tell systemd."""
+        flush()  # what was logged so far is for the terminal, and for whoever waits for the start
         if self._manager is not None:
             self._manager.ready()
         if self._report is None:

@@ -1,6 +1,6 @@
 """Files that must survive a crash or be nobody else's: whole or not at all, and private directories.
 
-Each function blocks; on a loop call it through `tasks.offload`.
+Each function blocks; on a loop call it through a `worker.Worker`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,15 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, *, mode: int = 0
         raise
     if sync:
         sync_directory(os.path.dirname(target) or ".")
+
+
+def append(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) -> None:
+    """Add to a file, which is opened for this alone: it may be rotated away at any time. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
 
 
 def private_directory(path: str | os.PathLike[str], *, mode: int = 0o700) -> Path:

@@ -5,6 +5,10 @@
 
 writes `[2026-01-31T12:00:00.123] job.started job_id=7 nodes=n[1-2] wait_seconds=0.2`. Names are `noun.verb` and stable.
 Not the standard library's logging: that costs a command its start-up, and has neither these levels nor fields.
+
+Where a daemon serves (`in_background`), a thread writes the lines: a disk that is stuck, or a terminal or journald that
+does not read, must not stop the loop. At most `LINES_MAX` lines wait; more are dropped, and their number is logged.
+A fatal line, and the end of the block, wait until everything is written, for `FLUSH_SECONDS` at most.
 Secrets, scripts and environments are never logged; that is the caller's duty.
 
 Sources: slurm.conf(5) SlurmctldDebug, SlurmctldLogFile, SlurmctldSyslogDebug, LogTimeFormat; slurmctld(8) SIGUSR2.
@@ -19,7 +23,19 @@ import syslog
 import threading
 import time
 import traceback
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spritz.runtime.worker import Worker
+
+#: Lines that wait for the thread that writes them.
+LINES_MAX = 10_000
+
+#: Seconds that the end of a daemon waits for its last lines to be written.
+FLUSH_SECONDS = 5.0
 
 #: Slurm's levels in order; a sink at `info` takes `quiet` to `info`.
 LEVELS = (
@@ -98,6 +114,8 @@ class _Sinks:
         self.descriptor: int | None = None
         self.level_max = _INFO
         self.time_format = "iso8601_ms"
+        #: Writes the lines; None: whoever logs them does.
+        self.worker: Worker | None = None
 
     def open_file(self) -> None:
         if self.path is None:
@@ -116,9 +134,34 @@ class _Sinks:
         self.path = None
 
     def write(self, level: int, text: str) -> None:
+        now = time.time()
+        if self.worker is None:
+            self._emit(level, text, now)
+        else:
+            units = 0 if level == _FATAL else 1  # a fatal line is never dropped
+            self.worker.put(partial(self._emit_and_tell, self.worker, level, text, now), units)
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do something to the sinks, after the lines that came before it."""
+        if self.worker is None:
+            work()
+        else:
+            self.worker.put(work)
+
+    def flush(self, seconds: float) -> None:
+        if self.worker is not None:
+            self.worker.flush(seconds)
+
+    def _emit_and_tell(self, worker: Worker, level: int, text: str, now: float) -> None:
+        self._emit(level, text, now)
+        if worker.dropped:
+            lines, worker.dropped = worker.dropped, 0
+            self._emit(_ERROR, f"log.dropped lines={lines}", now)
+
+    def _emit(self, level: int, text: str, now: float) -> None:
         prefix = _PREFIX.get(level) or (f"{LEVELS[level]}: " if level > _DEBUG else "")
         if self.descriptor is not None and level <= self.file_level:
-            stamp = time_stamp(self.time_format, time.time())
+            stamp = time_stamp(self.time_format, now)
             self._write_all(self.descriptor, f"[{stamp}] {prefix}{text}\n")
         if level <= self.stderr_level:
             program = f"{self.program}: " if self.program else ""
@@ -137,6 +180,38 @@ class _Sinks:
 
 
 _sinks = _Sinks()
+
+
+def _write_directly() -> None:
+    _sinks.worker = None
+
+
+# A forked child has its parent's queue, but not the thread that takes from it.
+os.register_at_fork(after_in_child=_write_directly)
+
+
+@contextmanager
+def in_background() -> Iterator[None]:
+    """Have the lines of this process written by a thread while the block runs. Enter it after `daemonize`."""
+    from spritz.runtime.worker import Worker  # commands log too, and must not pay for asyncio
+
+    worker = _sinks.worker = Worker("log", waiting_max=LINES_MAX)
+    try:
+        yield
+    finally:
+        _sinks.worker = None
+        worker.flush(FLUSH_SECONDS)
+        worker.close()
+
+
+def flush(seconds: float = FLUSH_SECONDS) -> None:
+    """Wait until the lines so far are written."""
+    _sinks.flush(seconds)
+
+
+def descriptor() -> int:
+    """Of the log file, or of standard error without one: for what is written when nothing else works any more."""
+    return 2 if _sinks.descriptor is None else _sinks.descriptor
 
 
 def configure(
@@ -186,8 +261,21 @@ def set_time_format(form: str) -> None:
 
 
 def reopen() -> None:
-    """Open the log file again by its name, after it was rotated away (SIGUSR2). Raises OSError; the old one stays."""
-    _sinks.open_file()
+    """Open the log file again by its name, after it was rotated away (SIGUSR2), and say so in it.
+
+    If that fails, the old one stays in use.
+    """
+    _sinks.do(_reopen)
+
+
+def _reopen() -> None:
+    log = get_logger(_sinks.program)
+    try:
+        _sinks.open_file()
+    except OSError as error:
+        log.error("log.reopen_failed", error=error)
+    else:
+        log.info("log.reopened", pid=os.getpid())
 
 
 class Logger:
@@ -217,8 +305,9 @@ class Logger:
         _sinks.write(level, text)
 
     def fatal(self, event: str, *, exception: BaseException | None = None, **fields: Any) -> None:
-        """The daemon cannot go on."""
+        """The daemon cannot go on. Returns when the line is written."""
         self.write(_FATAL, event, fields, exception)
+        _sinks.flush(FLUSH_SECONDS)
 
     def error(self, event: str, *, exception: BaseException | None = None, **fields: Any) -> None:
         """Asks for a person."""

@@ -35,14 +35,6 @@ def run(main: Coroutine[Any, Any, T], *, debug: bool = False) -> T:
         return runner.run(main)
 
 
-async def offload(work: Callable[..., T], *args: Any) -> T:
-    """What `work(*args)` returns, run in a thread so that the loop goes on: for files and name services.
-
-    Not for long computing: a thread still stalls the loop. A caller that is cancelled leaves the thread running.
-    """
-    return await asyncio.to_thread(work, *args)
-
-
 class Supervisor:
     """A group of asyncio tasks with one end. Use it as `async with Supervisor() as tasks`.
 

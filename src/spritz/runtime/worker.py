@@ -35,7 +35,8 @@ class WorkerTimeout(SpritzError):
 class Worker:
     """`threads` daemon threads, started by the first call. May be used from any thread.
 
-    At most `waiting_max` units of work wait or run; a call counts as one unit unless it says otherwise.
+    At most `waiting_max` units of work wait or run; a call counts as one unit unless it says otherwise. A call of no
+    units is always taken.
     """
 
     def __init__(self, name: str, *, threads: int = 1, waiting_max: int = 1_000) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from spritz.controller.ended.filetxt import append, line
+from spritz.controller.ended.filetxt import FileLog, line
 from spritz.controller.ended.listen import Ended
 from spritz.controller.ended.web import document
 from spritz.model.events.job import JobEnded
@@ -17,6 +19,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
+from spritz.runtime.worker import Worker
 
 SUBMITTED = 1_795_306_660.0  # 2026-11-22T00:17:40 UTC
 
@@ -77,8 +80,24 @@ def test_what_was_asked_for_and_where_it_ran_are_told_as_slurm_tells_them() -> N
     assert found["tres_alloc"] == "cpu=8,mem=3000M,node=1,billing=8"
 
 
-def test_lines_are_appended(tmp_path: Path) -> None:
-    path = tmp_path / "comp.log"
-    append(str(path), b"one\n")
-    append(str(path), b"two\n")
-    assert path.read_bytes() == b"one\ntwo\n"
+def test_lines_are_appended_and_a_file_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+    errors: list[str] = []
+    files = Worker("test")
+    context: Any = SimpleNamespace(
+        configuration=SimpleNamespace(settings=SimpleNamespace(cluster_name="c1")),
+        log=SimpleNamespace(error=lambda event, **fields: errors.append(event)),
+        log_files=files,
+    )
+    end = Ended(a_job(), JobEnded(at=SUBMITTED, job_id=1, state=JobState.FAILED), SUBMITTED, None)
+    path = tmp_path / "sub" / "comp.log"
+    log = FileLog(context, str(path))
+    log.take([end])
+    log.take([end])
+    assert files.flush(100)
+    assert errors == ["completion.failed"]
+    path.parent.mkdir()
+    log.take([end, end])
+    log.take([end])
+    assert files.flush(100)
+    assert path.read_text() == line(end, "c1") * 3
+    files.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.plan import PendingNote
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation, NodeAllocation
+from spritz.runtime.worker import Worker
 
 JOBS = {8: SimpleNamespace(array_job_id=5, array_task_id=1)}
 WHERE = Allocation(partition="debug", nodes=(NodeAllocation(node="n1", cpus="3"), NodeAllocation(node="n2", cpus="1")))
@@ -38,12 +40,17 @@ LINES = [
 ]
 
 
+#: The thread that writes.
+FILES = Worker("test", waiting_max=100)
+
+
 def made(path: Path | str, level: int) -> tuple[SchedulingLog, list[str]]:
     errors: list[str] = []
     context: Any = SimpleNamespace(
         machine=SimpleNamespace(state=SimpleNamespace(jobs=JOBS)),
         clock=SimpleNamespace(now=lambda: 0.0),
         log=SimpleNamespace(error=lambda event, **fields: errors.append(event)),
+        log_files=FILES,
     )
     log = SchedulingLog(context)
     log.put(str(path), level, "iso8601")
@@ -52,6 +59,7 @@ def made(path: Path | str, level: int) -> tuple[SchedulingLog, list[str]]:
 
 def lines(path: Path) -> list[str]:
     """Without their stamps."""
+    assert FILES.flush(100)
     found = path.read_text().splitlines() if path.exists() else []
     assert all(line.startswith("sched: [19") for line in found)
     return [line.partition("] ")[2] for line in found]
@@ -62,6 +70,7 @@ def test_each_decision_is_a_line_and_a_rotated_file_begins_anew(tmp_path: Path) 
     log, errors = made(path, 1)
     log.listen(EVENTS)
     assert lines(path) == LINES
+    assert FILES.flush(100)
     path.rename(tmp_path / "sched.log.1")
     log.listen(EVENTS[:2])
     assert lines(path) == LINES[:1]
@@ -92,4 +101,19 @@ def test_a_file_that_cannot_be_written_is_told_once_and_holds_nothing_up(tmp_pat
     log, errors = made(tmp_path / "nowhere" / "sched.log", 1)
     log.listen(EVENTS)
     log.listen(EVENTS)
+    assert FILES.flush(100)
     assert errors == ["scheduling_log.failed"]
+
+
+def test_a_disk_that_is_stuck_holds_nothing_up_and_lines_beyond_a_bound_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "sched.log"
+    os.mkfifo(path)  # to open it blocks until it is read
+    log, _errors = made(path, 1)
+    before = FILES.dropped
+    for _ in range(30):
+        log.listen(EVENTS)
+    assert FILES.dropped - before == 30 * len(LINES) - 100
+    with open(path) as reader:
+        assert FILES.flush(100)
+        found = [reader.readline() for _ in range(100)]
+    assert [line.partition("] ")[2].rstrip() for line in found] == LINES * 20

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import syslog
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,3 +155,92 @@ def test_syslog_gets_what_is_asked_for_line_by_line(monkeypatch: pytest.MonkeyPa
     assert sent[0] == (syslog.LOG_ERR, "error: a.b")
     assert sent[-1] == (syslog.LOG_DEBUG, "debug:  c.d e=1")
     assert all("\n" not in line for _, line in sent)
+
+
+def test_in_the_background_lines_keep_their_order_and_are_all_there_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "d.log"
+    log.configure("d", path=path, stderr_level="quiet")
+    with log.in_background():
+        for number in range(1000):
+            log.get_logger("d").info("a.b", n=number)
+    assert [line.rpartition("n=")[2] for line in path.read_text().splitlines()] == [str(n) for n in range(1000)]
+    log.get_logger("d").info("after.it")
+    assert "after.it" in path.read_text()
+
+
+class Pipe:
+    """A log that nobody reads until `drain`: a write to it blocks when it is full, as one to a stuck disk does."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "log"
+        os.mkfifo(self.path)
+        self._end = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        self.text = b""
+
+    def drain(self, until: bytes) -> None:
+        os.set_blocking(self._end, True)
+        while until not in self.text:
+            self.text += os.read(self._end, 65536)
+
+    def close(self) -> None:
+        os.close(self._end)
+
+
+def test_a_log_that_is_not_taken_holds_nothing_up_and_what_was_dropped_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "FLUSH_SECONDS", 100.0)
+    pipe = Pipe(tmp_path)
+    log.configure("d", path=pipe.path, stderr_level="quiet")
+    logger = log.get_logger("d")
+    with log.in_background():
+        for number in range(2 * log.LINES_MAX):
+            logger.info("a.b", n=number, padding="x" * 100)
+        # A fatal line waits for its turn, as long as it must.
+        fatal = threading.Thread(target=lambda: logger.fatal("daemon.failed"))
+        pipe.drain(b"n=0 ")
+        fatal.start()
+        pipe.drain(b"fatal: daemon.failed")
+        fatal.join()
+    [dropped] = re.findall(rb"error: log.dropped lines=(\d+)", pipe.text)
+    assert pipe.text.count(b" a.b n=") + int(dropped) == 2 * log.LINES_MAX
+    log.configure("")
+    pipe.close()
+
+
+def test_lines_before_a_rotation_are_in_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "d.log"
+    log.configure("d", path=path, stderr_level="quiet")
+    with log.in_background():
+        for number in range(500):
+            log.get_logger("d").info("a.b", n=number)
+        path.rename(tmp_path / "d.log.1")
+        log.reopen()
+        log.get_logger("d").info("c.d")
+    assert (tmp_path / "d.log.1").read_text().count("a.b") == 500
+    assert [line.split()[1] for line in path.read_text().splitlines()] == ["log.reopened", "c.d"]
+
+
+def test_a_file_that_cannot_be_opened_again_is_told_in_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "d.log"
+    path.parent.mkdir()
+    log.configure("d", path=path, stderr_level="quiet")
+    path.parent.rename(tmp_path / "moved")
+    log.reopen()
+    assert "error: log.reopen_failed" in (tmp_path / "moved" / "d.log").read_text()
+
+
+def test_a_forked_child_writes_by_itself() -> None:
+    program = """
+import os
+from spritz.runtime import log
+log.configure("d")
+with log.in_background():
+    if os.fork() == 0:
+        log.get_logger("d").info("of.child")
+        os._exit(0)
+    os.wait()
+    log.get_logger("d").info("of.parent")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "d: of.child\nd: of.parent\n")

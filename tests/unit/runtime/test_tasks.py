@@ -90,15 +90,6 @@ def test_cancel_all_ends_a_group_without_failing() -> None:
     tasks.run(main())
 
 
-def test_offloaded_work_leaves_the_loop_free_and_gives_its_result() -> None:
-    async def main() -> None:
-        assert await tasks.offload(divmod, 7, 2) == (3, 1)
-        with pytest.raises(FileNotFoundError):
-            await tasks.offload(open, "/no/such/file")
-
-    tasks.run(main())
-
-
 def test_contained_work_that_is_cancelled_before_its_first_step_leaves_no_warning() -> None:
     async def main() -> None:
         async with tasks.Supervisor() as group:

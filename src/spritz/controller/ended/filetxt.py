@@ -8,14 +8,14 @@ Source: slurm.conf(5) JobCompType, JobCompLoc; the form is 22.05's, where the cl
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.controller.ended.words import partitions_of, reservation_of, tres_asked
 from spritz.model.ids import INFINITE
 from spritz.notation import hostlist
 from spritz.notation.times import format_time
-from spritz.runtime.tasks import offload
+from spritz.runtime.disk import append
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
@@ -38,26 +38,18 @@ class FileLog:
         cluster = self._context.configuration.settings.cluster_name
         text = "".join(line(one, cluster) for one in ended)
         data = text.encode("utf-8", "surrogateescape")
-        self._context.tasks.spawn_contained(self._write(data), name="completion-log")
+        self._context.log_files.put(partial(self._append, data), units=len(ended))
 
-    async def _write(self, text: bytes) -> None:
+    def _append(self, data: bytes) -> None:
+        """In the thread that writes."""
         try:
-            await offload(append, self._path, text)
+            append(self._path, data)
         except OSError as error:
             if not self._failed:
                 self._context.log.error("completion.failed", path=self._path, error=error.strerror)
             self._failed = True
         else:
             self._failed = False
-
-
-def append(path: str, text: bytes) -> None:
-    """Whole lines or none: one write. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, text)
-    finally:
-        os.close(descriptor)
 
 
 def line(one: Ended, cluster: str) -> str:
