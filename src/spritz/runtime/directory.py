@@ -129,7 +129,9 @@ def gid_of(name: str) -> int | None:
 Question = tuple[Callable[[Any], object], Any]
 
 
-class _Answer:
+class Answer:
+    """What was found, or None in `value`; good without asking again until `fresh_until` (monotonic seconds)."""
+
     __slots__ = ("expired", "fresh_until", "value")
 
     def __init__(self, value: object, fresh_until: float) -> None:
@@ -150,7 +152,7 @@ class Directory:
         self.deadline_seconds = DEADLINE_SECONDS
         self._clock = clock
         self._worker = Worker("directory", threads=_THREADS, waiting_max=_WAITING_MAX)
-        self._answers: dict[Question, _Answer] = {}
+        self._answers: dict[Question, Answer] = {}
         #: lookups under way, and when they were begun (monotonic seconds)
         self._flights: dict[Question, tuple[asyncio.Future[object], float]] = {}
         #: requests that got no answer in time
@@ -168,9 +170,20 @@ class Directory:
             raise DirectoryUnavailable(_words(question))
         return cast("T | None", answer.value)
 
+    def recall(self, look_up: Callable[[Any], object], key: Any) -> Answer | None:
+        """The answer, if it need not be waited for. An old one is looked up again in the background."""
+        question = (look_up, key)
+        answer = self._answers.get(question)
+        if answer is None or self._clock.monotonic() < answer.fresh_until:
+            return answer
+        if answer.value is None or answer.expired:
+            return None
+        self._start(question)
+        return answer
+
     def missing(self, questions: Iterable[Question]) -> list[Question]:
-        """Questions whose answers must be waited for. Old answers are looked up again in the background."""
-        return [question for question in questions if not self._remembered(question)]
+        """Questions whose answers must be waited for."""
+        return [question for question in questions if self.recall(*question) is None]
 
     async def ask(self, questions: Iterable[Question]) -> None:
         """Have an answer to each. Raises DirectoryUnavailable for the first that has none in time."""
@@ -201,17 +214,6 @@ class Directory:
         """End the threads that do not hang."""
         self._worker.close()
 
-    def _remembered(self, question: Question) -> bool:
-        answer = self._answers.get(question)
-        if answer is None:
-            return False
-        if self._clock.monotonic() < answer.fresh_until:
-            return True
-        if answer.value is None or answer.expired:
-            return False
-        self._start(question)
-        return True
-
     def _start(self, question: Question) -> tuple[asyncio.Future[object], float] | None:
         """The lookup under way, begun if need be; None if too many wait already."""
         if question not in self._flights:
@@ -230,7 +232,7 @@ class Directory:
             return  # an OSError of getgrouplist(3): as good as no answer
         value = flight.result()
         seconds = FRESH_SECONDS if value is not None else ABSENT_SECONDS
-        self._answers[question] = _Answer(value, self._clock.monotonic() + seconds)
+        self._answers[question] = Answer(value, self._clock.monotonic() + seconds)
 
 
 def _words(question: Question) -> str:

@@ -110,7 +110,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], threading.Event]
 
 def test_a_peer_for_which_nothing_vouches_is_refused() -> None:
     async def scene(identity: Identity) -> None:
-        for ask in (identity.caller, identity.is_admin, identity.missing):
+        for ask in (identity.caller, identity.is_admin, identity.knows):
             with pytest.raises(SpritzError, match="Protocol authentication error") as refused:
                 ask(call_from(None))
             assert refused.value.code == "SLURM_PROTOCOL_AUTHENTICATION_ERROR"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from spritz.runtime.credentials import PeerCredentials
     from spritz.runtime.tasks import Supervisor
 
-#: `lookups(request, caller)`: what a handler needs to know besides its caller.
+#: `lookups(request, caller)`: what a handler looks up besides its caller.
 Lookups = Callable[[Any, Caller], Iterable[Question]]
 
 
@@ -58,13 +58,14 @@ class Identity:
         """Whether the caller is root, SlurmUser or our own user. Raises SpritzError if nothing vouches for the peer."""
         return _credentials(call).uid in self._admins
 
-    def missing(self, call: Call) -> list[Question]:
-        """What `caller` needs and does not know. Raises SpritzError if nothing vouches for the peer."""
-        directory, credentials = self.directory, _credentials(call)
-        missing = directory.missing(((person_of, credentials.uid),))
-        if not missing and credentials.gid >= 0 and directory.get(person_of, credentials.uid) is None:
-            return directory.missing(((group_name_of, credentials.gid),))
-        return missing
+    def knows(self, call: Call) -> bool:
+        """Whether `caller` has all that it needs. Raises SpritzError if nothing vouches for the peer."""
+        credentials = _credentials(call)
+        person = self.directory.recall(person_of, credentials.uid)
+        if person is None:
+            return False
+        alone = person.value is None and credentials.gid >= 0
+        return not alone or self.directory.recall(group_name_of, credentials.gid) is not None
 
     def caller(self, call: Call) -> Caller:
         """Who asks. Raises SpritzError (SLURM_PROTOCOL_AUTHENTICATION_ERROR) if nothing vouches for the peer."""
@@ -128,9 +129,7 @@ def identified(
     directory = identity.directory
 
     def run(request: Struct, call: Call) -> Result:
-        if not identity.missing(call) and (
-            lookups is None or not directory.missing(lookups(request, identity.caller(call)))
-        ):
+        if identity.knows(call) and (lookups is None or not directory.missing(lookups(request, identity.caller(call)))):
             return handler(request, call)
         call.counted = 0.0  # by `answer`, when its turn comes
         tasks.spawn_contained(later(request, call), name=f"identify.{call.kind}")

@@ -23,8 +23,6 @@ from spritz.model.errors import Rejection
 from spritz.runtime.directory import group_name_of, person_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
@@ -55,16 +53,13 @@ class Submissions:
         self._context = context
         self._estimates = Estimates(context)
 
-    def lookups(self, command: SubmitJob | SubmitHetJob, caller: Caller) -> Iterator[Question]:
-        """The user of each component, and a group that an administrator gives it."""
-        for one in command.components if isinstance(command, SubmitHetJob) else (command,):
-            spec = one.spec
-            if spec.uid in (-1, caller.uid):
-                yield person_of, caller.uid
-            elif caller.admin:
-                yield person_of, spec.uid
-            if spec.gid >= 0 and caller.admin:
-                yield group_name_of, spec.gid
+    def lookups(self, command: SubmitJob | SubmitHetJob, caller: Caller) -> list[Question]:
+        """Users and groups that an administrator names; others submit for themselves."""
+        if not caller.admin:
+            return []
+        components = command.components if isinstance(command, SubmitHetJob) else (command,)
+        users: list[Question] = [(person_of, one.spec.uid) for one in components if one.spec.uid >= 0]
+        return users + [(group_name_of, one.spec.gid) for one in components if one.spec.gid >= 0]
 
     def submit(self, command: SubmitJob, call: Call) -> Struct | Deferred:
         """Stamp, store, decide; answered when durable."""
