@@ -88,12 +88,14 @@ def test_systemd_learns_when_it_serves(controller: ControllerProcess, monkeypatc
     assert "Missing NOTIFY_SOCKET" in controller.run("--systemd", "-f", str(controller.conf)).stderr
     address = controller.directory / "notify"
     monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+    monkeypatch.setenv("WATCHDOG_USEC", "300000000")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(address))
         systemd.settimeout(100)
         process = subprocess.Popen([*COMMAND, "--systemd", "-f", str(controller.conf)], stderr=subprocess.PIPE)
         try:
             assert systemd.recv(1000).decode() == f"READY=1\nMAINPID={process.pid}"
+            assert systemd.recv(1000) == b"WATCHDOG=1"
             with controller.connect() as connection:
                 assert connection.call(Ping(), Pong).pid == process.pid
         finally:

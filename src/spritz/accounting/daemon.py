@@ -22,6 +22,7 @@ from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ async def serve(
                         _reload_or_log(api, reader, settings.path, log), name="configuration"
                     ),
                 )
-                await stopping.wait()
+                with Watchdog(log, startup.alive):
+                    await stopping.wait()
                 loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
                 tasks.cancel_all()
             server.stop_listening()

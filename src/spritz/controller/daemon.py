@@ -58,6 +58,7 @@ from spritz.runtime.directory import Directory
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.stalls import StallWatch
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class _Daemon:
                     self._begin(context, cluster, recovered)
                     startup.serves()
                     self.served = True
-                    with watch, watching(self._clock_set):
+                    with watch, watching(self._clock_set), Watchdog(self._log, startup.alive):
                         await self._stopping.wait()
                     server.stop_listening()
                     await self._wind_down(context, committer)

@@ -37,6 +37,7 @@ from spritz.runtime.clock import SystemClock
 from spritz.runtime.programs import run_programs
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ class Daemon:
                             "daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__
                         )
                         startup.serves()
-                        await self._stopping.wait()
+                        with Watchdog(self._log, startup.alive):
+                            await self._stopping.wait()
             finally:
                 self._agent.release()
                 tasks.cancel_all()

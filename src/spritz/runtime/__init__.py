@@ -10,6 +10,7 @@ Map
 `worker`       `Worker`: threads for calls that may block, with deadlines and a bounded queue
 `directory`    `Directory`: users and groups of the system, looked up by a worker and remembered
 `tasks`        `run(main)` starts a loop (uvloop if there is one); `Supervisor` spawns asyncio tasks
+`watchdog`     `Watchdog`: ends a daemon whose loop is stuck, with its stacks in the log
 `stalls`       `StallWatch`: says when the loop did not turn for 50 ms, and where it stood
 `log`          `configure`, `get_logger("slurmctld").info("job.started", job_id=7)`, `reopen`, `set_levels`
 `disk`         `write_atomically`, `append`, `sync_directory`, `private_directory`
@@ -20,7 +21,7 @@ Map
 `garbage`      `tame()`, `keep_sweeping(clock)`: reference cycles are looked for by the clock
 `limits`       `allow_many_files()`: for the controller
 `daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
-`systemd`      `ServiceManager().ready()`: what `--systemd` promises
+`systemd`      `ServiceManager`: `ready()`, which `--systemd` promises, and `alive()` for its watchdog
 `privilege`    `become(user)`, `lookup_user`, `is_root()`: drop to SlurmUser
 
 Requests and responses are one floor up, where `wire` is known: `client.channel` and `client.server` for daemons.

@@ -47,6 +47,11 @@ class Startup:
             # The signal is handled like any other that ends the daemon: what it has begun is put in order.
             os.kill(os.getpid(), signal.SIGTERM)
 
+    def alive(self) -> None:
+        """The daemon's loop turns: for systemd's watchdog, if it has one."""
+        if self._manager is not None:
+            self._manager.alive()
+
     def failed(self, message: str) -> None:
         """Let the starting command print `message`, unless empty (it was logged to standard error), and exit 1."""
         self._tell(message.encode("utf-8", "backslashreplace"))

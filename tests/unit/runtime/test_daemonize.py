@@ -212,6 +212,27 @@ def test_systemd_is_told_once_by_the_daemon_itself_and_not_by_its_children(tmp_p
     assert left == "None"
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_systemds_watchdog_is_told_that_the_loop_turns_if_there_is_one(tmp_path: Path, watched: bool) -> None:
+    """sd_watchdog_enabled(3). A message for which there is no room holds nothing up."""
+    address = str(tmp_path / "notify")
+    program = (
+        "startup = foreground(systemd=True); [startup.alive() for _ in range(10_000)]; "
+        "print(os.environ.get('WATCHDOG_USEC'), os.environ.get('WATCHDOG_PID'))"
+    )
+    given = {"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"} if watched else {}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address)
+        result = started(program, NOTIFY_SOCKET=address, **given)
+        systemd.setblocking(False)
+        if watched:
+            assert systemd.recv(1000) == b"WATCHDOG=1"
+        else:
+            with pytest.raises(BlockingIOError):
+                systemd.recv(1000)
+    assert (result.stdout, result.stderr) == ("None None\n", "")
+
+
 @pytest.mark.parametrize(
     ("where", "complaint"), [({}, "Missing NOTIFY_SOCKET."), ({"NOTIFY_SOCKET": "/nowhere"}, "/nowhere: No such file")]
 )
