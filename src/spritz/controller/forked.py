@@ -3,8 +3,8 @@
 Owns fork, the pipe that brings the result back, and reaping. The child must do pure work and touch nothing that the
 parent has open (journal, loop, sockets): its descriptors are closed first. It never returns into the caller's code.
 
-A fork in a process with a second thread (the journal's) is safe here because the child needs none of the locks that
-the thread may hold: it computes, writes to its own descriptors, and leaves by `os._exit`.
+A fork in a process with other threads (the journal's, the log's, those of lookups) is safe here because the child needs
+none of the locks that they may hold: it computes, writes to its own descriptors, and leaves by `os._exit`.
 """
 
 from __future__ import annotations

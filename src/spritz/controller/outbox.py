@@ -38,6 +38,7 @@ from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 from spritz.model.stored import FORMAT
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
@@ -153,7 +154,7 @@ class Outbox:
             log=context.log,
             table={FlushEvents: self._flush, SetPolicy: self._set_policy, ChangePolicy: self._set_policy},
             on_connect=self._register,
-            owners=self._database.owners(),
+            owners=await Worker("outbox").run(self._database.owners),  # looks SlurmUser up
             clock=context.clock,
             ceiling_seconds=0.25,
         )

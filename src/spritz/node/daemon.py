@@ -89,6 +89,8 @@ class Daemon:
         self._owners = owners
         self._clock = SystemClock()
         self._reader = Worker("configuration")
+        #: Asks drivers and file systems, which may not answer.
+        self._looks = Worker("hardware")
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
@@ -216,7 +218,7 @@ class Daemon:
         now = self._clock.now()
         return RegisterNode(
             name=name,
-            capacity=self._capacity(name),
+            capacity=await self._capacity(name),
             booted_at=now if self._options.boot_now else self._hardware.booted_at,
             daemon_started_at=self._started_at,
             version=SLURM_VERSION,
@@ -239,7 +241,7 @@ class Daemon:
         path = os.environ.get("PATH", "/usr/bin:/bin")
         return {"PATH": path, "SLURMD_NODENAME": node, "SLURM_CONF": self._settings.path}
 
-    def _capacity(self, name: str) -> NodeCapacity:
+    async def _capacity(self, name: str) -> NodeCapacity:
         """What is there. Nodes that share the machine, or may declare what they like, report what is configured."""
         configured = self._settings.nodes[name].config.capacity
         if self._settings.config_overrides or self._settings.private_hosts or len(self._settings.nodes) > 1:
@@ -247,7 +249,7 @@ class Daemon:
         shape = self._hardware.topology
         gres = configured.gres
         if self._settings.nodes[name].finds_gpus:
-            found = fitted(gres, nvml_devices())
+            found = fitted(gres, await self._looks.run(nvml_devices))
             self._agent.know_gpus(name, found)
             gres = found.gres
         return structs.replace(
@@ -257,7 +259,7 @@ class Daemon:
             cores_per_socket=shape.cores_per_socket,
             threads_per_core=shape.threads_per_core,
             memory_mib=self._hardware.memory_mib,
-            tmp_mib=disk_mib(self._settings.tmp_fs),
+            tmp_mib=await self._looks.run(disk_mib, self._settings.tmp_fs),
             gres=gres,
         )
 
