@@ -12,7 +12,8 @@ Map
 `loop`              `SingleWriter`: commands one by one, replies and effects after the commit that holds their events
 `commit`            the thread that waits for the disk
 `events`, `blobs`   events as bytes; scripts and environments by content
-`journal`           the contract of the store; `journal_sqlite` for one controller, `journal_memory` for tests
+`journal`           the contract of the store; `journal_sqlite` for one controller, `journal_memory` for tests;
+                    `journal_reader` reads it while the daemon serves, in a thread
 `images`, `forked`  the state as a whole, now and then, written by a forked child
 `recovery`, `state_directory`   from disk to state; `-c`, `-i`, whose directory it is
 `nodes`, `launch`   links to node daemons, effects as messages, heartbeats, silence
@@ -31,7 +32,7 @@ Journey of a command: `api` (who asks) -> `SingleWriter.handle` -> `Machine.hand
 at the end of the loop's turn the scheduler may add a plan -> the group goes to the journal's thread -> when it is on
 disk: replies, then effects.
 
-Invariants: the machine is changed only inside `SingleWriter.handle`, in the loop's thread; sequence numbers of events
+Invariants: nothing in the loop's thread waits for a file or for users and groups; the machine is changed only inside `SingleWriter.handle`, in the loop's thread; sequence numbers of events
 are contiguous; an image becomes visible only when every event in it is durable; one controller a state directory
 (lock), and a later term fences an earlier one.
 

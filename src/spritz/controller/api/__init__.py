@@ -3,7 +3,7 @@
 All that is not certain is settled here, before the core sees a command: who asks, which groups they are in, what time
 it is, under which key a script is kept. Policy is not settled here: that is the core's.
 
-`identity`   whose word we take for who asks
+`identity`   authenticates callers, and looks users and groups up before a handler runs
 `table`      every request that is taken, and by which function
 `commands`   requests that change state: handed to the single writer, answered when durable
 `submit`     SubmitJob: stamped, script and environment stored beside it; `owner` whose it is
