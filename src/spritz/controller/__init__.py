@@ -32,9 +32,9 @@ Journey of a command: `api` (who asks) -> `SingleWriter.handle` -> `Machine.hand
 at the end of the loop's turn the scheduler may add a plan -> the group goes to the journal's thread -> when it is on
 disk: replies, then effects.
 
-Invariants: nothing in the loop's thread waits for a file or for users and groups; the machine is changed only inside `SingleWriter.handle`, in the loop's thread; sequence numbers of events
-are contiguous; an image becomes visible only when every event in it is durable; one controller a state directory
-(lock), and a later term fences an earlier one.
+Invariants: nothing in the loop's thread waits for a file or for users and groups; the machine is changed only inside
+`SingleWriter.handle`, in the loop's thread; sequence numbers of events are contiguous; an image becomes visible only
+when every event in it is durable; one controller a state directory (lock), and a later term fences an earlier one.
 
 Test it with `pytest tests/unit/controller tests/conformance/test_journal.py tests/e2e/test_controller.py
 tests/e2e/test_durability.py`; `python -m benchmarks.controller` measures it.

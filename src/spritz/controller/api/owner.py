@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def owned(context: Context, spec: JobSpec, caller: Caller) -> JobSpec:
     """The spec with user and groups looked up."""
     uid = spec.uid if spec.uid >= 0 else caller.uid
-    person = context.identity.person(uid)
+    # A user without an entry has the group that it came with.
+    person = context.identity.person(uid, caller.gid if uid == caller.uid else -1)
     gid, group = person.gid, person.group
     if spec.gid >= 0 and spec.gid != gid and (caller.admin or spec.gid in person.groups):
         gid, group = spec.gid, context.identity.group_name(spec.gid)

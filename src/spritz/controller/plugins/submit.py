@@ -131,7 +131,10 @@ class _Pass:
         )
 
     def _groups(self) -> tuple[str, ...]:
-        return self._context.identity.person(self._user_id()).group_names
+        user_id = self._user_id()
+        if user_id == self._caller.uid:
+            return self._caller.group_names
+        return self._context.identity.person(user_id).group_names
 
     def _user_id(self) -> int:
         return self._job.spec.uid if self._job is not None else int(self._description.read("user_id"))
