@@ -7,6 +7,7 @@ close. What was not acknowledged, controllers send again.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from typing import TYPE_CHECKING
