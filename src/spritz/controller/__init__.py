@@ -17,11 +17,13 @@ Map
 `images`, `forked`  the state as a whole, now and then, written by a forked child
 `recovery`, `state_directory`   from disk to state; `-c`, `-i`, whose directory it is
 `nodes`, `launch`   links to node daemons, effects as messages, heartbeats, silence
-`scheduler`         when a cycle runs, where and on what budget
+`scheduler`         runs scheduling passes and applies their plans
+`pacing`            when the next pass runs: a pure policy with its table of transitions
+`plan_slices`       a plan in slices of bounded work, so that requests are answered while a large one is applied
 `outbox`            the journal's groups to slurmdbd, kept until they are stored; `ended`: JobCompType
 `mail`, `mail_text` `--mail-type`: when MailProg runs, and what it is told
 `shares`, `recorded`   fair share, every PriorityCalcPeriod; usage by accounting's records
-`outlook`, `diagnostics`   what is said of waiting jobs beyond their records; figures for sdiag
+`forecasts`, `diagnostics`   current priorities and expected starts of pending jobs; figures for sdiag
 `site_programs`, `power_programs`, `reservation_programs`   what runs here as SlurmUser
 `plugins/`          JobSubmitPlugins: the site's say in submissions and updates
 `timers`            `Tick` when something falls due, and calls at other moments of the clock

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
     from spritz.controller.debug_flags import DebugFlags
     from spritz.controller.diagnostics import Counting
+    from spritz.controller.forecasts import Forecasts
     from spritz.controller.journal import Journal
     from spritz.controller.journal_reader import JournalReader
     from spritz.controller.loop import SingleWriter
     from spritz.controller.nodes import NodeLinks
-    from spritz.controller.outlook import Outlook
     from spritz.controller.plugins.submit import SubmitPlugins
     from spritz.controller.recorded import RecordedUsage
     from spritz.controller.scheduling_log import SchedulingLog
@@ -75,8 +75,8 @@ class Context:
     identity: Identity
     nodes: NodeLinks
     configuration: Configuration
-    #: Priorities in force and expected starts.
-    outlook: Outlook
+    #: Current priorities and expected starts.
+    forecasts: Forecasts
     #: JobSubmitPlugins; None for none.
     submit_plugins: SubmitPlugins | None = None
     #: Fair share of every association.

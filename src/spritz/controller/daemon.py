@@ -327,6 +327,7 @@ class _Daemon:
         self._log.info("clock.set")
         self._timer.look_again()
         self._moments.look_again()
+        self._scheduler.clock_set()
 
     # -- signals
 

@@ -1,10 +1,12 @@
-"""Long work on the state as it is now, in a forked child: the child has a frozen copy for the price of a fork.
+"""Long work on the present state, in a forked child: a frozen copy of the state for the price of a fork.
 
-Owns fork, the pipe that brings the result back, and reaping. The child must do pure work and touch nothing that the
+Owns the fork, the pipe that brings the result back, and reaping. The child must do pure work and touch nothing that the
 parent has open (journal, loop, sockets): its descriptors are closed first. It never returns into the caller's code.
 
 A fork in a process with other threads (the journal's, the log's, those of lookups) is safe here because the child needs
 none of the locks that they may hold: it computes, writes to its own descriptors, and leaves by `os._exit`.
+
+Source: docs/decisions/0008.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spritz.runtime.log import Logger
 
-#: What the child yields: its result as bytes.
+#: Runs in the child and returns its result.
 Work = Callable[[], bytes]
 
 
 class Child:
-    """One piece of work under way. `done(result)` is called in the loop; None if the child failed."""
+    """A piece of work under way. `done(result)` is called in the loop; None if the child failed.
+
+    Raises OSError if the system refuses the fork.
+    """
 
     def __init__(self, name: str, work: Work, done: Callable[[bytes | None], None], log: Logger, *, nice: int) -> None:
         self._name = name
@@ -32,9 +37,16 @@ class Child:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
-        self._result, theirs = os.pipe()
-        gate, self._gate = os.pipe()
-        self.pid = os.fork()
+        descriptors: list[int] = []
+        try:
+            descriptors += os.pipe()
+            descriptors += os.pipe()
+            self.pid = os.fork()
+        except OSError:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+        self._result, theirs, gate, self._gate = descriptors
         if self.pid == 0:
             _run_child(work, gate, theirs, nice)
         os.close(theirs)
@@ -43,12 +55,12 @@ class Child:
         self._loop.add_reader(self._result, self._read)
 
     def go(self) -> None:
-        """Let the child's `wait_for_go` return True. Without this, the end of the parent makes it return False."""
+        """Make the child's `wait_for_go` return True. If the parent ends without this, it returns False."""
         if self._gate >= 0:
             try:
                 os.write(self._gate, b"1")
             except OSError:
-                pass  # the child is gone; its end is told by the other pipe
+                pass  # the child is gone: the other pipe reports its end
             self._close_gate()
 
     def kill(self) -> None:

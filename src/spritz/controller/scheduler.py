@@ -1,33 +1,52 @@
-"""Drives the scheduler: when a cycle runs, where, and on what budget.
+"""Runs scheduling passes and applies their plans. When a pass runs is decided by `pacing`, what it decides by
+`scheduling.cycle`, and what of its plan is carried out by the core.
 
-Owns the projection and the rhythm; what is decided is `scheduling`'s, what is applied is `core`'s. After commands that
-may free or need resources a quick pass runs at the end of the same turn of the loop, at most one a turn, so that a
-start joins the group of the submission that made it possible; when passes have become slow they run just after that
-group has left. A quick pass's budget counts placements, and it ends after `QUICK_SECONDS`, so that requests are
-answered meanwhile; when it is cut off, or when `bf_interval` has passed, a full pass runs in a forked child on its own
-copy, and its plan is applied like any other: what has become stale meanwhile is dropped by the core.
+Owns the projection. A quick pass runs at the end of a turn of the loop, so that a start joins the group of the
+submission that made it possible. A full pass runs in a forked child, on the child's copy of the projection. Plans are
+applied in slices (`plan_slices`), one a turn, so that requests are answered meanwhile; until the last slice is applied
+no other pass begins, and what has become stale by then is dropped by the core.
 
-Passes take at most `SHARE` of the time: while they are slow, turns go by without one.
-
-Source: slurm.conf(5) SchedulerParameters: default_queue_depth, bf_interval, sched_interval, sched_min_interval, defer,
-batch_sched_delay.
+Source: slurm.conf(5) SchedulerParameters; docs/decisions/0158.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
-from spritz.controller.burst import Burst
+from spritz.controller.forecasts import Forecasts
 from spritz.controller.forked import Child
 from spritz.controller.listeners import Loss
-from spritz.controller.outlook import Outlook
+from spritz.controller.pacing import (
+    NEVER,
+    QUICK_SECONDS,
+    RETRY_SECONDS,
+    ClockSet,
+    ForecastWanted,
+    Full,
+    FullEnded,
+    FullPlanned,
+    LookAgain,
+    Outcome,
+    Pacer,
+    ParametersChanged,
+    PassWanted,
+    Quick,
+    QuickEnded,
+    Submission,
+    Turn,
+)
+from spritz.controller.plan_slices import slices
 from spritz.core.shares import beyond_cluster
 from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
+from spritz.model.commands.job import Done
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
@@ -38,48 +57,33 @@ from spritz.scheduling.projection import Projection
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.controller.pacing import Event as PacingEvent
     from spritz.model.events import Event
     from spritz.scheduling.policy import Policy
-
-#: Part of the loop's time that quick passes may take.
-SHARE = 0.33
+    from spritz.scheduling.table import NodeTable
 
 #: Placements that a quick pass tries, unless default_queue_depth says otherwise.
 QUICK_PLACEMENTS = 64
 
-#: A quick pass that has taken so long starts and tests nothing more; the next one goes on from there, since requests
-#: that failed need not be tested again.
-QUICK_SECONDS = 0.008
-
-#: Quick passes that take longer than this run after the turn's group has left for the disk, not before.
-INLINE_SECONDS = 0.002
-
 #: Waiting jobs whose priorities have changed by themselves that one quick pass moves.
 REORDERED_MAX = 500
 
-#: With so few waiting jobs a full pass follows when one more has to wait.
+#: With no more waiting jobs than this, a full pass follows when one more has to wait, so that its expected start is
+#: known soon.
 SHORT_QUEUE = 1000
 
-NEVER = float("inf")
-
-#: How much the clock that plans go by and the loop's may differ over a wait.
+#: How much the clock of plans (time of day) and that of pacing may differ over a wait.
 CLOCK_SECONDS = 0.01
 
-#: Seconds after a pass that failed; the projection is made again before the next.
-RETRY_SECONDS = 5.0
-
-#: Seconds between full passes that quick ones ask for, at least; as long as a pass takes, if that is longer.
-FULL_PAUSE_SECONDS = 1.0
-
-#: Nodes whose times to come are worked out at a stroke; and so many left over are worked on in the pauses.
+#: Nodes whose free resources over time are worked out in one go; and while more than `MANY_STALE` are left, the next
+#: follow after the pause.
 SETTLED_AT_ONCE = 64
 MANY_STALE = 256
 SETTLE_PAUSE_SECONDS = 0.02
 
-#: Events after which something may be able to start that was not before.
-_STIRRING: frozenset[type[Event]] = frozenset(
+#: Events after which a job may be able to start that could not before. `JobQueued` has rules of its own.
+_PASS_WANTED: frozenset[type[Event]] = frozenset(
     {
-        job_events.JobQueued,
         job_events.JobUpdated,
         job_events.JobReleased,
         job_events.JobAccrued,
@@ -116,45 +120,51 @@ _encode_plan = Encoder().encode
 _decode_plan = Decoder(Plan).decode
 
 
+class _Application(Struct):
+    """A plan that is being applied."""
+
+    plan: Plan
+    #: what is left of it for the core
+    slices: deque[Plan]
+    #: the nodes that it was made for
+    table: NodeTable
+    #: called once, when all of it has been applied or the rest has been given up
+    ended: Callable[[_Application, Outcome], None]
+    #: of the loop's time that it has taken so far
+    seconds: float = 0.0
+    #: jobs started by it
+    started: int = 0
+
+
 class SchedulerDriver:
-    """Listens to events, runs passes."""
+    """Listens to events, runs passes, applies plans."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._projection = Projection()
-        context.outlook = Outlook(self._projection)
-        self._rebuild()
-        self._stirred = True
-        #: the projection has failed, and must be made again before it is used
-        self._distrusted = False
-        self._not_before = 0.0
-        #: seconds that the last quick pass took, and whether the next one waits for the group to leave
-        self._quick_took = 0.0
-        #: when the submissions that had to wait may be looked at (0.0: there are none)
-        self._delayed_until = 0.0
-        self._burst = Burst()
-        #: somebody waits at a terminal for his job
-        self._is_awaited = False
-        #: a quick pass is due then, whatever happens
-        self._quick_due_at = 0.0
-        #: with INCR_ONLY: priorities that jobs keep are journaled then
-        self._priorities_due_at = 0.0
-        #: somebody may be preempted from then on for a job that waits
-        self._exempt_until = NEVER
-        self._behind = False
-        self._full_due_at = 0.0
-        self._full_wanted = False
-        #: earliest moment for a full pass that a cut-off quick one has asked for
-        self._full_not_before = 0.0
-        self._full_began = 0.0
-        #: the table of nodes for which the full pass under way is made
-        self._full_table: object = None
+        context.forecasts = Forecasts(self._projection)
+        self._pacer = Pacer(self._policy)
+        #: False: the projection has missed an event, and is made again from the records before the next pass
+        self._trusted = False
+        self._trust()
+        #: plans that are being applied, one after the other
+        self._applications: deque[_Application] = deque()
+        #: the full pass under way
         self._child: Child | None = None
+        #: with INCR_ONLY: when the priorities that jobs keep are journaled next
+        self._priorities_due_at = 0.0
+        #: the next turn that has been asked for, and its moment
         self._timer: asyncio.TimerHandle | None = None
-        self._wake_at = 0.0
+        self._wake_at = NEVER
+        self._settle_timer: asyncio.TimerHandle | None = None
         self._stopped = False
-        self.counts = {"cycle.quick_count": 0.0, "cycle.full_count": 0.0, "cycle.quick_seconds": 0.0}
+        self.counts = {
+            "cycle.quick_count": 0.0,
+            "cycle.full_count": 0.0,
+            "cycle.quick_seconds": 0.0,
+            "cycle.stale_count": 0.0,
+        }
         context.writer.listeners.add("scheduler", self._listen, Loss.REBUILD, self._distrust)
         context.writer.hooks.append(self._at_end_of_turn)
         context.counters.append(lambda: dict(self.counts))
@@ -162,15 +172,89 @@ class SchedulerDriver:
         context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
 
     def stop(self) -> None:
-        """No more passes."""
+        """No more passes; what is left of plans is given up."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._applications.clear()
+        for timer in (self._timer, self._settle_timer):
+            if timer is not None:
+                timer.cancel()
         if self._child is not None:
             self._child.kill()
 
-    def _rebuild(self) -> None:
-        """The projection again, from the records."""
+    def clock_set(self) -> None:
+        """The time of day has jumped."""
+        self._note(ClockSet())
+        self._context.writer.turn()
+
+    def take_fairshare(self, factors: dict[tuple[str, str], float], special: dict[tuple[str, str, str], float]) -> None:
+        """Take over new fair-share factors: by account and user, and those of one partition."""
+        known = self._projection.priority_inputs
+        # Minutes that were used up have faded meanwhile, and other jobs reach the thresholds of QOS.
+        self._projection.free_all()
+        self._note(PassWanted())
+        if known.fairshare == factors and known.partition_fairshare == special:
+            return
+        self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
+
+    # -- events
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        apply = self._projection.apply
+        for event in events:
+            apply(event)
+            kind = type(event)
+            if kind in _PASS_WANTED:
+                self._note(PassWanted())
+                if isinstance(event, _GUARANTEES_IN):
+                    self._rules_changed()
+            elif isinstance(event, job_events.JobQueued):
+                self._queued(event)
+            elif isinstance(event, job_events.JobPreempted):
+                self._context.log.info(
+                    "job.preempted",
+                    job_id=event.job_id,
+                    mode=event.mode,
+                    by_job_id=event.by_job_id,
+                    reclaimed_for=event.reclaimed_for,
+                )
+
+    def _queued(self, event: job_events.JobQueued) -> None:
+        record = self._projection.records.get(event.job.id)
+        if record is None or record.waiting:
+            self._note(Submission(batch=event.job.spec.batch))
+        elif record.to_come and self._queue_is_short():
+            self._note(ForecastWanted())
+        # else it is held, or kept back by something that ends with an event of its own
+
+    def _rules_changed(self) -> None:
+        self._note(ParametersChanged(self._policy))
+        if not self._context.machine.state.rules.guarantees:
+            return
+        for tres, promised, there in beyond_cluster(self._context.machine.state):
+            self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=promised, there=there)
+
+    def _note(self, event: PacingEvent) -> None:
+        self._pacer.note(event, self._context.clock.monotonic())
+
+    @property
+    def _policy(self) -> Policy:
+        return policy_of(self._context.machine.state.settings)
+
+    def _queue_is_short(self) -> bool:
+        return len(self._context.machine.state.pending) <= SHORT_QUEUE
+
+    # -- the projection
+
+    def _distrust(self) -> None:
+        """The projection has missed something: have it made again before it is used."""
+        self._trusted = False
+        self._note(PassWanted())
+
+    def _trust(self) -> None:
+        """Make the projection again from the records, if it has missed something."""
+        if self._trusted:
+            return
+        self._note(ParametersChanged(self._policy))
         state = self._context.machine.state
         self._projection.follow_minutes(state.minutes)
         self._projection.run_times = state.run_times
@@ -182,110 +266,57 @@ class SchedulerDriver:
             state.reservations.values(),
             state.rules.policy,
         )
-        self._distrusted = False
+        self._trusted = True
 
-    def _listen(self, events: Sequence[Event]) -> None:
-        apply = self._projection.apply
-        for event in events:
-            apply(event)
-            if type(event) in _STIRRING:
-                self._stir(event)
-                if isinstance(event, _GUARANTEES_IN):
-                    self._check_guarantees()
-            elif isinstance(event, job_events.JobPreempted):
-                self._context.log.info(
-                    "job.preempted",
-                    job_id=event.job_id,
-                    mode=event.mode,
-                    by_job_id=event.by_job_id,
-                    reclaimed_for=event.reclaimed_for,
-                )
+    def _settle_some(self) -> None:
+        """Work out what a few nodes will have free; while many are left, some at a time, so that no request waits for
+        all of them.
+        """
+        if self._settle_timer is not None:
+            self._settle_timer.cancel()
+        profile = self._projection.profile
+        profile.settle(sorted(profile.stale)[:SETTLED_AT_ONCE])
+        many = len(profile.stale) > MANY_STALE and not self._stopped
+        self._settle_timer = self._loop.call_later(SETTLE_PAUSE_SECONDS, self._settle_some) if many else None
 
-    def _distrust(self) -> None:
-        """Make the projection again before it is used next."""
-        self._distrusted = self._stirred = True
-
-    def take_fairshare(self, factors: dict[tuple[str, str], float], special: dict[tuple[str, str, str], float]) -> None:
-        """Fair-share factors have been reckoned: by account and user, and those of one partition."""
-        known = self._projection.priority_inputs
-        # Minutes that were used up have faded meanwhile, and thresholds of QOS are met by others.
-        self._projection.free_all()
-        self._stirred = True
-        if known.fairshare == factors and known.partition_fairshare == special:
-            return
-        self._projection.set_priority_inputs(replace(known, fairshare=factors, partition_fairshare=special))
-
-    def _check_guarantees(self) -> None:
-        if not self._context.machine.state.rules.guarantees:
-            return
-        for tres, promised, there in beyond_cluster(self._context.machine.state):
-            self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=promised, there=there)
-
-    def _stir(self, event: Event) -> None:
-        """A quick pass is due: now, or later for submissions, as `defer` and `batch_sched_delay` say."""
-        if isinstance(event, job_events.JobQueued):
-            record = self._projection.records.get(event.job.id)
-            if record is not None and not record.waiting:
-                # While the queue is short, whoever waits for others is soon told when he will start.
-                few = len(self._context.machine.state.pending) <= SHORT_QUEUE
-                self._full_wanted = self._full_wanted or (few and record.to_come)
-                return  # held, or kept back by something else that ends with an event of its own
-            policy, batch = self._policy, event.job.spec.batch
-            if policy.defer or (policy.defer_batch and batch):
-                return
-            if policy.batch_delay_seconds and batch:
-                if self._delayed_until <= self._context.clock.monotonic():
-                    self._delayed_until = self._context.clock.monotonic() + policy.batch_delay_seconds
-                    self._wake_in(policy.batch_delay_seconds)
-                return
-            if batch:
-                self._burst.submitted(self._context.clock.monotonic())
-            else:
-                self._is_awaited = True
-        self._stirred = True
-
-    @property
-    def _policy(self) -> Policy:
-        return policy_of(self._projection.settings)
+    # -- turns
 
     def _at_end_of_turn(self) -> None:
-        if self._stopped or self._context.scheduling_paused:
+        if self._stopped:
             return
-        now = self._context.clock.monotonic()
-        if (0.0 < self._delayed_until <= now) or now >= min(self._quick_due_at, self._exempt_until):
-            self._delayed_until = 0.0
-            self._exempt_until = NEVER
-            self._stirred = True
-        if self._exempt_until < NEVER:
-            self._wake_in(self._exempt_until - now)
-        if self._stirred:
-            row = 0.0 if self._is_awaited else self._burst.seconds_left(now, self._policy.row_seconds)
-            if row:
-                self._wake_in(row)
-            elif now < self._not_before:
-                self._wake_in(self._not_before - now)
-            elif self._quick_took <= INLINE_SECONDS or self._behind:
-                self._quick_pass(now)
-            else:
-                # Slow passes do not hold up the answers of this turn: the group leaves first, and syncs meanwhile.
-                self._behind = True
-                self._loop.call_soon(self._context.writer.turn)
-        if self._child is None and self._context.machine.state.pending and not self._distrusted:
-            due_at = min(self._full_due_at, self._full_not_before) if self._full_wanted else self._full_due_at
-            if now >= due_at:
-                self._begin_full_pass(now)
-                due_at = self._full_due_at
-            self._wake_in(due_at - now)
+        try:
+            at = self._run_what_is_due()
+        except Exception as error:
+            # Passes and plans that fail are contained where they run; after anything else there must be a next turn.
+            self._context.log.error("scheduler.failed", exception=error, error=repr(error))
+            at = self._context.clock.monotonic() + RETRY_SECONDS
+        self._wake(at)
 
-    def _wake_in(self, seconds: float) -> None:
-        """Have a turn then, unless one is due earlier."""
-        at = self._loop.time() + max(0.0, seconds)
+    def _run_what_is_due(self) -> float:
+        """Apply a slice, or run passes; the moment of the next turn."""
+        context = self._context
+        if self._applications:
+            self._apply_slice()
+        while True:
+            now = context.clock.monotonic()
+            action = self._pacer.next(Turn(bool(context.machine.state.pending), context.scheduling_paused), now)
+            if isinstance(action, Quick):
+                self._quick_pass(now)
+            elif isinstance(action, Full):
+                self._begin_full_pass(now)
+            else:
+                return now if self._applications else action.at
+
+    def _wake(self, at: float) -> None:
+        """Have a turn at that moment."""
         if self._timer is not None:
-            if self._wake_at <= at:
+            if at == self._wake_at:
                 return
             self._timer.cancel()
+            self._timer = None
         self._wake_at = at
-        self._timer = self._loop.call_later(max(0.0, seconds), self._woken)
+        if at < NEVER:
+            self._timer = self._loop.call_later(max(0.0, at - self._context.clock.monotonic()), self._woken)
 
     def _woken(self) -> None:
         self._timer = None
@@ -295,48 +326,44 @@ class SchedulerDriver:
 
     def _quick_pass(self, began: float) -> None:
         context = self._context
-        self._stirred = self._behind = self._is_awaited = False
-        self._burst.over(began)
         queue = len(context.machine.state.pending)
-        if not queue:
-            return
+        clock, until = context.clock.monotonic, began + QUICK_SECONDS
         try:
-            if self._distrusted:
-                self._rebuild()
-            clock, until = context.clock.monotonic, began + QUICK_SECONDS
+            self._trust()
             plan = cycle.run(
                 self._projection.snapshot(context.clock.now(), REORDERED_MAX),
                 self._policy.quick_depth or QUICK_PLACEMENTS,
                 stop=lambda: clock() > until,
             )
+            self._apply(plan, partial(self._quick_ended, queue), self._projection.table, seconds=clock() - began)
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
-            self._distrusted = self._stirred = True
-            self._not_before = began + RETRY_SECONDS
-            self._wake_in(RETRY_SECONDS)
-            return
-        self._apply(plan)
-        self._keep_priorities(began)
-        ended = context.clock.monotonic()
-        self._quick_took = ended - began
-        pause = (ended - began) * (1 - SHARE) / SHARE
-        self._not_before = ended + max(pause, self._policy.quick_pause_seconds)
-        self._quick_due_at = ended + self._policy.quick_interval_seconds
-        # While the queue is short, whoever has just begun to wait is soon told when he will start.
-        news = bool(plan.notes) and len(context.machine.state.pending) <= SHORT_QUEUE
-        self._full_wanted = self._full_wanted or not plan.complete or plan.victims_wanted or news
-        if not plan.complete and plan.examined and ended - began > QUICK_SECONDS:
-            self._stirred = True
-            self._wake_in(self._not_before - ended)
-        self.counts["cycle.quick_count"] += 1
-        self.counts["cycle.quick_seconds"] += ended - began
-        context.counting.quick.note(
-            context.clock.now(), ended - began, depth=plan.visited, tried=plan.examined, queue=queue
-        )
+            self._trusted = False
+            self._note(QuickEnded(outcome=Outcome.FAILED))
+        else:
+            self._apply_slice()
 
-    def _keep_priorities(self, now: float) -> None:
+    def _quick_ended(self, queue: int, done: _Application, outcome: Outcome) -> None:
+        """`queue`: how many jobs were pending when the pass began."""
+        context, plan, seconds = self._context, done.plan, done.seconds
+        self._note(
+            QuickEnded(
+                outcome=outcome,
+                seconds=seconds,
+                cut_off=not plan.complete,
+                progressed=bool(plan.examined),
+                # A job that has just begun to wait is told its expected start soon, while the queue is short.
+                full_wanted=plan.victims_wanted or (bool(plan.notes) and self._queue_is_short()),
+            )
+        )
+        self.counts["cycle.quick_count"] += 1
+        self.counts["cycle.quick_seconds"] += seconds
+        context.counting.quick.note(context.clock.now(), seconds, depth=plan.visited, tried=plan.examined, queue=queue)
+        self._keep_priorities()
+
+    def _keep_priorities(self) -> None:
         """With INCR_ONLY, each PriorityCalcPeriod: priorities that jobs keep outlive the controller."""
-        policy = self._projection.settings.priority_policy
+        policy, now = self._projection.settings.priority_policy, self._context.clock.monotonic()
         if not policy.incr_only or now < self._priorities_due_at:
             return
         self._priorities_due_at = now + policy.calc_period_seconds
@@ -344,61 +371,106 @@ class SchedulerDriver:
         if marks:
             self._context.writer.handle_own(KeepPriorities(marks=marks))
 
-    def _begin_full_pass(self, now: float) -> None:
+    def _begin_full_pass(self, began: float) -> None:
         context = self._context
-        self._full_wanted = False
-        self._full_began = now
-        self._full_due_at = now + self._policy.full_interval_seconds
         self.counts["cycle.full_count"] += 1
         at = context.clock.now()
-        # Before the fork, so that it need not be done again in every child; what is left the child does for itself.
-        self._settle_some()
 
         def work() -> bytes:
             return _encode_plan(cycle.run(self._projection.snapshot(at)))
 
-        self._full_table = self._projection.table
-        self._child = Child("cycle", work, self._full_pass_done, context.log, nice=0)
-
-    def _settle_some(self) -> None:
-        """Work out what a few nodes will have free; of many, after a start or a change of all of them, some at a time,
-        so that no request waits for it.
-        """
-        profile = self._projection.profile
-        profile.settle(sorted(profile.stale)[:SETTLED_AT_ONCE])
-        if len(profile.stale) > MANY_STALE and not self._stopped:
-            self._loop.call_later(SETTLE_PAUSE_SECONDS, self._settle_some)
-
-    def _full_pass_done(self, result: bytes | None) -> None:
-        self._child = None
-        now = self._context.clock.monotonic()
-        self._full_not_before = now + max(FULL_PAUSE_SECONDS, now - self._full_began)
-        self._context.writer.turn()
-        if self._full_table is not self._projection.table:
-            # It was made for nodes that are not those any more.
-            self._stirred = self._full_wanted = True
-            self._wake_in(self._full_not_before - now)
-        elif result is not None and not self._stopped and not self._context.scheduling_paused:
-            plan, counting = _decode_plan(result), self._context.counting
-            queue, started = len(self._context.machine.state.pending), counting.started
-            self._apply(plan)
-            counting.note_backfilled(counting.started - started)
-            took = now - self._full_began
-            at = self._context.clock.now() - took
-            counting.full.note(at, took, depth=plan.visited, tried=plan.examined, queue=queue)
-
-    def _apply(self, plan: Plan) -> None:
-        if plan.starts or plan.preemptions or plan.notes:
-            self._context.writer.handle_own(ApplyPlan(plan=plan))
         try:
-            self._projection.adopt(plan)
+            self._trust()
+            # Before the fork, so that it need not be done again in every child; the child does the rest for itself.
+            self._settle_some()
+            ended = partial(self._full_planned, began, self._projection.table)
+            self._child = Child("cycle", work, ended, context.log, nice=0)
         except Exception as error:
-            self._context.log.error("projection.failed", exception=error, error=repr(error))
-            self._distrusted = self._stirred = True
+            context.log.error("cycle.failed", exception=error, error=repr(error))
+            self._note(FullEnded(Outcome.FAILED))
+
+    def _full_planned(self, began: float, table: NodeTable, result: bytes | None) -> None:
+        """`began`, and for which nodes; `result` is the plan (None: the child has failed)."""
+        self._child = None
+        if self._stopped:
+            return
+        context = self._context
+        context.writer.turn()
+        try:
+            plan = _decode_plan(result) if result is not None else None
+            if plan is not None:
+                self._apply(plan, self._full_ended, table)
+        except Exception as error:
+            context.log.error("cycle.failed", exception=error, error=repr(error))
+            plan = None
+        if plan is None:
+            self._note(FullEnded(Outcome.FAILED))
+            return
+        self._note(FullPlanned())
+        took, queue = context.clock.monotonic() - began, len(context.machine.state.pending)
+        context.counting.full.note(
+            context.clock.now() - took, took, depth=plan.visited, tried=plan.examined, queue=queue
+        )
+
+    def _full_ended(self, done: _Application, outcome: Outcome) -> None:
+        self._context.counting.note_backfilled(done.started)
+        self._note(FullEnded(outcome))
+
+    # -- plans
+
+    def _apply(
+        self,
+        plan: Plan,
+        ended: Callable[[_Application, Outcome], None],
+        table: NodeTable,
+        seconds: float = 0.0,
+    ) -> None:
+        """Have the plan applied, a slice a turn, after those that came before it.
+
+        `table`: the nodes that it was made for; `seconds`: of the loop's time that it took to make.
+        """
+        left = deque(slices(plan, self._context.machine.state))
+        if len(left) > 1:
+            # What the pass knew of failures holds for the projection as it left it; events will come between slices.
+            plan = replace(plan)
+        self._applications.append(_Application(plan, left, table, ended, seconds=seconds))
+
+    def _apply_slice(self) -> None:
+        """The next slice of the first plan; after the last one, what the plan says of jobs that go on waiting."""
+        context, done = self._context, self._applications[0]
+        began, started = context.clock.monotonic(), context.counting.started
+        outcome = None
+        if context.scheduling_paused or done.table is not self._projection.table:
+            outcome = Outcome.DISCARDED
+        else:
+            try:
+                if done.slices:
+                    reply = context.writer.handle_own(ApplyPlan(plan=done.slices.popleft()))
+                    assert isinstance(reply, Done), reply
+                    self.counts["cycle.stale_count"] += len(reply.messages)
+                if not done.slices:
+                    self._adopt(done.plan)
+                    outcome = Outcome.APPLIED
+            except Exception as error:
+                context.log.error("plan.failed", exception=error, error=repr(error))
+                outcome = Outcome.FAILED
+        done.started += context.counting.started - started
+        done.seconds += context.clock.monotonic() - began
+        if outcome is not None:
+            self._applications.popleft()
+            done.ended(done, outcome)
+
+    def _adopt(self, plan: Plan) -> None:
+        """Take over promised and expected starts."""
+        if self._trusted:
+            try:
+                self._projection.adopt(plan)
+            except Exception as error:
+                self._context.log.error("projection.failed", exception=error, error=repr(error))
+                self._distrust()
         if plan.look_again_at:
             # Rather a moment late than early: an exempt time that has not ended is looked at in vain.
             pause = max(0.0, plan.look_again_at - self._context.clock.now()) + CLOCK_SECONDS
-            self._exempt_until = min(self._exempt_until, self._context.clock.monotonic() + pause)
-            self._wake_in(pause)
+            self._note(LookAgain(self._context.clock.monotonic() + pause))
         if plan.forecast is not None:
-            self._context.outlook.adopt(plan.forecast)
+            self._context.forecasts.adopt(plan.forecast)

@@ -93,9 +93,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     #: no cycle because of a submission alone (defer), or of a batch submission (defer_batch)
     defer: bool = False
     defer_batch: bool = False
-    #: how long a batch submission waits for a quick cycle (batch_sched_delay); without it, how long a row of them may
+    #: how long a batch submission waits for a quick cycle (batch_sched_delay); without it, how long a burst of them may
     batch_delay_seconds: float = 0.0
-    row_seconds: float = 1.0
+    burst_seconds_max: float = 1.0
 
 
 def policy_of(settings: ClusterSettings) -> Policy:
@@ -155,7 +155,7 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Policy:
         defer="defer" in given,
         defer_batch="defer_batch" in given,
         batch_delay_seconds=float(number("batch_sched_delay") or 0),
-        row_seconds=1.0 if number("batch_sched_delay") is None else 0.0,
+        burst_seconds_max=1.0 if number("batch_sched_delay") is None else 0.0,
     )
 
 

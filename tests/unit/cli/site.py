@@ -80,7 +80,9 @@ class Site:
             ),
             blobs=SimpleNamespace(get=lambda key: site.scripts[key]),
             # Records show what they say themselves.
-            outlook=SimpleNamespace(of=lambda job, now: job, prices=False, version=0, has_planned=lambda name: False),
+            forecasts=SimpleNamespace(
+                of=lambda job, now: job, multifactor=False, version=0, has_planned=lambda name: False
+            ),
         )
         # A test may put another world in place before it asks.
         context.machine = _Machine(self)

@@ -107,12 +107,12 @@ class Commands:
             found = state.jobs.get(target.job_id)
             if found is not None and found.id not in known and found.state is JobState.PENDING:
                 for other in line_of(state, found):
-                    known[other.id] = context.outlook.priority_of(other, now)
+                    known[other.id] = context.forecasts.priority_of(other, now)
         return replace(command, priorities=tuple(known.items()))
 
     def _with_priority(self, command: job.UpdateJob) -> job.UpdateJob:
         """What is in force of the priority is known here, not in the core: users may only go below it."""
         context = self._context
         found = context.machine.state.jobs.get(command.target.job_id) if "priority" in command.changes else None
-        in_force = None if found is None else context.outlook.of(found, context.clock.now()).priority
+        in_force = None if found is None else context.forecasts.of(found, context.clock.now()).priority
         return replace(command, priority_now=in_force)

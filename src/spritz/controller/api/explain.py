@@ -105,7 +105,7 @@ def explanations(
     """In the child. `owner`: who would ask for another request (None: do not try any). `viewer`: the only user whose
     jobs may be named (None: all).
     """
-    state, projection = context.machine.state, context.outlook.projection
+    state, projection = context.machine.state, context.forecasts.projection
     snapshot = projection.snapshot(now)
     view = View(snapshot, cycle.run(snapshot), state.jobs, state.nodes, viewer)
     found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]

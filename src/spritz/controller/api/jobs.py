@@ -15,7 +15,7 @@ from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.kept_rows import KeptListings
 from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.rows import row_of
-from spritz.controller.outlook import EXPECTED, FIELDS
+from spritz.controller.forecasts import EXPECTED, FIELDS
 from spritz.core.rights import operates
 from spritz.model.errors import Rejection, SpritzError
 from spritz.model.job import Job
@@ -64,7 +64,7 @@ class JobQueries:
         now, version = context.clock.now(), state.version << VERSION_BITS
         if asked:
             # What is said of their future changes without an event.
-            version |= context.outlook.version % (1 << VERSION_BITS)
+            version |= context.forecasts.version % (1 << VERSION_BITS)
         if request.unless_version == version and version:
             jobs: list[Job] | Rejection = []
         else:
@@ -79,7 +79,9 @@ class JobQueries:
         kept = None
         if len(jobs) >= _MANY_JOBS and row is not None and not asked & EXPECTED:
             kept = self._kept.of(request.fields)
-        price = (lambda job: context.outlook.priority_of(job, now)) if asked and context.outlook.prices else None
+        price = (
+            (lambda job: context.forecasts.priority_of(job, now)) if asked and context.forecasts.multifactor else None
+        )
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
             if kept is not None:
@@ -87,7 +89,7 @@ class JobQueries:
                 yield JobRows(now=now, version=version, rows=rows)
             else:
                 if asked:
-                    piece = [context.outlook.of(job, now) for job in piece]
+                    piece = [context.forecasts.of(job, now) for job in piece]
                 if row is not None:
                     yield JobRows(now=now, version=version, rows=[row(job) for job in piece])
                 else:

@@ -101,7 +101,7 @@ class NodeQueries:
         if any(item.maintenance for item in active):
             flags |= NodeFlag.MAINTENANCE
         base = base_state(node, use)
-        if base in (NodeState.IDLE, NodeState.MIXED) and self._context.outlook.has_planned(node.name):
+        if base in (NodeState.IDLE, NodeState.MIXED) and self._context.forecasts.has_planned(node.name):
             flags |= NodeFlag.PLANNED
         return NodeView(
             node=node,

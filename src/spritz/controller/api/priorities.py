@@ -35,9 +35,11 @@ class PriorityQueries:
         jobs = [] if isinstance(found, Rejection) else found
         if not operates(context.machine.state, caller):
             jobs = visible_jobs(context.machine.state, jobs, caller)
-        now, weights = context.clock.now(), context.outlook.weights
+        now, weights = context.clock.now(), context.forecasts.weights
         await context.writer.durable()
         for start in range(0, len(jobs) or 1, JOBS_PER_SLICE):
-            rows = [item for job in jobs[start : start + JOBS_PER_SLICE] for item in context.outlook.factors(job, now)]
+            rows = [
+                item for job in jobs[start : start + JOBS_PER_SLICE] for item in context.forecasts.factors(job, now)
+            ]
             yield Priorities(now=now, weights=weights, rows=rows)
             await context.clock.sleep(0)

@@ -102,7 +102,7 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     if not queued:
         return Estimate()
     if any(job.dependencies for job in queued):
-        told = _after_others(state, context.outlook.projection, outcome.events, queued, now)
+        told = _after_others(state, context.forecasts.projection, outcome.events, queued, now)
         if told.start is not None:
             return told
     whole = [freed(job, now) for job in queued]

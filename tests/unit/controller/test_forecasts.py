@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.controller.api.will_run import estimate
 from spritz.controller.context import Context
-from spritz.controller.outlook import Outlook
+from spritz.controller.forecasts import Forecasts
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import SubmitJob
 from spritz.model.priority import PriorityInputs, PriorityPolicy
@@ -23,27 +23,27 @@ from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 def test_priorities_of_jobs_that_run_are_calculated_on_demand(again: bool, priority: int) -> None:
     policy = PriorityPolicy(weight_fairshare=1000, calculate_running=again)
     site = Site([node("n1")], settings=replace(SETTINGS, priority_multifactor=True, priority_policy=policy))
-    outlook = Outlook(site.projection)
+    forecasts = Forecasts(site.projection)
     site.projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.9}))
     job = site.submit(spec(1, account="a", user="u"))
     assert job in site.cycle()
     site.projection.set_priority_inputs(PriorityInputs(fairshare={("a", "u"): 0.1}))
-    assert outlook.of(site.jobs[job], site.now).priority == priority
+    assert forecasts.of(site.jobs[job], site.now).priority == priority
 
 
 def test_jobs_that_wait_for_others_have_expected_starts_and_nodes() -> None:
     site = Play([node("n1")])
-    outlook = Outlook(site.projection)
+    forecasts = Forecasts(site.projection)
     first = site.sbatch(spec(1, time_limit_minutes=10))
     waiting = site.sbatch(spec(1), **depends(f"afterany:{first}"))
     held = site.sbatch(spec(1), hold="user")
     site.look()
     forecast = site.plan().forecast
     assert forecast is not None
-    outlook.adopt(forecast)
-    told = outlook.of(site.jobs[waiting], site.now)
+    forecasts.adopt(forecast)
+    told = forecasts.of(site.jobs[waiting], site.now)
     assert (told.expected_start_at, told.expected_nodes) == (site.now + 600.0, ("n1",))
-    assert outlook.of(site.jobs[held], site.now).expected_start_at == 0.0
+    assert forecasts.of(site.jobs[held], site.now).expected_start_at == 0.0
 
 
 def test_a_job_that_would_wait_for_others_is_estimated_behind_them() -> None:
@@ -53,7 +53,7 @@ def test_a_job_that_would_wait_for_others_is_estimated_behind_them() -> None:
     second = site.sbatch(spec(1, time_limit_minutes=5), **depends(f"afterok:{first}"))
     held = site.sbatch(spec(1), hold="user")
     site.look()
-    context = cast(Context, SimpleNamespace(machine=site.machine, outlook=Outlook(site.projection)))
+    context = cast(Context, SimpleNamespace(machine=site.machine, forecasts=Forecasts(site.projection)))
 
     def start_at(needs: str) -> float:
         asked = structs.replace(spec(1), partitions=("debug",), uid=1000, **depends(needs))

@@ -1,7 +1,7 @@
-"""What is said of waiting jobs beyond their records: the priority in force, and when and where they will start.
+"""Current priorities and expected starts of pending jobs, which their records do not have.
 
-Neither is journaled: priorities are reckoned when somebody asks, by the scheduler's own rule, and expected starts are
-those of the last full cycle.
+Neither is journaled: priorities are computed on request, by the scheduler's own rule, and expected starts are those of
+the last full pass.
 
 Source: squeue(1) --start, sprio(1).
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from spritz.model.priority import PriorityFactors, PriorityWeights
     from spritz.scheduling.projection import Projection
 
-#: Fields that a full cycle's forecast adds to. `priority` is priced as well; other fields need no outlook.
+#: Fields of a job that come from the last full pass. `FIELDS`: these and those computed on request.
 EXPECTED = frozenset({"expected_start_at", "expected_nodes"})
 FIELDS = EXPECTED | {"priority"}
 
 
-class Outlook:
-    """Made and fed by the scheduler's driver."""
+class Forecasts:
+    """Made and updated by the scheduler driver."""
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
@@ -40,26 +40,26 @@ class Outlook:
         self._ends = np.zeros(0, np.int64)
         self._nodes = np.zeros(0, np.int32)
         self._names: list[str] = []
-        #: grows with whatever it says of jobs whose records are as they were
+        #: changes whenever an expected start or its nodes do
         self.version = 0
 
     @property
     def weights(self) -> PriorityWeights:
-        """What factors are multiplied with."""
+        """PriorityWeight* by factor."""
         return self._projection.pricing.weights
 
     @property
-    def prices(self) -> bool:
-        """Whether priorities differ from what the records say."""
+    def multifactor(self) -> bool:
+        """Whether priorities may differ from those in the records (PriorityType=priority/multifactor)."""
         return self._projection.pricing.weights.multifactor
 
     @property
     def projection(self) -> Projection:
-        """The scheduler's own: for a forked child, which may spoil its copy."""
+        """The scheduler's own. For forked children, whose copy it is; nothing else may change it."""
         return self._projection
 
     def adopt(self, forecast: Forecast) -> None:
-        """A full cycle has reckoned anew."""
+        """Take over the expected starts of a full pass."""
         if forecast.start_at != self._start_at.tobytes() or forecast.nodes != self._nodes.tobytes():
             self.version += 1
         self._job_ids = np.frombuffer(forecast.job_ids, np.int64)
@@ -69,7 +69,7 @@ class Outlook:
         self._names = [row.name for row in self._projection.table.rows]
 
     def of(self, job: Job, now: float) -> Job:
-        """The record with all that is known of its future; others than waiting jobs as they are."""
+        """The record with its current priority and, if it is pending, its expected start and nodes."""
         if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
             priority = self.priority_of(job, now)
             return job if priority == job.priority else replace(job, priority=priority)
@@ -80,19 +80,19 @@ class Outlook:
         return replace(job, priority=priority, expected_start_at=max(start_at, now), expected_nodes=nodes)
 
     def has_planned(self, node: str) -> bool:
-        """Has some waiting job been promised something on this node, which others may have until then?"""
+        """Whether a pending job has a promised start on this node (state PLANNED)."""
         projection = self._projection
         index = projection.table.index_of.get(node)
         for hold, _holder in projection.profile.holds.get(index, ()) if index is not None else ():
-            # Promises of jobs that wait no more are cleared away when a cycle next has something to do.
+            # The next pass clears away the promises of jobs that no longer wait.
             shape = projection.queue.shapes.get(hold.request) if isinstance(hold, Promise) else None
             if shape is not None and any(record.waiting for record in shape.jobs.values()):
                 return True
         return False
 
     def priority_of(self, job: Job, now: float) -> int:
-        """The priority in force: of a waiting job the highest of its partitions. With CALCULATE_RUNNING jobs that run
-        have a new one, too.
+        """The current priority; of a pending job the highest over its partitions. That of a running job changes with
+        CALCULATE_RUNNING.
         """
         if job.allocation is not None and job.state in (JobState.RUNNING, JobState.SUSPENDED):
             return self._projection.pricing.running(job, job.allocation.partition, now)
@@ -102,13 +102,13 @@ class Outlook:
         return max(pricing.priority(job, name, now) for name in job.spec.partitions or (job.partition,))
 
     def factors(self, job: Job, now: float) -> list[PriorityFactors]:
-        """The parts of its priority, one item a partition; none for a job that may not start yet."""
+        """The factors of its priority, one item a partition; none for a job that may not start yet."""
         if job.state is not JobState.PENDING or job.hold is not Hold.NONE:
             return []
         waits = 0.0 < job.eligible_at <= now or self._projection.settings.priority_policy.accrue_always
-        return list(self._prices(job, now)) if waits else []
+        return list(self._by_partition(job, now)) if waits else []
 
-    def _prices(self, job: Job, now: float) -> Iterator[PriorityFactors]:
+    def _by_partition(self, job: Job, now: float) -> Iterator[PriorityFactors]:
         pricing = self._projection.pricing
         for name in job.spec.partitions or (job.partition,):
             yield pricing.factors(job, name, now)

@@ -1,0 +1,57 @@
+"""A plan cut into slices of bounded work, so that the loop can answer requests while a large plan is applied.
+
+Each slice becomes an `ApplyPlan` command of its own, which the core checks against the state of its moment. The order
+is the plan's: starts from the highest rank down, then preemptions, then notes. Components of a heterogeneous job stay
+in one slice, since they start together or not at all. So do all preemptions, since the core judges them by one look at
+who stands within a guarantee. Pure.
+
+Source: docs/decisions/0158.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.core.decide.het_start import by_job
+from spritz.model.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.core.state import State
+    from spritz.model.plan import PlannedStart
+
+#: Most starts of one slice, nodes of their allocations together, and notes: some milliseconds each. A heterogeneous
+#: job, or a start on more nodes, is a slice by itself.
+STARTS_MAX = 64
+NODES_MAX = 256
+NOTES_MAX = 1000
+
+
+def slices(plan: Plan, state: State) -> list[Plan]:
+    """What of the plan is for the core, in order; no slice if there is nothing.
+
+    `state` says which jobs are components of which heterogeneous job.
+    """
+    starts = list(_slices_of_starts(plan.starts, state))
+    notes = [plan.notes[first : first + NOTES_MAX] for first in range(0, len(plan.notes), NOTES_MAX)]
+    if not (starts or plan.preemptions or notes):
+        return []
+    middle = Plan(
+        starts=starts.pop() if starts else (), preemptions=plan.preemptions, notes=notes.pop(0) if notes else ()
+    )
+    return [*(Plan(starts=some) for some in starts), middle, *(Plan(notes=some) for some in notes)]
+
+
+def _slices_of_starts(starts: tuple[PlannedStart, ...], state: State) -> Iterator[tuple[PlannedStart, ...]]:
+    taken: list[PlannedStart] = []
+    nodes = 0
+    for together in by_job(state, starts):
+        more = sum(len(start.allocation.nodes) for start in together)
+        if taken and (len(taken) + len(together) > STARTS_MAX or nodes + more > NODES_MAX):
+            yield tuple(taken)
+            taken, nodes = [], 0
+        taken += together
+        nodes += more
+    if taken:
+        yield tuple(taken)
