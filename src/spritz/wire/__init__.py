@@ -25,6 +25,7 @@ Entry points
 `envelope`  the Structs; `encode_request`, `encode_response`, `encode_reply`, `encode_failure`, `decode_envelope`;
             `failure(code, message)`, `failure_of(error)`
 `versions`  `hello(role)`, `negotiate(hello) -> int`, `VERSION`
+`bounded`   `checker(T)`: is everything in a request within its range (`model.bounds`)?
 `exact`     `unknown_field(value, body)`: what is said beyond what is understood
 `requests`  `RequestDecoder({T, …}).decode(request) -> Struct`: the receiver's table from kind to type
 

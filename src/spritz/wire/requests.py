@@ -8,6 +8,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.msgpack import Decoder
 
 from spritz.model.errors import SpritzError
+from spritz.wire.bounded import checker
 from spritz.wire.envelope import Request
 from spritz.wire.exact import unknown_field
 
@@ -19,18 +20,22 @@ class BadRequest(SpritzError):
 class RequestDecoder:
     """Reads the bodies of requests. `types` are the Struct classes that are taken; their names must differ.
 
-    Those with `exact = True` are refused where they have fields that are not known here.
+    What holds a number, text or list out of its range is refused (`model.bounds`); so are requests with `exact = True`
+    that have fields which are not known here.
     """
 
-    __slots__ = ("_decoders",)
+    __slots__ = ("_checkers", "_decoders")
 
     def __init__(self, types: Iterable[type[Struct]]) -> None:
         self._decoders: dict[str, Decoder[Struct]] = {}
+        self._checkers: dict[str, Decoder[object]] = {}
         for body_type in types:
             kind = body_type.__name__
             if kind in self._decoders:
                 raise ValueError(f"two requests are called {kind}")
             self._decoders[kind] = Decoder(body_type)
+            if (check := checker(body_type)) is not None:
+                self._checkers[kind] = check
 
     @property
     def kinds(self) -> list[str]:
@@ -51,7 +56,10 @@ class RequestDecoder:
                 code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
                 hint="connect without a token",
             )
+        check = self._checkers.get(request.kind)
         try:
+            if check is not None:
+                check.decode(request.body)
             body = decoder.decode(request.body)
             more = unknown_field(body, request.body) if getattr(body, "exact", False) else ""
         except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError) as error:
