@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import pytest
 from msgspec.structs import replace
 
 from spritz.model.job import Dependency, EndSignal, JobSpec, ResourceLimit
 from spritz.model.states import NodeFlag, NodeState
 from spritz.scheduling import feasible
 from spritz.scheduling.feasible import UNSEEN, check_again, check_request
+from tests.fuzz.guard import guard
 from tests.unit.scheduling.site import Site, gpus, node, partition, spec
 
 
@@ -92,3 +96,12 @@ def test_an_answer_is_forgotten_when_nodes_change() -> None:
     known = site.projection.nodes["n1"]
     site.projection.update_node(replace(known, config=replace(known.config, features=("x",))))
     assert check_again(spec(features="x"), site.projection, site.now) is None
+
+
+@pytest.mark.parametrize("field", ["cpus_per_task", "cpus_per_node_min", "tasks_per_core", "threads_per_core"])
+def test_sizes_below_zero_from_before_they_were_refused_do_not_hang(field: str) -> None:
+    """A job on two sockets with --overcommit and fewer than no CPUs a task was dealt them for ever."""
+    site = Site([node("n1", 16, sockets=2)])
+    request = replace(spec(overcommit=True, cpus_per_task=-(2**63)), **{field: -(2**63)})
+    with guard(), suppress(ZeroDivisionError):
+        check_request(request, site.projection.snapshot(0.0))

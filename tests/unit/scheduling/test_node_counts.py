@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spritz.scheduling.feasible import check_request
+from spritz.scheduling.placement.eligible import Eligibility
+from spritz.scheduling.request import Request
 from tests.unit.scheduling.site import Site, node, spec
 
 
@@ -43,3 +45,18 @@ def test_numbers_that_are_all_too_large_are_refused() -> None:
     assert check_request(spec(nodes=(3, 5), node_counts=(3, 5)), snapshot) is None
     refused = check_request(spec(nodes=(4, 5), node_counts=(4, 5)), snapshot)
     assert refused == ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")
+
+
+def test_numbers_that_there_are_not_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each number tried is a placement of its own; a request may list sixty thousand."""
+    tried: list[int] = []
+
+    def choices(self: Eligibility, request: Request) -> object:
+        tried.append(request.nodes_min)
+        return real(self, request)
+
+    real = Eligibility.choices
+    monkeypatch.setattr(Eligibility, "choices", choices)
+    wanted = spec(nodes=(1, 60_000), node_counts=(1, 2, 2, *range(3, 60_000)), features="nowhere")
+    assert check_request(wanted, site_of(3).projection.snapshot(0.0)) is not None
+    assert sorted(set(tried)) == [1, 2, 3]

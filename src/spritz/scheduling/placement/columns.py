@@ -234,12 +234,12 @@ def _limit_by_gres(
         tasks = np.minimum(tasks, np.maximum(left, 0) // need.count)
         each += need.count if need.name == "gpu" else 0
     if request.tasks_per_gpu and gpus:
-        tasks = np.minimum(tasks, gpus * request.tasks_per_gpu)
+        tasks = np.minimum(tasks, min(gpus * request.tasks_per_gpu, PLENTY))
     if request.memory_per_gpu and (gpus or each):
-        left = memory - gpus * request.memory_per_gpu
+        left = memory - min(gpus * request.memory_per_gpu, PLENTY)
         open_nodes = open_nodes & (left >= 0)
         if each:
-            tasks = np.minimum(tasks, np.maximum(left, 0) // (each * request.memory_per_gpu))
+            tasks = np.minimum(tasks, np.maximum(left, 0) // min(each * request.memory_per_gpu, PLENTY))
     return tasks, open_nodes
 
 

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from spritz.scheduling.table import NodeTable
 
 
-def by_node_count(request: Request) -> Iterator[Request]:
-    """The request for each number of nodes that it allows: the largest first, as with a range."""
-    counts = sorted(request.node_counts, reverse=request.nodes_want_max)
-    for count in counts:
-        if request.nodes_min <= count <= (count if request.nodes_max is None else request.nodes_max):
-            yield replace(request, nodes_min=count, nodes_max=count, node_counts=())
+def by_node_count(table: NodeTable, request: Request) -> Iterator[Request]:
+    """The request for each number of nodes that it allows and that there are: the largest first, as with a range."""
+    if not request.node_counts:
+        return
+    most = min(len(table.up), len(table.up) if request.nodes_max is None else request.nodes_max)
+    counts = {count for count in request.node_counts if request.nodes_min <= count <= most}
+    for count in sorted(counts, reverse=request.nodes_want_max):
+        yield replace(request, nodes_min=count, nodes_max=count, node_counts=())
 
 
 def by_company(table: NodeTable, request: Request, eligibility: Eligibility) -> Iterator[Request]:

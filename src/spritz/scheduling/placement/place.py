@@ -60,7 +60,7 @@ def place(
     `prefer`: take nodes and CPUs that are busy on that table before others (for promises to a blocked job). `within`:
     the only nodes that need be looked at, since the others cannot serve.
     """
-    for each in by_node_count(request):
+    for each in by_node_count(table, request):
         allocation = place(table, each, eligibility, prefer, within)
         if allocation is not None:
             return allocation

@@ -330,7 +330,7 @@ def _spread(hardware: Hardware, request: Request, cpus: int, wanted: int) -> int
     if request.block_cores or hardware.sockets == 1 or wanted >= cpus.bit_count():
         return lowest_bits(cpus, wanted)
     threads = unit_threads(hardware, request)
-    chunk = cores_for_tasks(1, threads, request) * threads
+    chunk = max(1, cores_for_tasks(1, threads, request) * threads)
     parts = [cpus & mask for mask in hardware.socket_masks]
     chosen = 0
     while wanted > 0 and any(parts):
