@@ -105,13 +105,17 @@ def lay_out(
     node_of: Callable[[str], Node],
     default_bind: str = "",
     packs: bool = False,
+    tasks_per_node_max: int = layout.UNLIMITED,
 ) -> tuple[StepNode, ...]:
     """The step's nodes in rank order. `packs`: CR_Pack_Nodes. Raises Refused."""
     assert job.allocation is not None, f"job {job.id} holds nothing"
     wish = Wish(job, spec, default_bind, packs)
+    shares = job.allocation.nodes
     if wish.tasks < 1:
         raise Refused("ESLURM_BAD_TASK_COUNT")
-    shares = job.allocation.nodes
+    if wish.overcommit and wish.tasks > tasks_per_node_max * len(shares):
+        # CPUs bound other steps; here every task would be written down before it shows that there are too many.
+        raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
     if spec.interactive:
         first = shares[0]
         return (StepNode(allocation=first, task_ids=(0,)),)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
+from tests.fuzz.guard import guard
 
 from spritz.core.step_layout import lay_out
+from spritz.model.commands.step import CreateStep
+from spritz.model.errors import Rejection
 from spritz.model.job import Job, JobSpec
 from spritz.model.node import Node, NodeConfig
 from spritz.model.resources import Allocation, NodeAllocation, NodeCapacity
 from spritz.model.states import JobState
 from spritz.model.step import StepSpec
+from spritz.testing.builders import ALICE, World
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,14 @@ def test_tasks_are_spread_unless_nodes_are_to_be_filled(
     spec = StepSpec(tasks=tasks, distribution=distribution)
     found = lay_out(job, spec, (), lambda name: node, packs=packs)
     assert [len(one.task_ids) for one in found] == expected
+
+
+@pytest.mark.parametrize("asked", [{"tasks": 10**9}, {"tasks_per_node": 10**9}])
+def test_no_more_tasks_are_laid_out_than_nodes_may_have(asked: dict[str, int]) -> None:
+    """With --overcommit no number of CPUs bounds them: `srun -O -n 1000000000` took slurmctld's memory."""
+    world = World(nodes=2)
+    job = world.submit(ALICE, nodes_min=2, nodes_given=True)
+    world.start(job, "n1", "n2")
+    command = CreateStep(job_id=job, spec=replace(StepSpec(overcommit=True, argv=("true",)), **asked))
+    with guard():
+        assert world.do(command, ALICE).rejection == Rejection(code="ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")

@@ -161,9 +161,10 @@ def _made_before(turn: Turn, command: CreateStep) -> Step | None:
 
 
 def _laid_out(turn: Turn, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:
-    nodes = turn.state.nodes
+    nodes, settings = turn.state.nodes, turn.state.settings
+    default = _default_binding(turn, job)
     try:
-        return lay_out(job, spec, live, nodes.__getitem__, _default_binding(turn, job), turn.state.settings.pack_nodes)
+        return lay_out(job, spec, live, nodes.__getitem__, default, settings.pack_nodes, settings.max_tasks_per_node)
     except NotationError as error:
         raise Refused("ESLURM_BAD_DIST", hint=str(error)) from error
 
