@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from tests.fuzz.guard import guard
 
 from spritz.core.decide.update import PENDING
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.job import Done, HoldJob, JobTarget, ReleaseJob, RequeueJob, UpdateJob
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold, JobSpec
+from spritz.model.job import Dependency, Hold, JobSpec
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.testing.builders import ALICE, BOB, ROOT, World, capacity, expect, kinds, task_mask
@@ -220,3 +222,17 @@ def test_tasks_that_are_none_are_told(world: World) -> None:
     assert expect(outcome.reply, Done).missing == "8-9"
     outcome = world.ok(HoldJob(target=JobTarget(array, format(0b1111, "x"))))
     assert expect(outcome.reply, Done).missing == ""
+
+
+def test_a_circle_of_dependencies_is_looked_for_in_each_job_once(world: World) -> None:
+    """Ten generations of jobs, each of which waits for all of the one before, have 8**10 ways."""
+    first = world.submit(hold=True)
+    before: list[int] = [first]
+    for _generation in range(10):
+        waits = tuple(Dependency(kind="afterany", job_id=number) for number in before)
+        before = [world.submit(dependencies=waits) for _ in range(8)]
+    waits = tuple(Dependency(kind="afterany", job_id=number) for number in before)
+    last = world.submit(hold=True)
+    with guard():
+        world.ok(update(last, dependencies=to_builtins(waits)))
+        assert world.refused(update(first, dependencies=to_builtins(waits))) == "ESLURM_CIRCULAR_DEPENDENCY"

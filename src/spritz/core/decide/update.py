@@ -34,7 +34,7 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from spritz.core.state import State
     from spritz.model.commands.job import UpdateJob
@@ -304,22 +304,23 @@ def _new_dependencies(turn: Turn, job: Job, spec: JobSpec) -> tuple[Dependency, 
     for item in spec.dependencies:
         if item.kind not in KINDS:
             raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not built")
-        if item.kind != "singleton" and _leads_to(
-            turn.state, item.job_id, job, turn.state.settings.max_dependency_depth
-        ):
-            raise Refused("ESLURM_CIRCULAR_DEPENDENCY")
+    if _lead_to(turn.state, spec.dependencies, job, turn.state.settings.max_dependency_depth):
+        raise Refused("ESLURM_CIRCULAR_DEPENDENCY")
     fresh = tuple(replace(item, state="unfulfilled", due_at=0.0) for item in spec.dependencies)
     return still_open(turn.state, Waiter.of(job), fresh, spec.dependency_mode, turn.now)
 
 
-def _leads_to(state: State, job_id: int, goal: Job, depth: int) -> bool:
-    """Does `job_id` wait for `goal`, directly or through others, within `depth` steps?"""
-    if job_id in (goal.id, goal.array_job_id):
-        return True
-    job = state.jobs.get(job_id)
-    if job is None or not depth:
-        return False
-    return any(item.kind != "singleton" and _leads_to(state, item.job_id, goal, depth - 1) for item in job.dependencies)
+def _lead_to(state: State, dependencies: Iterable[Dependency], goal: Job, depth: int) -> bool:
+    """Does any of these wait for `goal`, directly or through others, within `depth` steps? Each job is asked once."""
+    seen: set[int] = set()
+    level = {item.job_id for item in dependencies if item.kind != "singleton"}
+    for _step in range(depth + 1):
+        if not level.isdisjoint((goal.id, goal.array_job_id)):
+            return True
+        seen |= level
+        jobs = [state.jobs[number] for number in level if number in state.jobs]
+        level = {item.job_id for job in jobs for item in job.dependencies if item.kind != "singleton"} - seen
+    return False
 
 
 def _with_array_limit(job: Job, changes: dict[str, object]) -> Job:
