@@ -5,9 +5,15 @@ Source: sbatch(1) --licenses.
 
 from __future__ import annotations
 
+from spritz.notation.errors import unsigned
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+#: Licenses have 32-bit counts.
+_COUNT_MAX = 0xFFFFFFFD
 
 
 class LicenseError(ValueError):
@@ -30,9 +36,10 @@ def _all_of(parts: Iterable[str]) -> Needs:
     needs: Needs = {}
     for part in parts:
         name, colon, number = part.strip().replace("=", ":", 1).partition(":")
-        if not name or (colon and not (number.isascii() and number.isdigit())):
+        count = unsigned(number, _COUNT_MAX) if colon else 1
+        if not name or count is None:
             raise LicenseError(part)
-        needs[name] = needs.get(name, 0) + int(number or 1)
+        needs[name] = needs.get(name, 0) + count
     return needs
 
 

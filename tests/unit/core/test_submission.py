@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spritz.core.decide.update import PENDING
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.cluster import Configure, UpdatePartition
 from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitJob, UpdateJob, WillRun
@@ -383,3 +384,12 @@ def test_gpus_of_tasks_need_a_number_of_tasks(options: dict[str, Any], taken: bo
 
 def test_an_account_is_in_small_letters_without_accounting_too(world: World) -> None:
     assert world.job(world.submit(ALICE, account="Physics")).spec.account == "physics"
+
+
+@pytest.mark.parametrize("field", ["distribution", "cpu_bind", "gpu_bind", "memory_bind"])
+def test_what_cannot_be_read_at_the_launch_is_refused_at_the_submission(world: World, field: str) -> None:
+    """It was read when the job was launched, which then failed each time it was tried."""
+    assert world.submit_refused(ALICE, **{field: "nope:"}) == "ESLURM_BAD_DIST"
+    job = world.submit(ALICE, hold=True)
+    if field in PENDING:
+        assert world.refused(UpdateJob(target=JobTarget(job), changes={field: "nope:"})) == "ESLURM_BAD_DIST"

@@ -24,7 +24,7 @@ from spritz.model.node_features import Unclear, ways
 from spritz.model.partition import barrier, opens_to
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
-from spritz.notation import extra, features
+from spritz.notation import cpubind, distribution, extra, features
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple
     state = turn.state
     _check_lengths(spec)
     check_submit_line(state.settings, spec.submit_line)
+    _check_notation(spec)
     partitions = chosen_partitions(state, spec.partitions)
     _check_counts(spec, state.settings)
     _check_built(spec, state.settings)
@@ -136,6 +137,21 @@ def check_submit_line(settings: ClusterSettings, line: str) -> None:
             "ESLURM_PATHNAME_TOO_LONG",
             hint=f"the command line has {len(line)} letters; SchedulerParameters=max_submit_line_size is {limit} bytes",
         )
+
+
+def _check_notation(spec: JobSpec) -> None:
+    """Texts that are read when the job is launched: what cannot be read then must not wait until then."""
+    for text, read in (
+        (spec.distribution, distribution.parse),
+        (spec.cpu_bind, cpubind.parse_cpu_bind),
+        (spec.memory_bind, cpubind.parse_mem_bind),
+        (spec.gpu_bind, cpubind.parse_gpu_bind),
+    ):
+        try:
+            if text:
+                read(text)
+        except NotationError as error:
+            raise Refused("ESLURM_BAD_DIST", hint=str(error)) from error
 
 
 def check_extra(settings: ClusterSettings, text: str) -> None:
