@@ -6,15 +6,19 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.property.test_scheduling import moves, node_configs, play, requests, settings_of, sharing_of
 from tests.unit.scheduling.site import Site, partition, spec
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.node import NodeConfig
+from spritz.scheduling.placement import counts
 from spritz.scheduling.placement.capacity import capacity
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice
+from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.runs import select_columns
 from spritz.scheduling.placement.select import Candidate, select, target_of
 from spritz.scheduling.placement.share import assign
@@ -160,3 +164,44 @@ def test_the_array_form_of_the_choice_agrees_with_the_scalar_one(
         assert portions == expected
     else:
         assert portions is None
+
+
+@pytest.fixture
+def few_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two numbers are too many to try all of them."""
+    monkeypatch.setattr(counts, "TRIED_MAX", 1)
+
+
+@settings(SPEED, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    node_configs(), settings_of, sharing_of, moves, requests(), st.sets(st.integers(1, 8), min_size=1), st.booleans()
+)
+@pytest.mark.usefixtures("few_tried")
+def test_the_best_of_several_numbers_of_nodes_is_found_though_few_are_tried(
+    configs: list[NodeConfig],
+    settings: ClusterSettings,
+    sharing: str,
+    script: list[tuple[str, Any]],
+    fields: dict[str, Any],
+    numbers: set[int],
+    fewest: bool,
+) -> None:
+    """As if each number were tried, the largest first (with --use-min-nodes the smallest)."""
+    partitions = (partition("p", configs, default=True, oversubscribe=sharing), partition("q", configs))
+    site = Site(configs, partitions, settings)
+    for move in script:
+        play(site, move)
+    wanted = {
+        **fields,
+        "nodes": (min(numbers), max(numbers)),
+        "node_counts": tuple(sorted(numbers)),
+        "use_min_nodes": fewest,
+    }
+    request = request_on(configs, wanted, sharing, settings)
+    snapshot = site.projection.snapshot(site.now)
+    tried = [count for count in sorted(numbers, reverse=not fewest) if count >= request.nodes_min]
+    expected = None
+    for count in tried if request.nodes_max is None else [count for count in tried if count <= request.nodes_max]:
+        exact = replace(request, nodes_min=count, nodes_max=count, node_counts=())
+        expected = expected or place(snapshot.table, exact, snapshot.eligibility)
+    assert place(snapshot.table, request, snapshot.eligibility) == expected

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from spritz.model.topology import Block, Topology
 from spritz.scheduling.feasible import check_request
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.request import Request
-from tests.unit.scheduling.site import Site, node, spec
+from tests.unit.scheduling.site import SETTINGS, Site, node, spec
 
 
 def site_of(nodes: int) -> Site:
@@ -47,16 +49,47 @@ def test_numbers_that_are_all_too_large_are_refused() -> None:
     assert refused == ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "")
 
 
-def test_numbers_that_there_are_not_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each number tried is a placement of its own; a request may list sixty thousand."""
-    tried: list[int] = []
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of nodes of the placements that are tried."""
+    found: list[int] = []
+    real = Eligibility.choices
 
     def choices(self: Eligibility, request: Request) -> object:
-        tried.append(request.nodes_min)
+        found.append(request.nodes_min)
         return real(self, request)
 
-    real = Eligibility.choices
     monkeypatch.setattr(Eligibility, "choices", choices)
-    wanted = spec(nodes=(1, 60_000), node_counts=(1, 2, 2, *range(3, 60_000)), features="nowhere")
-    assert check_request(wanted, site_of(3).projection.snapshot(0.0)) is not None
-    assert sorted(set(tried)) == [1, 2, 3]
+    return found
+
+
+def test_few_numbers_are_tried_however_many_are_listed(tried: list[int]) -> None:
+    """Each is a placement of its own, and a request may list sixty thousand."""
+    snapshot = site_of(40).projection.snapshot(0.0)
+    many = spec(nodes=(1, 60_000), node_counts=(1, 2, 2, *range(3, 60_000)), features="nowhere")
+    assert check_request(many, snapshot) is not None
+    assert len(tried) == 1
+    assert check_request(replace(many, features=""), snapshot) is None
+    assert len(tried) < 12
+
+
+@pytest.mark.parametrize("smallest", [False, True])
+def test_the_numbers_that_are_tried_lie_next_to_what_there_is_room_for(tried: list[int], smallest: bool) -> None:
+    """Tasks want 21 nodes at least; 31 of 60 are free."""
+    site = site_of(60)
+    site.submit(spec(58, 29))
+    site.cycle()
+    tried.clear()
+    job_id = site.submit(spec(42, nodes=(1, 60), node_counts=tuple(range(1, 61)), use_min_nodes=smallest))
+    assert len(site.cycle()[job_id].nodes) == (21 if smallest else 31)
+    assert len(tried) < 30
+
+
+def test_in_blocks_another_number_may_do_where_the_largest_does_not() -> None:
+    """Two blocks of four nodes, two of the first busy: segments of three are found in the second alone."""
+    blocks = Topology(kind="block", name="t", blocks=(Block(name="a", nodes="n[0-3]"), Block(name="b", nodes="n[4-7]")))
+    site = Site([node(f"n{number}", 2) for number in range(8)], settings=replace(SETTINGS, topologies=(blocks,)))
+    site.submit(spec(4, 2, node_list=("n0", "n1")), priority=9)
+    site.cycle()
+    job_id = site.submit(spec(nodes=(3, 6), node_counts=(3, 6), segment=3))
+    assert site.cycle()[job_id].names == ("n4", "n5", "n6")

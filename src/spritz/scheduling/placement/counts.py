@@ -15,21 +15,50 @@ from msgspec.structs import replace
 from spritz.scheduling.placement.columns import could_hold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.request import Request
     from spritz.scheduling.table import NodeTable
 
 
-def by_node_count(table: NodeTable, request: Request) -> Iterator[Request]:
-    """The request for each number of nodes that it allows and that there are: the largest first, as with a range."""
-    if not request.node_counts:
-        return
-    most = min(len(table.up), len(table.up) if request.nodes_max is None else request.nodes_max)
-    counts = {count for count in request.node_counts if request.nodes_min <= count <= most}
-    for count in sorted(counts, reverse=request.nodes_want_max):
-        yield replace(request, nodes_min=count, nodes_max=count, node_counts=())
+#: Numbers of nodes that are tried for one request, one after the other.
+TRIED_MAX = 16
+
+
+def node_counts(request: Request, most: int, holds: Callable[[Request], bool]) -> list[int]:
+    """Numbers of nodes to try of those that will do, the best first: the largest, as with a range, or the smallest.
+
+    Numbers above `most`, of which there are no nodes, are left out. Where more are left than are tried, they begin at
+    the best one for which there may be room: `holds` says whether there is a place for a request.
+    """
+    if request.nodes_max is not None:
+        most = min(most, request.nodes_max)
+    counts = sorted({count for count in request.node_counts if request.nodes_min <= count <= most})
+    first, last = 0, len(counts) - 1
+    if len(counts) > TRIED_MAX:
+        if not holds(_any_of(request, counts[0], counts[-1])):
+            return []
+        if request.nodes_want_max:
+            last = bisect_left(counts, True, key=lambda count: not holds(_any_of(request, count, counts[-1]))) - 1
+        else:
+            first = bisect_left(counts, True, key=lambda count: holds(_any_of(request, counts[0], count)))
+    found = counts[first : last + 1]
+    return (found[::-1] if request.nodes_want_max else found)[:TRIED_MAX]
+
+
+def _any_of(request: Request, fewest: int, most: int) -> Request:
+    """The request for any number of nodes in this range, wherever they lie in the network: a necessary condition."""
+    return replace(
+        request,
+        nodes_min=fewest,
+        nodes_max=most,
+        node_counts=(),
+        flat=True,
+        switches=0,
+        segment=1,
+        segments_spread=False,
+    )
 
 
 def by_company(table: NodeTable, request: Request, eligibility: Eligibility) -> Iterator[Request]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.scheduling.placement.capacity import capacity, open_to
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
-from spritz.scheduling.placement.counts import by_company, by_node_count
+from spritz.scheduling.placement.counts import by_company, node_counts
 from spritz.scheduling.placement.eligible import Choice
 from spritz.scheduling.placement.fabric import empty_leaves, keeping
 from spritz.scheduling.placement.fragment import ranks
@@ -60,12 +60,25 @@ def place(
     `prefer`: take nodes and CPUs that are busy on that table before others (for promises to a blocked job). `within`:
     the only nodes that need be looked at, since the others cannot serve.
     """
-    for each in by_node_count(table, request):
-        allocation = place(table, each, eligibility, prefer, within)
-        if allocation is not None:
-            return allocation
+    if request.node_counts:
+        return _place_some(table, request, eligibility, prefer, within)
     for each in by_company(table, request, eligibility):
         allocation = _place_as_asked(table, each, eligibility, prefer, within)
+        if allocation is not None:
+            return allocation
+    return None
+
+
+def _place_some(
+    table: NodeTable, request: Request, eligibility: Eligibility, prefer: NodeTable | None, within: Ints | None
+) -> Allocation | None:
+    """One of the numbers of nodes that will do."""
+
+    def at(one: Request) -> Allocation | None:
+        return place(table, one, eligibility, prefer, within)
+
+    for count in node_counts(request, len(table.up), lambda one: at(one) is not None):
+        allocation = at(replace(request, nodes_min=count, nodes_max=count, node_counts=()))
         if allocation is not None:
             return allocation
     return None
@@ -80,7 +93,7 @@ def _place_as_asked(
 ) -> Allocation | None:
     """One number of nodes, CPUs with as many jobs as the request allows."""
     required = eligibility.required(request)
-    if required is None or request.refusal or request.node_counts:
+    if required is None or request.refusal:
         return None
     fabric = None if request.flat else eligibility.fabrics.get(request.partition)
     able = None
