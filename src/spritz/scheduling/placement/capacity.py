@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: More than any node can take, and small enough to be added up in 64 bits.
 PLENTY = 1 << 40
+#: The largest number that columns of 64 bits are compared with, and can be subtracted from. Products of what a request
+#: asks for may be larger, and are then asked for in vain.
+FAR = 1 << 62
 NOTHING = (0, 0)
 
 

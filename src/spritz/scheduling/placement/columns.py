@@ -14,7 +14,7 @@ import numpy as np
 
 from spritz.model.ids import INFINITE
 from spritz.scheduling.hardware import SHARED_GRES
-from spritz.scheduling.placement.capacity import PLENTY
+from spritz.scheduling.placement.capacity import FAR, PLENTY
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.request import Grain
 
@@ -143,7 +143,7 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
         least[2] = memory
     if request.whole:
         least[3] = 1
-    return least
+    return {place: min(count, FAR) for place, count in least.items()}
 
 
 def _alike(column: Ints) -> bool:
@@ -234,12 +234,12 @@ def _limit_by_gres(
         tasks = np.minimum(tasks, np.maximum(left, 0) // need.count)
         each += need.count if need.name == "gpu" else 0
     if request.tasks_per_gpu and gpus:
-        tasks = np.minimum(tasks, min(gpus * request.tasks_per_gpu, PLENTY))
+        tasks = np.minimum(tasks, min(gpus * request.tasks_per_gpu, FAR))
     if request.memory_per_gpu and (gpus or each):
-        left = memory - min(gpus * request.memory_per_gpu, PLENTY)
+        left = memory - min(gpus * request.memory_per_gpu, FAR)
         open_nodes = open_nodes & (left >= 0)
         if each:
-            tasks = np.minimum(tasks, np.maximum(left, 0) // min(each * request.memory_per_gpu, PLENTY))
+            tasks = np.minimum(tasks, np.maximum(left, 0) // min(each * request.memory_per_gpu, FAR))
     return tasks, open_nodes
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.scheduling.placement.capacity import PLENTY
+from spritz.scheduling.placement.capacity import FAR, PLENTY
 from spritz.scheduling.placement.columns import counts_suffice, least_counts
 from spritz.scheduling.placement.runs import plain
 from spritz.scheduling.placement.select import Candidate, Portion, Target, portions_of, target_of
@@ -58,7 +58,8 @@ class Scheme(Struct, frozen=True):
         """As the compiled part wants the target."""
         target = self.target
         tasks = -1 if target.tasks is None else target.tasks
-        return (target.nodes_min, target.nodes_max, target.nodes_wanted, tasks, target.gpus, self.most)
+        numbers = (target.nodes_min, target.nodes_max, target.nodes_wanted, tasks, target.gpus, self.most)
+        return tuple(min(number, FAR) for number in numbers)
 
     def portions(self, chosen: Sequence[int]) -> list[Portion] | None:
         """What each of the chosen nodes carries: numbers of node, tasks and GPUs, one after the other."""
@@ -110,8 +111,8 @@ def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
     return Scheme(
         columns,
         tuple(least.values()),
-        tuple(number for term in tasks for number in term),
-        tuple(number for term in gpus for number in term),
+        tuple(min(number, FAR) for term in tasks for number in term),
+        tuple(min(number, FAR) for term in gpus for number in term),
         target,
         most,
         max(1, request.cpus_floor),
