@@ -134,8 +134,11 @@ CPU_MASK = Meta(pattern=r"\A[0-9a-fA-F]+\Z", max_length=65_536 // 4)
 #: Items of a list: arguments of a program, nodes of a cluster, records of one change of accounting's book.
 ITEMS = Meta(max_length=1024 * 1024)
 
-#: Components of a heterogeneous job (core.het.COMPONENTS_MAX), and numbers of nodes of one request.
-FEW = Meta(max_length=64 * 1024)
+#: What a user writes down, or a program of theirs: components of a job, jobs to wait for, numbers of nodes.
+MANY = Meta(max_length=64 * 1024)
+
+#: Generic resources of a request, by name and type: each is looked at for each node.
+FEW = Meta(max_length=256)
 
 #: Ranges of numbers, by field or `Struct.field`.
 NUMBERS: dict[str, Meta] = {name: bounds for bounds, names in _NUMBERS for name in names.split()}
@@ -148,7 +151,11 @@ TEXTS: dict[str, Meta] = {
 }
 
 #: Bounds of lists other than `ITEMS`.
-LISTS: dict[str, Meta] = {"components": FEW, "node_counts": FEW}
+LISTS: dict[str, Meta] = {
+    **dict.fromkeys(("components", "dependencies", "node_counts"), MANY),
+    **dict.fromkeys(("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket"), FEW),
+    **dict.fromkeys(("gres", "gres_per_node", "gres_per_task"), FEW),
+}
 
 #: Records that daemons keep and send to each other: their parts were checked when the requests came from which they
 #: were made, which may have been before there was a range.

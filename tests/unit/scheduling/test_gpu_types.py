@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from spritz.model.resources import Allocation, GresRequest
 from spritz.model.states import JobState
 from spritz.scheduling.feasible import check_request
+from spritz.scheduling.placement import mixed
 from tests.unit.scheduling.site import Site, gpus, node, spec
 
 BOTH = [gpus(2, "a"), gpus(2, "h", first=2)]
@@ -80,3 +83,19 @@ def test_no_node_is_taken_for_its_feature_without_a_task_for_it_or_beyond_the_mo
     two = site.submit(spec(2, gpus=both, features="[x*1&y*1]"))
     assert list(site.cycle()) == [two]
     assert site.jobs[one].state is site.jobs[alone].state is JobState.PENDING
+
+
+def test_nodes_that_are_alike_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or each node that is taken costs a look at all others: seconds of slurmctld on some thousand nodes."""
+    looks: list[mixed.Counts] = []
+    real = mixed._useful
+
+    def useful(left: mixed.Counts, counts: mixed.Counts) -> int:
+        looks.append(counts)
+        return real(left, counts)
+
+    monkeypatch.setattr(mixed, "_useful", useful)
+    site = Site([node(f"n{number}", gres=[gpus(2, "a"), gpus(2, "b", 2)]) for number in range(40)])
+    both = (GresRequest("gpu", "a", 4), GresRequest("gpu", "b", 80))
+    assert check_request(spec(gpus=both), site.projection.snapshot(0.0)) is None
+    assert len(looks) <= 40

@@ -62,16 +62,21 @@ def _covering(
     others = [candidate for candidate in able if candidate.index not in required]
     if not len(required) <= len(chosen) <= target.nodes_max:
         return None
-    left = wanted
+    left, tasks = wanted, target.tasks or 0
     for candidate in chosen:
-        left = _minus(left, have[candidate.index])
-    while any(left) or len(chosen) < target.nodes_min or sum(each.tasks for each in chosen) < (target.tasks or 0):
-        if not others or len(chosen) >= target.nodes_max:
+        left, tasks = _minus(left, have[candidate.index]), tasks - candidate.tasks
+    # Nodes that are alike, the first one last: no more kinds of them are compared than there are.
+    kinds: dict[tuple[Counts, int, int], list[Candidate]] = {}
+    for candidate in reversed(others):
+        kinds.setdefault((have[candidate.index], candidate.tasks, candidate.weight), []).append(candidate)
+    while any(left) or len(chosen) < target.nodes_min or tasks > 0:
+        if not kinds or len(chosen) >= target.nodes_max:
             return None
-        best = max(others, key=lambda each: (_useful(left, have[each.index]), each.tasks, -each.weight, -each.index))
-        others.remove(best)
-        chosen.append(best)
-        left = _minus(left, have[best.index])
+        best = max(kinds, key=lambda kind: (_useful(left, kind[0]), kind[1], -kind[2], -kinds[kind][-1].index))
+        chosen.append(kinds[best].pop())
+        left, tasks = _minus(left, best[0]), tasks - best[1]
+        if not kinds[best]:
+            del kinds[best]
     return chosen
 
 
@@ -89,13 +94,13 @@ def _dealt(
     """Node after node takes what it can, but leaves a device for each that follows, and what only they have."""
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
     left = wanted
+    ahead = tuple(map(sum, zip(*(have[each.index] for each in chosen), strict=True)))
     parts: list[tuple[Candidate, Request]] = []
-    for position, candidate in enumerate(chosen):
-        later = chosen[position + 1 :]
-        ahead = tuple(sum(have[each.index][kind] for each in later) for kind in range(len(wanted)))
+    for later, candidate in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
+        ahead = tuple(map(int.__sub__, ahead, have[candidate.index]))
         devices = candidate.gpus
         share = [max(0, some - other) for some, other in zip(left, ahead, strict=True)]
-        spare = min(devices, sum(left) - len(later)) - sum(share)
+        spare = min(devices, sum(left) - later) - sum(share)
         for kind, count in enumerate(have[candidate.index]):
             more = min(count - share[kind], left[kind] - share[kind], spare)
             if more > 0:

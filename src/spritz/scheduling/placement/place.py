@@ -5,6 +5,7 @@ Source: sbatch(1); select/cons_tres.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -357,6 +358,7 @@ def _place_among(
     required: frozenset[int],
     prefer: NodeTable | None,
 ) -> Allocation | None:
+    confirmed = False
     while True:
         if request.gpu_types:
             return _place_mixed(table, request, candidates, required, prefer)
@@ -369,12 +371,46 @@ def _place_among(
         allocation, misfit = assign_all(table.rows, request, portions, prefer)
         if allocation is not None:
             return allocation
-        # Counts promised more than devices and cores together can hold: offer less of that node.
-        candidates = [
-            smaller
-            for candidate in candidates
-            for smaller in ([candidate] if candidate.index != misfit else _reduced(candidate, portions))
-        ]
+        # Counts promised more than devices and cores together can hold: offer less.
+        if confirmed:
+            candidates = [
+                smaller
+                for candidate in candidates
+                for smaller in ([candidate] if candidate.index != misfit else _reduced(candidate, portions))
+            ]
+        else:
+            candidates, confirmed = _confirmed(table, request, candidates), True
+
+
+def _confirmed(table: NodeTable, request: Request, candidates: list[Candidate]) -> list[Candidate]:
+    """Each with as many tasks and GPUs as can be assigned on it after all: all nodes at once, since to find out one
+    after the other takes a choice of nodes for each.
+    """
+    known: dict[tuple[object, ...], tuple[int, int]] = {}
+    found = []
+    for candidate in candidates:
+        row = table.rows[candidate.index]
+        alike = depends_on_free(request) and not row.shares_free
+        key = (candidate.tasks, candidate.gpus, *(row.free() if alike else (candidate.index,)))
+        if key not in known:
+            known[key] = _most(row, request, candidate)
+        tasks, gpus = known[key]
+        if tasks:
+            found.append(replace(candidate, tasks=tasks, gpus=gpus))
+    return found
+
+
+def _most(row: NodeRow, request: Request, candidate: Candidate) -> tuple[int, int]:
+    """Most tasks and GPUs, no more than the candidate's, that can be assigned on its node; no tasks if none can."""
+    for gpus in range(candidate.gpus, 0, -1) if candidate.gpus else (0,):
+
+        def misfits(tasks: int, gpus: int = gpus) -> bool:
+            return assign(row, request, tasks, gpus) is None
+
+        tasks = bisect_left(range(1, candidate.tasks + 1), True, key=misfits)
+        if tasks:
+            return tasks, gpus
+    return 0, 0
 
 
 def _place_mixed(
