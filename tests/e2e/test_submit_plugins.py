@@ -182,11 +182,17 @@ def test_plugins_give_what_a_user_may_not_take(make: Make) -> None:
 
     def ask() -> None:
         with controller.connect() as connection:
-            print(connection.call(a_job("give", priority=7, admin_comment="mine"), JobSubmitted).job_id)
-            print(connection.call(a_job("job", priority=7, admin_comment="mine"), JobSubmitted).job_id)
+            print(connection.call(a_job("give", admin_comment="mine"), JobSubmitted).job_id)
+            print(connection.call(a_job("job", admin_comment="mine"), JobSubmitted).job_id)
+            for own in ({"priority": 7}, {"gid": 0}):
+                try:
+                    connection.call(a_job("give", **own), JobSubmitted)
+                except RemoteError as error:
+                    print(error.code)
             connection.call(a_job("give", nice=-5), JobSubmitted)
 
-    first, second, refusal = as_user(NOBODY, ask).splitlines()
+    first, second, *refusals, refusal = as_user(NOBODY, ask).splitlines()
+    assert refusals == ["ESLURM_ACCESS_DENIED", "ESLURM_GROUP_ID_MISSING"]
     given, own = job(controller, int(first)).spec, job(controller, int(second)).spec
     assert (given.uid, given.priority, given.nice, given.admin_comment) == (NOBODY, 4711, -3, "given")
     assert (own.uid, own.priority, own.nice, own.admin_comment) == (NOBODY, None, 0, "")

@@ -130,7 +130,9 @@ def test_the_owner_is_whom_the_kernel_names_and_not_whom_the_request_does(
         submit_as(alice, site, uid=bob.uid)
     with pytest.raises(Refused):
         submit_as(alice, site, uid=0)
-    number = submit_as(alice, site, begin_at=2e9, user="root", group="root", gid=0, groups=(0,))
+    with pytest.raises(Refused, match="ESLURM_GROUP_ID_MISSING"):
+        submit_as(alice, site, gid=0)
+    number = submit_as(alice, site, begin_at=2e9, user="root", group="root", groups=(0,))
     spec = site.job(number).spec
     assert (spec.uid, spec.gid, spec.user, spec.group) == (alice.uid, alice.gid, alice.name, alice.name)
     assert 0 not in spec.groups

@@ -14,7 +14,6 @@ from spritz.model.commands.cluster import Configure, UpdatePartition
 from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest
@@ -45,9 +44,8 @@ def test_an_administrator_may_submit_for_somebody_else(world: World) -> None:
 
 def test_only_administrators_raise_their_jobs_above_others(world: World) -> None:
     assert world.submit_refused(ALICE, nice=-1) == "ESLURM_INVALID_NICE"
-    for priority in (5, 0, 4_294_967_293):  # as in Slurm nobody is told, and 0 does not hold
-        job = world.job(world.submit(ALICE, priority=priority))
-        assert (job.spec.priority, job.hold) == (None, Hold.NONE)
+    for priority in (5, 0, 4_294_967_293):
+        assert world.submit_refused(ALICE, priority=priority) == "ESLURM_ACCESS_DENIED"
     assert world.job(world.submit(ROOT, priority=5)).priority == 5
 
 
@@ -102,11 +100,14 @@ def test_texts_longer_than_slurm_takes_are_refused(world: World, field: str) -> 
     assert world.submit_refused(ALICE, partitions=("x" * 1025,)) == "ESLURM_PATHNAME_TOO_LONG"
 
 
-def test_a_user_may_use_any_of_his_groups_and_no_other(world: World) -> None:
+def test_a_users_jobs_may_have_any_of_the_users_groups_and_no_other(world: World) -> None:
     carol = Caller(uid=7, gid=7, user="carol", group="carol", groups=(7, 8), group_names=("carol", "lab"))
     job = world.job(world.submit(carol, gid=8, group="lab"))
     assert (job.spec.gid, job.spec.group) == (8, "lab")
-    assert world.job(world.submit(carol, gid=0, group="root")).spec.gid == 7
+    assert world.job(world.submit(carol)).spec.gid == 7
+    for gid in (0, 1001, 0xFFFFFFFE):
+        assert world.submit_refused(carol, gid=gid, group="root") == "ESLURM_GROUP_ID_MISSING"
+    assert world.job(world.submit(ROOT, uid=7, gid=1001)).spec.gid == 1001
 
 
 def test_without_a_default_partition_one_must_be_named(make_world: Make) -> None:

@@ -91,6 +91,8 @@ class Submissions:
         uid = command.spec.uid
         if uid not in (-1, caller.uid) and not caller.admin:
             return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
+        if command.spec.gid not in (-1, caller.gid, *caller.groups) and not caller.admin:
+            return Rejection(code="ESLURM_GROUP_ID_MISSING", hint="the job's group must be one of its user's")
         runs_as = uid if uid >= 0 else caller.uid
         unfit = self._cannot_run_as(runs_as) or self._too_large(command)
         return unfit or self._holds_too_much(command, runs_as, caller)

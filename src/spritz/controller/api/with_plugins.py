@@ -66,10 +66,10 @@ class WithPlugins:
         spec = owned(self._context, command.spec, self._caller)
         state = self._context.machine.state
         if not operates(state, self._caller):
-            if spec.nice < 0:
-                self._answer(Rejection(code="ESLURM_INVALID_NICE"))
+            refused = "ESLURM_INVALID_NICE" if spec.nice < 0 else "ESLURM_ACCESS_DENIED"
+            if spec.nice < 0 or spec.priority is not None:
+                self._answer(Rejection(code=refused))
                 return
-            spec = structs.replace(spec, priority=None)
         if not administers(state, self._caller):
             spec = structs.replace(spec, admin_comment="", system_comment="")
         facts = self._facts(spec, command, place if len(commands) > 1 else NO_VAL)

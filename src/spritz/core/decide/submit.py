@@ -174,10 +174,17 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
         return spec
     if spec.uid not in (-1, caller.uid):
         raise Refused("ESLURM_USER_ID_MISSING")
+    if spec.gid not in (-1, caller.gid, *caller.groups):
+        raise Refused("ESLURM_GROUP_ID_MISSING")
     operator, admin = operates(turn.state, caller), administers(turn.state, caller)
     if spec.nice < 0 and not operator and "nice" not in granted:
         raise Refused("ESLURM_INVALID_NICE")
-    gid = spec.gid if spec.gid in caller.groups else caller.gid
+    if spec.priority is not None and not operator and "priority" not in granted:
+        # Differs: slurmctld 22.05 does as if no priority had been given. Source: sbatch(1) --priority.
+        raise Refused(
+            "ESLURM_ACCESS_DENIED", hint="only operators choose priorities; --hold and --nice are for all users"
+        )
+    gid = spec.gid if spec.gid >= 0 else caller.gid
     return replace(
         spec,
         uid=caller.uid,
@@ -185,8 +192,6 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
         user=caller.user,
         group=spec.group if gid == spec.gid and spec.group else caller.group,
         groups=caller.groups,
-        # Only operators choose it; others are not told, as in Slurm.
-        priority=spec.priority if operator or "priority" in granted else None,
         admin_comment=spec.admin_comment if admin or "admin_comment" in granted else "",
         system_comment="",
     )
