@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
+from spritz.model.rules.time_limit import held_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,10 +32,6 @@ RECENT = 2
 
 #: Seconds by which a prediction that was outlived grows, one after the other; after the last it is the limit.
 CORRECTIONS = (60, 300, 900, 1800, 3600, 7200, 18000, 36000, 72000, 180000, 360000)
-
-
-#: As in backfill, a job without a limit is taken to run so long.
-YEAR_SECONDS = 365 * 86_400.0
 
 
 class HistoryRow(Struct, frozen=True, array_like=True):
@@ -61,8 +58,7 @@ def predicts(settings: ClusterSettings) -> bool:
 def likeness_of(spec: JobSpec) -> Likeness:
     """What makes a job like others, from what was asked for; without a limit of its own it has none."""
     processors = max(1, spec.tasks or spec.nodes_min or 1) * (spec.cpus_per_task or 1)
-    minutes = spec.time_limit_minutes
-    limit = minutes * 60.0 if minutes and minutes < INFINITE else YEAR_SECONDS
+    limit = held_seconds(spec.time_limit_minutes or INFINITE)
     return Likeness(str(spec.uid), spec.name, limit, processors)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spritz.model.ids import INFINITE
 from spritz.model.limits import flags as qos_flag
+from spritz.model.rules.time_limit import held_seconds
 from spritz.scheduling.hardware import SHARED_GRES
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 #: account, user, QOS, and what limits do not hold for (`JobSpec.exempt`)
 Billed = tuple[str, str, str, tuple[str, ...]]
-
-#: How long a job without a time limit is taken to run, as in Slurm's backfill.
-YEAR_SECONDS = 365 * 86_400.0
-
 
 _GPUS = frozenset({"gpu", *SHARED_GRES})
 
@@ -187,7 +183,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def limit_seconds(self) -> float:
         """How long the job may hold its resources."""
-        return YEAR_SECONDS if self.time_limit_minutes >= INFINITE else self.time_limit_minutes * 60.0
+        return held_seconds(self.time_limit_minutes)
 
     @property
     def cpus_floor(self) -> int:

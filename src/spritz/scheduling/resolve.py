@@ -18,6 +18,7 @@ from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
+from spritz.model.rules.time_limit import granted_minutes
 from spritz.model.sharing import consumables, has_segment, jobs_per_cpu, oversubscription
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
@@ -55,11 +56,7 @@ def resolve(
     whole, share_rows, user_exclusive = _sharing(spec, partition, settings)
     flags = {flag.lower().replace("_", "-") for flag in spec.gres_flags}
     licenses, refusal = _licenses(spec.licenses)
-    limit = time_limit_minutes(spec, partition)
-    if spec.time_min_minutes:
-        if qos_flag.PARTITION_TIME_LIMIT not in qos_flags:
-            limit = min(limit, partition.max_time_minutes)
-        limit = max(limit, spec.time_min_minutes)
+    limit = granted_minutes(spec, partition, qos_flags)
     grain, memory_counts = consumables(partition, settings)
     soft = (spec.time_min_minutes or 0) if policy_of(settings).soft_limits else 0
     return Request(
@@ -199,18 +196,6 @@ def _refusal(spec: JobSpec, flags: set[str]) -> str:
 
 
 _GRAINS = {grain.value for grain in Grain}
-
-
-def time_limit_minutes(spec: JobSpec, partition: Partition) -> int:
-    """Minutes a job of `spec` may run in `partition`: its own limit, else DefaultTime, else MaxTime.
-
-    0 means no limit.
-    """
-    asked = spec.time_limit_minutes
-    if asked is None:
-        default = partition.default_time_minutes
-        asked = partition.max_time_minutes if default is None else default
-    return asked or INFINITE
 
 
 def _tasks_by_node(spec: JobSpec, tasks: int | None) -> tuple[tuple[str, int], ...]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from spritz.model.rules.time_limit import YEAR_SECONDS
 from spritz.model.states import JobFlag, JobState
 from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling import known, upkeep, waiting
 from spritz.scheduling.limits import charge_of, count_in
 from spritz.scheduling.placement.holding import holders_of
-from spritz.scheduling.request import YEAR_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from spritz.core.machine import Machine
-from spritz.model.cluster import ClusterSettings
+from spritz.core.machine import Machine, Outcome
+from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.commands.job import Done
+from spritz.model.commands.job import Done, JobSubmitted, SubmitJob
 from spritz.model.events import Event
 from spritz.model.events.cluster import ClusterConfigured, NodeStateChanged
 from spritz.model.events.job import JobEnded, JobNodeGone, JobQueued, JobStarted
@@ -107,6 +107,19 @@ class Site:
         """A fact, for core and projection."""
         self.machine.apply(event)
         self.projection.apply(event)
+
+    def send(self, command: Struct, caller: Caller = SYSTEM) -> Outcome:
+        """A command, by default root's; the projection follows what the core records of it."""
+        outcome = self.machine.handle(command, self.now, caller)
+        for event in outcome.events:
+            self.projection.apply(event)
+        return outcome
+
+    def ask(self, request: JobSpec) -> int:
+        """Submit a job through the core, which must accept it; returns its number."""
+        outcome = self.send(SubmitJob(spec=request))
+        assert isinstance(outcome.reply, JobSubmitted), outcome.rejection
+        return outcome.reply.job_id
 
     def set_node(self, name: str, state: NodeState = NodeState.IDLE, flags: int | NodeFlag = 0) -> None:
         """A node's state changes."""

@@ -14,12 +14,12 @@ from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import PolicyAmended, PolicyChanged, UsageAdopted, UsageReset
 from spritz.model.events.job import JobUpdated
-from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated_pairs, requested_pairs
 from spritz.model.limits import check
 from spritz.model.limits.minutes import out_of_minutes, spent
 from spritz.model.limits.reasons import Excess, first_of
 from spritz.model.limits.times import longest_minutes
+from spritz.model.rules.time_limit import limit_minutes
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -65,8 +65,7 @@ def _follow_limits(turn: Turn) -> None:
         except Refused:
             continue  # it is left no time, and waits for that
         if spec.time_limit_minutes != job.spec.time_limit_minutes:
-            minutes = home.max_time_minutes if spec.time_limit_minutes is None else spec.time_limit_minutes
-            job = replace(job, spec=spec, time_limit_minutes=minutes or INFINITE)
+            job = replace(job, spec=spec, time_limit_minutes=limit_minutes(spec, home))
             turn.record(JobUpdated(at=turn.now, job=job))
 
 
@@ -192,15 +191,14 @@ def check_move(state: State, job: Job, spec: JobSpec) -> None:
             raise Refused("ESLURM_ACCOUNTING_POLICY")
 
 
-def limit_refusal(state: State, job: Job, start: PlannedStart, ledger: Ledger, now: float) -> str:
-    """The limit that this start would exceed beside what `ledger` counts; "" for none."""
+def limit_refusal(state: State, job: Job, start: PlannedStart, minutes: int, ledger: Ledger, now: float) -> str:
+    """The limit that this start would exceed beside what `ledger` counts; "" for none. `minutes`: its time limit."""
     if "limits" not in state.settings.enforce:
         return ""
     spec, allocation = job.spec, start.allocation
     party = state.rules.party(spec.account, spec.user, allocation.partition, spec.qos, spec.exempt)
     if not party.bounded:
         return ""
-    minutes = start.time_limit_minutes or job.time_limit_minutes or 0
     pairs = state.rules.priced(allocation.partition, allocated_pairs(allocation))
     safe = "safe" in state.settings.enforce
     excess = first_of(

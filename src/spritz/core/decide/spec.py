@@ -23,6 +23,7 @@ from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
 from spritz.model.partition import barrier, opens_to
 from spritz.model.reasons import Reason
+from spritz.model.rules import time_limit
 from spritz.model.states import PartitionState
 from spritz.notation import cpubind, distribution, extra, features
 from spritz.notation.errors import NotationError
@@ -404,12 +405,7 @@ def limit_reason(
     barred = barrier(partition, spec.account, spec.qos)
     if barred is not None:
         return barred[0]
-    limit = spec.time_limit_minutes
-    if limit == 0:
-        limit = INFINITE
-    shortest = spec.time_min_minutes or limit
-    bounded = flags.PARTITION_TIME_LIMIT not in lifted
-    if bounded and shortest is not None and shortest > partition.max_time_minutes:
+    if time_limit.exceeds(spec, partition, lifted):
         return Reason.PARTITION_TIME_LIMIT
     most = spec.nodes_max or spec.nodes_min
     wanted = min(most, max(spec.tasks, spec.nodes_min)) if spec.tasks_given else most

@@ -20,7 +20,6 @@ from spritz.core.holdings import cpu_mask, gres_misfit, usable_memory_mib
 from spritz.core.licenses import choose
 from spritz.core.power import resume_timeout, wakes
 from spritz.core.reservations import in_the_way, licenses_kept, use_refusal
-from spritz.core.timers import NEVER
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
@@ -31,6 +30,7 @@ from spritz.model.partition import barrier, shuts_out
 from spritz.model.power import is_powered
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
+from spritz.model.rules.time_limit import granted_minutes, held_seconds
 from spritz.model.sharing import has_segment, jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
 
@@ -86,16 +86,17 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "no such association or QOS"
     if not allocation.nodes:
         return "no nodes"
-    refusal = limit_refusal(state, job, start, room.ledger if room else state.ledger, now)
+    minutes = _granted(state, job, start, now)
+    refusal = limit_refusal(state, job, start, minutes, room.ledger if room else state.ledger, now)
     if refusal:
         return refusal
     if job.spec.licenses:
         returned = room.licenses() if room else None
-        kept = _licenses_kept(state, job, start, now)
+        kept = _licenses_kept(state, start, now, now + held_seconds(minutes))
         if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
     return (
-        _reservation_refusal(state, job, start, now)
+        _reservation_refusal(state, job, start, now, now + held_seconds(minutes))
         or _allocation_refusal(room or Room(state), job, allocation, partition, now)
         or power_refusal(state, allocation.names)
     )
@@ -110,8 +111,8 @@ def power_refusal(state: State, names: Collection[str]) -> str:
     return "" if powered.issuperset(names) or len(powered.union(names)) <= most else "too many nodes powered up"
 
 
-def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float) -> str:
-    """Reservations of others that it would meet before its time limit, and whether it may use its own."""
+def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float, until: float) -> str:
+    """Why reservations keep the job from running there until then; "" if they do not."""
     allocation = start.allocation
     if allocation.reservation or job.spec.reservation:
         refusal = use_refusal(state, job, allocation.reservation, allocation.nodes, now)
@@ -119,7 +120,7 @@ def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float
             return refusal
     if not state.reservations:
         return ""
-    until, mine = _until(state, job, start, now), state.reservations.get(allocation.reservation)
+    mine = state.reservations.get(allocation.reservation)
     for share in allocation.nodes:
         other = in_the_way(state, share, now, until, mine, leaving_seconds(job.spec))
         if other is not None:
@@ -127,25 +128,21 @@ def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float
     return ""
 
 
-def _licenses_kept(state: State, job: Job, start: PlannedStart, now: float) -> dict[str, int] | None:
+def _licenses_kept(state: State, start: PlannedStart, now: float, until: float) -> dict[str, int] | None:
     if not any(other.licenses for other in state.reservations.values()):
         return None
     mine = state.reservations.get(start.allocation.reservation)
-    return licenses_kept(state, now, _until(state, job, start, now), mine)
-
-
-def _until(state: State, job: Job, start: PlannedStart, now: float) -> float:
-    """The end of its time limit."""
-    minutes = _granted(state, job, start, now)
-    return NEVER if minutes >= INFINITE else now + minutes * 60.0
+    return licenses_kept(state, now, until, mine)
 
 
 def _granted(state: State, job: Job, start: PlannedStart, now: float) -> int:
-    """Minutes of its time limit."""
-    minutes = granted_minutes(state, job, start.allocation.partition, now)
-    if start.time_limit_minutes is not None and job.spec.time_min_minutes:
-        minutes = min(minutes, max(start.time_limit_minutes, job.spec.time_min_minutes))
-    return minutes
+    """The time limit of this start, in minutes: --time-min lets it be cut to the plan's, and to end by --deadline."""
+    spec, most = job.spec, start.time_limit_minutes
+    if spec.deadline_at:
+        left = int((spec.deadline_at - now) // 60)
+        most = left if most is None else min(most, left)
+    home = state.partitions[start.allocation.partition]
+    return granted_minutes(spec, home, state.rules.placing(spec.qos), most)
 
 
 def _array_refusal(state: State, job: Job, task_id: int | None) -> str:
@@ -286,7 +283,7 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
     if changing:
         delay = max(delay, float(turn.state.settings.features.boot_seconds))
-    kept = _licenses_kept(turn.state, job, start, turn.now)
+    kept = _licenses_kept(turn.state, start, turn.now, turn.now + held_seconds(minutes))
     chosen = choose(turn.state, job.spec.licenses, None, kept, start.licenses) if job.spec.licenses else ()
     licenses = chosen or ()
     held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))
@@ -321,19 +318,3 @@ def _scheduler(job: Job, start: PlannedStart) -> str:
     if start.backfilled:
         return "Backfill"
     return "Main" if job.spec.batch or job.last_evaluated_at else "Submit"
-
-
-def granted_minutes(state: State, job: Job, partition_name: str, now: float) -> int:
-    """The time limit a start gives: as asked, or the partition's default or maximum; --time-min bends it to
-    --deadline.
-    """
-    asked = job.spec.time_limit_minutes
-    partition = state.partitions.get(partition_name)
-    if asked is None and partition is not None:
-        default = partition.default_time_minutes
-        asked = partition.max_time_minutes if default is None else default
-    minutes = INFINITE if asked is None or asked == 0 else asked
-    deadline_at = job.spec.deadline_at
-    if deadline_at and job.spec.time_min_minutes:
-        minutes = min(minutes, max(job.spec.time_min_minutes, int((deadline_at - now) // 60)))
-    return minutes

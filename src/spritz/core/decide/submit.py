@@ -29,12 +29,12 @@ from spritz.core.rights import administers, operates
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
-from spritz.model.ids import INFINITE
 from spritz.model.job import ArrayState, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
 from spritz.model.mcs import BadLabel, label_of
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
+from spritz.model.rules import time_limit
 from spritz.model.sharing import oversubscription
 from spritz.model.states import JobState
 from spritz.notation.ranges import RangeError, parse_array
@@ -120,7 +120,8 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
     if not enough_numbers(state, count):
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="numbers from FirstJobId to MaxJobId are used up")
     for partition in partitions:
-        check_account_limits(state, spec, partition.name, count, effective_time_limit(spec, partition), turn.now)
+        minutes = time_limit.limit_minutes(spec, partition)
+        check_account_limits(state, spec, partition.name, count, minutes, turn.now)
     job_id = free_number(state) if component is None else component.first + component.offset
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     spec = with_counted_memory(state, spec)
@@ -144,7 +145,7 @@ def new_job(turn: Turn, command: SubmitJob, component: Component | None = None) 
         eligible_at=eligible_at,
         accrued_at=turn.now if state.settings.priority_policy.accrue_always else None,
         association=association_number(state, spec, partitions[0].name),
-        time_limit_minutes=effective_time_limit(spec, partitions[0]),
+        time_limit_minutes=time_limit.limit_minutes(spec, partitions[0]),
         billing=state.rules.billing(partitions[0].name, requested_pairs(spec)),
         het_job_id=het_job_id,
         het_offset=component.offset if component is not None else 0,
@@ -198,7 +199,8 @@ def _owned(turn: Turn, spec: JobSpec, granted: tuple[str, ...]) -> JobSpec:
 
 
 def _completed(spec: JobSpec, partitions: list[Partition]) -> JobSpec:
-    """Spec with the partitions that were meant (the default one, if none was named)."""
+    """The request with what it gets from its partitions: their names, DefaultTime and what they say of sharing."""
+    spec = time_limit.with_default(spec, partitions[0])
     names = tuple(partition.name for partition in partitions)
     if spec.partitions != names:
         spec = replace(spec, partitions=names)
@@ -214,15 +216,6 @@ def _forced_sharing(spec: JobSpec, partitions: list[Partition]) -> Sharing:
     if all(kind == "FORCE" and count > 1 for kind, count in kinds):
         return Sharing.OVERSUBSCRIBE
     return Sharing.EXCLUSIVE if all(kind == "EXCLUSIVE" for kind, _count in kinds) else spec.sharing
-
-
-def effective_time_limit(spec: JobSpec, partition: Partition) -> int:
-    """Minutes: as asked, else the partition's DefaultTime, else its MaxTime; INFINITE for none."""
-    limit = spec.time_limit_minutes
-    if limit is None:
-        default = partition.default_time_minutes
-        limit = partition.max_time_minutes if default is None else min(default, partition.max_time_minutes)
-    return limit or INFINITE
 
 
 def _array(state: State, spec: JobSpec) -> ArrayState | None:

@@ -20,7 +20,6 @@ from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job
 from spritz.core.decide.hold import let_go
 from spritz.core.decide.memory import with_counted_memory
 from spritz.core.decide.spec import check_extra, check_submission, with_alternates
-from spritz.core.decide.submit import effective_time_limit
 from spritz.core.eligibility import HELD_REASONS, eligibility, grows_older
 from spritz.core.priority import initial_priority
 from spritz.core.rights import coordinates
@@ -31,6 +30,7 @@ from spritz.model.events.job import JobHeld, JobUpdated
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, JobSpec
 from spritz.model.reasons import Reason
+from spritz.model.rules.time_limit import limit_minutes
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _pending_again(turn: Turn, job: Job, spec: JobSpec, changes: dict[str, objec
         spec=spec,
         partition=partitions[0].name,
         association=association_number(turn.state, spec, partitions[0].name),
-        time_limit_minutes=effective_time_limit(spec, partitions[0]),
+        time_limit_minutes=limit_minutes(spec, partitions[0]),
         dependencies=dependencies,
         priority=priority,
     )

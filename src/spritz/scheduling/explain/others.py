@@ -17,13 +17,12 @@ from msgspec.structs import replace
 from spritz.model.explain import Alternative
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, Sharing
-from spritz.model.limits.flags import PARTITION_TIME_LIMIT
 from spritz.model.reasons import Reason
+from spritz.model.rules.time_limit import limit_minutes, longest_minutes
 from spritz.scheduling import cycle, known
 from spritz.scheduling.explain.expected import Start, expected, start_of
 from spritz.scheduling.explain.view import View
 from spritz.scheduling.explain.words import count, gres_noun, limit_text, memory
-from spritz.scheduling.resolve import time_limit_minutes
 
 if TYPE_CHECKING:
     from spritz.model.explain import Expected, Explanation
@@ -130,9 +129,10 @@ def changes(spec: JobSpec, told: Explanation, projection: Projection, now: float
     failed = {test.test for test in tests}
     names = spec.partitions
     home = projection.partitions.get(names[0]) if names else None
-    minutes = time_limit_minutes(spec, home) if home is not None else INFINITE
-    bounded = home is not None and PARTITION_TIME_LIMIT not in projection.rules.placing(spec.qos)
-    most = home.max_time_minutes if home is not None and bounded else INFINITE
+    minutes = most = INFINITE
+    if home is not None:
+        minutes = limit_minutes(spec, home)
+        most = longest_minutes(spec, home, projection.rules.placing(spec.qos))
     return [
         list(_shorter(spec, minutes, most, _starts_of_others(told, projection, now), now)),
         list(_elsewhere(spec, projection)),

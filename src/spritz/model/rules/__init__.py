@@ -1,0 +1,13 @@
+"""Rules that the core and the scheduler must agree on: one file per rule, pure functions of records.
+
+The scheduler plans by these rules and the core checks each start by them, so a plan that is not stale is never
+refused. Where the scheduler needs the same answer for many nodes at once it has an array form of its own; the function
+here is its oracle, and `tests/property/test_core_and_scheduler.py` holds the two equal.
+
+Map
+---
+`time_limit`   how long a job may run, and how long it holds what it was given
+
+Rules of accounting are in `model.limits`, those of preemption in `model.preempting`, labels in `model.mcs`, features
+that nodes can change in `model.node_features`.
+"""
