@@ -29,6 +29,7 @@ _NEVER_HERE = frozenset(
         Reason.BAD_CONSTRAINTS,
         Reason.INVALID_ACCOUNT,
         Reason.INVALID_QOS,
+        Reason.MAX_MEMORY_PER_LIMIT,
         Reason.PARTITION_CONFIG,
         Reason.PARTITION_DOWN,
         Reason.PARTITION_INACTIVE,

@@ -7,16 +7,13 @@ share it. `resolve` makes them of what was asked for.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from spritz.model.limits import flags as qos_flag
+from spritz.model.reasons import Reason
 from spritz.model.rules.time_limit import held_seconds
 from spritz.scheduling.hardware import SHARED_GRES
-
-if TYPE_CHECKING:
-    from spritz.model.reasons import Reason
 
 #: account, user, QOS, and what limits do not hold for (`JobSpec.exempt`)
 Billed = tuple[str, str, str, tuple[str, ...]]
@@ -134,6 +131,8 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     refusal: str = ""
     #: the partition is closed to its account or QOS: reason and words
     barred: tuple[Reason, str] | None = None
+    #: the limit of the partition that it exceeds, as the reason for which it waits
+    limited: Reason = Reason.NONE
     #: account, user and QOS, where a limit of theirs may matter
     billed: Billed | None = None
     #: its QOS, where that decides whom it may preempt ("": it does not)

@@ -11,18 +11,18 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from spritz.model.default_memory import default_memory
-from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.limits import flags as qos_flag
 from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
+from spritz.model.rules.job_size import counted_once, size_of, tasks_asked
+from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.time_limit import granted_minutes
 from spritz.model.sharing import consumables, has_segment, jobs_per_cpu, oversubscription
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.gpu_options import counted_once
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.request import Grain, Need, Request
@@ -40,14 +40,9 @@ def resolve(
 ) -> Request:
     """The request that `spec` makes in `partition`. `qos_flags`: Rules.placing of its QOS."""
     spec = counted_once(spec)
-    tasks, per_gpu, gres_task, gres_total = _tasks_and_gpus(spec)
-    nodes_min, nodes_max, tasks = _node_range(
-        spec, 1 if qos_flag.PARTITION_MIN_NODES in qos_flags else partition.min_nodes, tasks
-    )
-    capped = partition.max_nodes < INFINITE and qos_flag.PARTITION_MAX_NODES not in qos_flags
-    if capped and not spec.nodes_given:
-        # Numbers of nodes that were asked for are left, and are the reason to wait (`verdicts.partition_verdict`).
-        nodes_max = max(nodes_min, min(partition.max_nodes, nodes_max or INFINITE))
+    gres_task, gres_total = _task_and_total_gres(spec)
+    size = size_of(spec, partition, qos_flags)
+    nodes_min, nodes_max, tasks = size.nodes_min, size.nodes_max, size.tasks
     gres_node = _node_gres(spec)
     needs = (*gres_node, *gres_task, *((gres_total,) if gres_total else ()))
     has_gpus = any(need.name == "gpu" for need in needs)
@@ -63,6 +58,7 @@ def resolve(
         partition=partition.name,
         extra=spec.extra if policy_of(settings).extra_constraints else "",
         barred=barrier(partition, spec.account, spec.qos),
+        limited=exceeded(spec, partition, settings, qos_flags),
         nodes_min=nodes_min,
         nodes_max=nodes_max,
         nodes_want_max=spec.nodes_given and not spec.use_min_nodes,
@@ -74,7 +70,7 @@ def resolve(
         tasks_per_node_max=settings.max_tasks_per_node,
         tasks_per_socket=spec.tasks_per_socket,
         tasks_per_core=spec.tasks_per_core or (1 if settings.one_task_per_core and not spec.overcommit else None),
-        tasks_per_gpu=per_gpu,
+        tasks_per_gpu=spec.tasks_per_gpu,
         cpus_per_node_min=max(
             spec.cpus_per_node_min or 0,
             cpus_per_gpu * sum(need.count for need in gres_node if need.name == "gpu"),
@@ -224,46 +220,19 @@ def _node_gres(spec: JobSpec) -> tuple[Need, ...]:
     return tuple(Need(name, kind, count) for (name, kind), count in sorted(counts.items()))
 
 
-def _tasks_and_gpus(spec: JobSpec) -> tuple[int | None, int | None, tuple[Need, ...], Need | None]:
-    """Tasks, tasks per GPU, GRES by task, and GPUs in total:
-
-    each of these options can stand for another (sbatch --ntasks-per-gpu).
-    """
+def _task_and_total_gres(spec: JobSpec) -> tuple[tuple[Need, ...], Need | None]:
+    """GRES of each task, and GPUs in total. Source: sbatch(1) --gpus-per-task, --gpus, --ntasks-per-gpu."""
     by_task = _needs(spec.gpus_per_task, "gpu")
-    others = _needs(spec.gres_per_task)
     total = next(iter(_needs(spec.gpus, "gpu")), None)
     if total is not None and len(spec.gpus) > 1:
         total = Need("gpu", "", sum(item.count for item in spec.gpus))
-    tasks = spec.tasks if spec.tasks_given else None
-    if tasks is None and spec.nodes_given and spec.tasks_per_node and spec.nodes_max in (0, spec.nodes_min):
-        tasks = spec.nodes_min * spec.tasks_per_node
-    if by_task and total:
+    if by_task:
         # --gpus with --gpus-per-task says how many tasks there are; both together need no second count.
-        tasks = tasks or max(1, total.count // sum(need.count for need in by_task))
         total = None
-    per_gpu = spec.tasks_per_gpu
-    if per_gpu and total:
-        tasks = tasks or total.count * per_gpu
-    elif per_gpu and not spec.gpus_per_node and tasks:
-        total = Need("gpu", "", -(-tasks // per_gpu))
-    return tasks, per_gpu, (*by_task, *others), total
-
-
-def _node_range(spec: JobSpec, least: int, tasks: int | None) -> tuple[int, int | None, int | None]:
-    """Fewest and most nodes (None: no limit), and tasks: a node without a task is no node of the job.
-
-    `least`: nodes of a job that asks for no number of them.
-    """
-    fewest = max(1, len(set(spec.node_list)), spec.nodes_min if spec.nodes_given else least)
-    most: int | None = spec.nodes_max or spec.nodes_min if spec.nodes_given else None
-    if tasks is not None:
-        tasks = max(tasks, fewest)
-        if spec.tasks_per_node and not spec.overcommit:
-            fewest = max(fewest, -(-tasks // spec.tasks_per_node))
-        most = tasks if most is None else min(most, tasks)
-    elif most is None and not spec.gpus:
-        most = fewest
-    return fewest, most, tasks
+    if total is None and spec.tasks_per_gpu and not spec.gpus_per_node:
+        tasks = tasks_asked(spec)
+        total = Need("gpu", "", -(-tasks // spec.tasks_per_gpu)) if tasks else None
+    return (*by_task, *_needs(spec.gres_per_task)), total
 
 
 def _cpus(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from spritz.model.limits import flags
 from spritz.model.limits.membership import WORDLESS
 from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
@@ -40,14 +39,7 @@ def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
     if request.barred is not None:
         reason, words = request.barred
         return Verdict(reason) if reason in WORDLESS else Verdict(reason, words)
-    if request.time_limit_minutes > partition.max_time_minutes and not request.lifts(flags.PARTITION_TIME_LIMIT):
-        return Verdict(Reason.PARTITION_TIME_LIMIT)
-    too_few = request.nodes_max is not None and request.nodes_max < partition.min_nodes
-    too_few = too_few and not request.lifts(flags.PARTITION_MIN_NODES)
-    too_many = max(request.nodes_min, request.nodes_max or 0) > partition.max_nodes
-    if too_few or (too_many and not request.lifts(flags.PARTITION_MAX_NODES)):
-        return Verdict(Reason.PARTITION_NODE_LIMIT)
-    return None
+    return None if request.limited is Reason.NONE else Verdict(request.limited)
 
 
 def stuck_verdict(snapshot: Snapshot, shape: Shape) -> Verdict | None:

@@ -283,13 +283,13 @@ def test_the_limit_of_an_array_names_the_task_that_ends_first() -> None:
 
 def test_a_partition_that_is_down_and_limits_that_are_exceeded_hold_a_job() -> None:
     configs = [node("n1", 4), node("n2", 4)]
-    home = partition("p", configs, default=True, state=PartitionState.DOWN, max_time_minutes=5, max_nodes=1)
-    site = Site(configs, [home])
-    one = told(site, site.submit(spec(nodes=2, time_limit_minutes=10)))
+    limits = {"max_time_minutes": 5, "max_nodes": 1, "max_memory_mib_per_node": 50}
+    site = Site(configs, [partition("p", configs, default=True, state=PartitionState.DOWN, **limits)])
+    one = told(site, site.submit(spec(nodes=2, time_limit_minutes=10, memory_mib_per_node=100)))
     assert [(item.kind, item.asked, item.limit) for item in one.limits if item.holds] == [
-        ("PartitionState", 0, 0), ("MaxTime", 10, 5), ("MaxNodes", 2, 1),
+        ("PartitionState", 0, 0), ("MaxTime", 10, 5), ("MaxNodes", 2, 1), ("MaxMemPerNode", 100, 50),
     ]  # fmt: skip
-    assert one.summary.startswith("Partition p is DOWN: it starts no jobs. 2 more rules")
+    assert one.summary.startswith("Partition p is DOWN: it starts no jobs. 3 more rules")
 
 
 def test_what_no_node_could_ever_hold_never_starts_and_smaller_requests_are_found() -> None:

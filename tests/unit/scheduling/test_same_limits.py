@@ -4,10 +4,13 @@ other starts as planned.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.commands.cluster import UpdatePartition
+from spritz.model.commands.cluster import ApplyPlan, UpdatePartition
+from spritz.model.commands.job import Done, JobTarget, SubmitJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.ids import INFINITE
@@ -104,3 +107,62 @@ def test_limits_of_accounting_look_at_the_time_that_the_start_gives() -> None:
     site.apply(PolicyChanged(at=site.now, policy=bounded))
     assert job in site.cycle()
     assert (site.jobs[job].partition, site.jobs[job].time_limit_minutes) == ("short", 30)
+
+
+@pytest.mark.parametrize(
+    ("home", "asked", "reason"),
+    [
+        ({"max_memory_mib_per_node": 50}, {"memory_mib_per_node": 100}, "MaxMemPerLimit"),
+        ({"max_memory_mib_per_node": 50}, {"memory_mib_per_node": 50}, ""),
+        ({"max_memory_mib_per_cpu": 50, "max_memory_mib_per_node": 0}, {"memory_mib_per_node": 100}, ""),
+        ({"min_nodes": 2}, {"nodes": (1, 3), "tasks": 1}, "PartitionNodeLimit"),
+        ({"min_nodes": 2}, {"nodes": (1, 3)}, ""),
+        ({"min_nodes": 2}, {"tasks": 1}, ""),
+        ({"max_nodes": 2}, {"nodes": (1, 3)}, "PartitionNodeLimit"),
+        ({"max_nodes": 2}, {"nodes": (1, 3), "tasks": 2}, ""),
+        ({"max_nodes": 2}, {"node_list": ("n1", "n2", "n3")}, "PartitionNodeLimit"),
+        ({"max_nodes": 1}, {"nodes": 2}, "PartitionNodeLimit"),
+        ({"max_time_minutes": 5}, {}, "PartitionTimeLimit"),
+    ],
+)
+def test_what_a_partition_does_not_allow_waits_for_that_or_is_refused(
+    home: dict[str, int], asked: dict[str, Any], reason: str
+) -> None:
+    """Source: Slurm 22.05 with EnforcePartLimits=NO and =ALL."""
+    homes = [partition("p", NODES, default=True, **home)]
+    site = Site(NODES, homes)
+    job = site.ask(spec(**asked))
+    assert site.jobs[job].reason.value == (reason or "None"), "by the core"
+    assert (job in site.cycle()) is not bool(reason)
+    assert site.jobs[job].reason.value == (reason or "None"), "by the scheduler"
+    strict = Site(NODES, homes, replace(SETTINGS, enforce_part_limits="ALL"))
+    assert (strict.send(SubmitJob(spec=spec(**asked))).rejection is None) is not bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_time_minutes": 5}, "limit PartitionTimeLimit"),
+        ({"max_nodes": 1}, "limit PartitionNodeLimit"),
+        ({"max_memory_mib_per_node": 1}, "limit MaxMemPerLimit"),
+    ],
+)
+def test_a_plan_from_before_a_limit_was_set_does_not_break_it(changes: dict[str, int], words: str) -> None:
+    site = Site(NODES)
+    job = site.ask(spec(nodes=2, memory_mib_per_node=10))
+    plan = site.plan()
+    assert [start.job_id for start in plan.starts] == [job]
+    update(site, "debug", **changes)
+    reply = site.send(ApplyPlan(plan=plan)).reply
+    assert isinstance(reply, Done)
+    assert reply.messages == (f"job {job}: {words}",)
+
+
+def test_maxtime_does_not_bound_a_limit_that_an_operator_sets() -> None:
+    """Source: Slurm 22.05, `scontrol update jobid=… TimeLimit=` by root."""
+    site = Site(NODES, [partition("p", NODES, default=True, max_time_minutes=60)])
+    job = site.ask(spec(1, time_limit_minutes=100))
+    assert site.cycle() == {}
+    site.send(UpdateJob(target=JobTarget(job_id=job), changes={"time_limit_minutes": 90}))
+    assert job in site.cycle()
+    assert site.jobs[job].time_limit_minutes == 90

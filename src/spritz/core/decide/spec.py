@@ -23,7 +23,7 @@ from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
 from spritz.model.partition import barrier, opens_to
 from spritz.model.reasons import Reason
-from spritz.model.rules import time_limit
+from spritz.model.rules import partition_limits
 from spritz.model.states import PartitionState
 from spritz.notation import cpubind, distribution, extra, features
 from spritz.notation.errors import NotationError
@@ -403,20 +403,4 @@ def limit_reason(
     `lifted`: flags of its QOS, which may free it from some.
     """
     barred = barrier(partition, spec.account, spec.qos)
-    if barred is not None:
-        return barred[0]
-    if time_limit.exceeds(spec, partition, lifted):
-        return Reason.PARTITION_TIME_LIMIT
-    most = spec.nodes_max or spec.nodes_min
-    wanted = min(most, max(spec.tasks, spec.nodes_min)) if spec.tasks_given else most
-    too_many = wanted > partition.max_nodes and flags.PARTITION_MAX_NODES not in lifted
-    too_few = spec.nodes_given and most < partition.min_nodes and flags.PARTITION_MIN_NODES not in lifted
-    if too_many or too_few:
-        return Reason.PARTITION_NODE_LIMIT
-    per_cpu = partition.max_memory_mib_per_cpu or settings.max_memory_mib_per_cpu
-    per_node = partition.max_memory_mib_per_node or settings.max_memory_mib_per_node
-    if (per_cpu and (spec.memory_mib_per_cpu or 0) > per_cpu) or (
-        per_node and (spec.memory_mib_per_node or 0) > per_node
-    ):
-        return Reason.MAX_MEMORY_PER_LIMIT
-    return Reason.NONE
+    return partition_limits.exceeded(spec, partition, settings, lifted) if barred is None else barred[0]

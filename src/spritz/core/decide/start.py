@@ -28,8 +28,10 @@ from spritz.model.limits.membership import missing
 from spritz.model.mcs import kept_by
 from spritz.model.partition import barrier, shuts_out
 from spritz.model.power import is_powered
+from spritz.model.reasons import Reason
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
+from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.time_limit import granted_minutes, held_seconds
 from spritz.model.sharing import has_segment, jobs_per_cpu
 from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
@@ -84,6 +86,9 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not allowed"
     if missing(state.rules, state.settings.enforce, job.spec, partition.name) is not None:
         return "no such association or QOS"
+    limit = exceeded(job.spec, partition, state.settings, state.rules.placing(job.spec.qos))
+    if limit is not Reason.NONE:
+        return f"limit {limit.value}"
     if not allocation.nodes:
         return "no nodes"
     minutes = _granted(state, job, start, now)

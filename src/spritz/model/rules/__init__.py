@@ -6,7 +6,9 @@ here is its oracle, and `tests/property/test_core_and_scheduler.py` holds the tw
 
 Map
 ---
-`time_limit`   how long a job may run, and how long it holds what it was given
+`time_limit`         how long a job may run, and how long it holds what it was given
+`job_size`           how many nodes and tasks it asks for
+`partition_limits`   which limit of a partition keeps it out
 
 Rules of accounting are in `model.limits`, those of preemption in `model.preempting`, labels in `model.mcs`, features
 that nodes can change in `model.node_features`.

@@ -47,8 +47,12 @@ def with_default(spec: JobSpec, partition: Partition) -> JobSpec:
 
 
 def longest_minutes(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> int:
-    """MaxTime as it holds for the job, in minutes (INFINITE: it does not). `lifted`: flags of its QOS."""
-    return INFINITE if flags.PARTITION_TIME_LIMIT in lifted else partition.max_time_minutes
+    """MaxTime as it holds for the job, in minutes (INFINITE: it does not).
+
+    `lifted`: flags of its QOS. MaxTime does not bound a limit that an operator has set either.
+    """
+    free = flags.PARTITION_TIME_LIMIT in lifted or "time" in spec.exempt
+    return INFINITE if free else partition.max_time_minutes
 
 
 def exceeds(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> bool:

@@ -36,6 +36,7 @@ NEVER_REASONS = frozenset(
         Reason.DEPENDENCY_NEVER_SATISFIED,
         Reason.PARTITION_TIME_LIMIT,
         Reason.PARTITION_NODE_LIMIT,
+        Reason.MAX_MEMORY_PER_LIMIT,
     }
 )
 

@@ -18,6 +18,8 @@ from spritz.model.job import Hold
 from spritz.model.limits import flags
 from spritz.model.limits.reasons import rank_of
 from spritz.model.reasons import Reason
+from spritz.model.rules import partition_limits, time_limit
+from spritz.model.rules.job_size import Size
 from spritz.model.states import JobState, PartitionState
 from spritz.notation.hostlist import compress
 from spritz.notation.licenses import LicenseError
@@ -25,7 +27,7 @@ from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.explain.accounts import account_limits
 from spritz.scheduling.explain.minutes import minute_limits
 from spritz.scheduling.explain.nodes import nodes_wanted
-from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed
+from spritz.scheduling.explain.words import USERS_MAX, count, job_label, largest, limit_text, listed, memory
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.reservations import MAINTENANCE, OTHERS
 from spritz.scheduling.waiting import switches_until
@@ -182,13 +184,14 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
         if request.barred is not None:
             reason, text = request.barred
             yield Limit(kind=reason.value, subject=name, text=text, holds=True)
+        lifted, size = request.qos_flags, Size(request.nodes_min, request.nodes_max, request.tasks)
         asked, most = request.time_limit_minutes, partition.max_time_minutes
-        if asked > most and not request.lifts(flags.PARTITION_TIME_LIMIT):
+        if time_limit.exceeds(job.spec, partition, lifted):
             text = f"{limit_text(asked)} asked for, partition {name} allows {limit_text(most)}"
             yield Limit(kind="MaxTime", subject=name, text=text, holds=True, asked=asked, limit=most)
         nodes = max(request.nodes_min, request.nodes_max or 0)
         if partition.max_nodes < INFINITE and not request.lifts(flags.PARTITION_MAX_NODES):
-            holds = nodes > partition.max_nodes
+            holds = partition_limits.too_many_nodes(size, partition, lifted)
             text = f"{count(nodes, 'node')} asked for, partition {name} allows {partition.max_nodes} a job"
             yield Limit(
                 kind="MaxNodes",
@@ -198,17 +201,22 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
                 asked=nodes,
                 limit=partition.max_nodes,
             )
-        least = 0 if request.lifts(flags.PARTITION_MIN_NODES) else partition.min_nodes
-        if request.nodes_max is not None and request.nodes_max < least:
-            text = f"at most {count(request.nodes_max, 'node')} asked for, partition {name} takes {partition.min_nodes}"
+        if partition_limits.too_few_nodes(size, partition, lifted):
+            most = request.nodes_max or 0
+            text = f"at most {count(most, 'node')} asked for, partition {name} takes {partition.min_nodes}"
             yield Limit(
                 kind="MinNodes",
                 subject=name,
                 text=text + " or more",
                 holds=True,
-                asked=request.nodes_max,
+                asked=most,
                 limit=partition.min_nodes,
             )
+        excess = partition_limits.too_much_memory(job.spec, partition, view.snapshot.settings)
+        if excess is not None:
+            kind, asked, most = excess
+            text = f"{memory(asked)} asked for, partition {name} allows {memory(most)} ({kind})"
+            yield Limit(kind=kind, subject=name, text=text, holds=True, asked=asked, limit=most)
         if request.refusal:
             yield Limit(kind="NotSupported", subject=name, text=request.refusal, holds=True)
 

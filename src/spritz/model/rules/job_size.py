@@ -1,0 +1,87 @@
+"""How many nodes and tasks a job asks for: options that say the same are read together.
+
+Options that contradict each other were refused when the job was submitted (`core.decide.spec`).
+
+Source: sbatch(1) --nodes, --ntasks, --ntasks-per-node, --ntasks-per-gpu, --nodelist, --gpus, --gpus-per-node,
+--gpus-per-socket, --gpus-per-task; slurm.conf(5) MinNodes, MaxNodes.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spritz.model.ids import INFINITE
+from spritz.model.job_gpus import gpus_each_node
+from spritz.model.limits import flags
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from spritz.model.job import JobSpec
+    from spritz.model.partition import Partition
+
+
+class Size(Struct, frozen=True, gc=False):
+    """Fewest and most nodes, and tasks. `nodes_max` None: any number; `tasks` None: a fixed number on each node."""
+
+    nodes_min: int
+    nodes_max: int | None
+    tasks: int | None
+
+
+def size_of(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> Size:
+    """The size of a job in this partition. `lifted`: flags of its QOS.
+
+    A job that names no number of nodes gets at least MinNodes and at most MaxNodes. Numbers that it names are left as
+    they are, and may keep it out of the partition (`partition_limits`). A node without a task is no node of the job.
+    """
+    spec = counted_once(spec)
+    tasks = tasks_asked(spec)
+    least = spec.nodes_min if spec.nodes_given else 1
+    if not spec.nodes_given and flags.PARTITION_MIN_NODES not in lifted:
+        least = partition.min_nodes
+    fewest = max(1, len(set(spec.node_list)), least)
+    most: int | None = spec.nodes_max or spec.nodes_min if spec.nodes_given else None
+    if tasks is not None:
+        tasks = max(tasks, fewest)
+        if spec.tasks_per_node and not spec.overcommit:
+            fewest = max(fewest, -(-tasks // spec.tasks_per_node))
+        most = tasks if most is None else min(most, tasks)
+    elif most is None and not spec.gpus:
+        most = fewest
+    if not spec.nodes_given and partition.max_nodes < INFINITE and flags.PARTITION_MAX_NODES not in lifted:
+        most = max(fewest, min(partition.max_nodes, most or INFINITE))
+    return Size(fewest, most, tasks)
+
+
+def tasks_asked(spec: JobSpec) -> int | None:
+    """Tasks that the options of a job come to, each GPU `counted_once`; None if no option says."""
+    tasks = spec.tasks if spec.tasks_given else None
+    if tasks is None and spec.nodes_given and spec.tasks_per_node and spec.nodes_max in (0, spec.nodes_min):
+        tasks = spec.nodes_min * spec.tasks_per_node
+    if tasks:
+        return tasks
+    total, each = (sum(item.count for item in asked) for asked in (spec.gpus, spec.gpus_per_task))
+    if total and each:
+        return max(1, total // each)
+    return total * spec.tasks_per_gpu if total and spec.tasks_per_gpu else tasks
+
+
+def counted_once(spec: JobSpec) -> JobSpec:
+    """The same request with each GPU in one option alone; itself where there is but one."""
+    node = gpus_each_node(spec)
+    if not node:
+        return spec
+    task = sum(item.count for item in spec.gpus_per_task)
+    if task and node >= task:
+        each = min(node // task, spec.tasks_per_node or node)
+        tasks = spec.tasks
+        if not spec.tasks_given:
+            tasks = max(1, sum(item.count for item in spec.gpus) // task) if spec.gpus else each * spec.nodes_min
+        spec = replace(spec, gpus_per_task=(), tasks_per_node=each, tasks=tasks, tasks_given=True)
+    total = sum(item.count for item in spec.gpus)
+    if total >= node:
+        spec = replace(spec, gpus=(), nodes_min=total // node, nodes_max=total // node, nodes_given=True)
+    return spec

@@ -1,0 +1,66 @@
+"""Which limit of a partition keeps a job out of it.
+
+At a submission EnforcePartLimits decides whether the job is refused or waits; a job that waits does not start before
+the limit or the job has changed.
+
+Source: slurm.conf(5) MaxTime, MinNodes, MaxNodes, MaxMemPerCPU, MaxMemPerNode, EnforcePartLimits; sacctmgr(1)
+PartitionMaxNodes, PartitionMinNodes, PartitionTimeLimit; answers of Slurm 22.05 (docs/decisions/0154).
+"""
+
+from __future__ import annotations
+
+from spritz.model.limits import flags
+from spritz.model.reasons import Reason
+from spritz.model.rules import time_limit
+from spritz.model.rules.job_size import Size, size_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from spritz.model.cluster import ClusterSettings
+    from spritz.model.job import JobSpec
+    from spritz.model.partition import Partition
+
+
+def exceeded(spec: JobSpec, partition: Partition, settings: ClusterSettings, lifted: Collection[str]) -> Reason:
+    """The first limit that the job exceeds, as the reason for which it waits; NONE if it exceeds none.
+
+    `lifted`: flags of its QOS, which may free it from some.
+    """
+    if time_limit.exceeds(spec, partition, lifted):
+        return Reason.PARTITION_TIME_LIMIT
+    size = size_of(spec, partition, lifted)
+    if too_few_nodes(size, partition, lifted) or too_many_nodes(size, partition, lifted):
+        return Reason.PARTITION_NODE_LIMIT
+    return Reason.NONE if too_much_memory(spec, partition, settings) is None else Reason.MAX_MEMORY_PER_LIMIT
+
+
+def too_few_nodes(size: Size, partition: Partition, lifted: Collection[str]) -> bool:
+    """Could the job have no more than fewer nodes than MinNodes?"""
+    few = size.nodes_max is not None and size.nodes_max < partition.min_nodes
+    return few and flags.PARTITION_MIN_NODES not in lifted
+
+
+def too_many_nodes(size: Size, partition: Partition, lifted: Collection[str]) -> bool:
+    """Does the job ask for more nodes than MaxNodes? As in Slurm, of a range the upper end counts."""
+    many = max(size.nodes_min, size.nodes_max or 0) > partition.max_nodes
+    return many and flags.PARTITION_MAX_NODES not in lifted
+
+
+def too_much_memory(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> tuple[str, int, int] | None:
+    """The limit on memory that the job exceeds: its name, what is asked for and what is allowed, MiB; None for none.
+
+    A limit of the partition holds in place of the cluster's.
+    """
+    for name, asked, limit in (
+        ("MaxMemPerCPU", spec.memory_mib_per_cpu, partition.max_memory_mib_per_cpu or settings.max_memory_mib_per_cpu),
+        (
+            "MaxMemPerNode",
+            spec.memory_mib_per_node,
+            partition.max_memory_mib_per_node or settings.max_memory_mib_per_node,
+        ),
+    ):
+        if limit and asked and asked > limit:
+            return name, asked, limit
+    return None
