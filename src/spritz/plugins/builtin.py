@@ -18,9 +18,10 @@ from msgspec import Struct
 from spritz.model.errors import ESLURM
 from spritz.model.ids import INFINITE, NO_VAL
 from spritz.model.partition import Partition
+from spritz.model.rules.availability import queues_jobs
 from spritz.plugins.answer import Answer
 from spritz.plugins.description import Description
-from spritz.plugins.records import submits, usable
+from spritz.plugins.records import usable
 
 OK = Answer()
 #: throttle: its counts are of tenths of an hour
@@ -70,7 +71,7 @@ class AllPartitions(Nothing):
 
     def submit(self, job: Description, world: World) -> Answer:
         """Name those that take jobs."""
-        names = [one.name for one in world.partitions if submits(one)]
+        names = [one.name for one in world.partitions if queues_jobs(one)]
         if job.read("partition") is None and names:
             job.write("partition", ",".join(names))
         return OK
@@ -84,7 +85,7 @@ class BestPartition(Nothing):
         if job.read("partition") is not None:
             return OK
         uid = int(job.read("user_id"))
-        open_ones = [one for one in world.partitions if submits(one) and usable(one, uid, world.uid, world.groups)]
+        open_ones = [one for one in world.partitions if queues_jobs(one) and usable(one, uid, world.uid, world.groups)]
         # The first of several of the same priority, as in Slurm.
         best = max((one for one in open_ones if _holds(one, job)), key=lambda one: one.priority_tier, default=None)
         if best is None:

@@ -169,11 +169,6 @@ class PartitionView:
         return None if own is None else own(self.partition)
 
 
-def submits(partition: Partition) -> bool:
-    """Jobs may be queued there."""
-    return partition.state in (PartitionState.UP, PartitionState.DOWN)
-
-
 def usable(partition: Partition, uid: int, submit_uid: int, groups: Collection[str]) -> bool:
     """May the user's jobs go there, as far as users and groups say? Source: the rule of job_submit/partition."""
     if uid == 0:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import GresAllocation, mask_of
-from spritz.model.states import NodeFlag, NodeState
+from spritz.model.rules.availability import takes_jobs
+from spritz.model.states import NodeFlag
 from spritz.scheduling.hardware import SHARED_GRES, Hardware
 
 if TYPE_CHECKING:
@@ -19,32 +20,9 @@ if TYPE_CHECKING:
 
     from spritz.model.node import Node
 
-#: Flags that keep new jobs away from a node that is otherwise up. No fewer than the core's own list, which has the
-#: last word.
-CLOSED_FLAGS = int(
-    NodeFlag.DRAIN
-    | NodeFlag.NOT_RESPONDING
-    | NodeFlag.FAIL
-    | NodeFlag.POWERED_DOWN
-    | NodeFlag.POWERING_DOWN
-    | NodeFlag.POWER_DOWN
-    | NodeFlag.MAINTENANCE
-    | NodeFlag.REBOOT_ISSUED
-    | NodeFlag.INVALID_REG
-    | NodeFlag.BLOCKED
-)
-OPEN_STATES = frozenset({NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED})
-
-
 #: Nodes that must be powered up first come after all others, whatever their weight (32 bits).
 ASLEEP_WEIGHT = 1 << 33
 _POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
-
-
-def is_open(node: Node, *, resumes: bool = False) -> bool:
-    """May a job start on the node, as far as its state goes? `resumes`: one that is powered down can be called up."""
-    closed = CLOSED_FLAGS & ~_POWERED_DOWN if resumes else CLOSED_FLAGS
-    return node.state in OPEN_STATES and not node.flags & closed
 
 
 def weight_of(node: Node) -> int:
@@ -210,7 +188,7 @@ class NodeRow:
         #: features that it could have after a reboot
         self.changeable = frozenset(node.features_changeable or ())
         self.extra = node.extra
-        self.up = is_open(node, resumes=resumes)
+        self.up = takes_jobs(node, resumes=resumes)
         self.holders = {}
         self.recount()
 

@@ -23,11 +23,12 @@ from spritz.model.networks import networks_of
 from spritz.model.partition import Partition
 from spritz.model.predict import Predictor
 from spritz.model.priority import PriorityInputs
+from spritz.model.rules.availability import takes_jobs
 from spritz.scheduling import follow, policies, running, upkeep, waiting
 from spritz.scheduling.backfill import Ledger
 from spritz.scheduling.hardware import Hardware
 from spritz.scheduling.licenses import LicensePool
-from spritz.scheduling.nodes import ASLEEP_WEIGHT, NodeRow, is_open, weight_of
+from spritz.scheduling.nodes import ASLEEP_WEIGHT, NodeRow, weight_of
 from spritz.scheduling.occupants import Occupants
 from spritz.scheduling.placement.eligible import Eligibility
 from spritz.scheduling.placement.fragment import Workload
@@ -369,7 +370,7 @@ class Projection:
             self._open(index, self.nodes[self.table.rows[index].name])
 
     def _open(self, index: int, node: Node) -> None:
-        up = is_open(node, resumes=self.powered.resumes)
+        up = takes_jobs(node, resumes=self.powered.resumes)
         if up != self.table.rows[index].up:
             self.table.row(index).up = up
             self.table.refresh(index)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from spritz.model.limits.membership import WORDLESS
 from spritz.model.reasons import Reason
+from spritz.model.rules.availability import starts_jobs
 from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
 from spritz.scheduling.placement.place import place
@@ -32,10 +33,9 @@ BOOTS_LATER = "No node has the features now, and none is rebooted for them yet (
 def partition_verdict(snapshot: Snapshot, request: Request) -> Verdict | None:
     """State, rights and limits of the partition; None if they let the job start."""
     partition = snapshot.partitions[request.partition]
-    if partition.state is PartitionState.DOWN:
-        return Verdict(Reason.PARTITION_DOWN)
-    if partition.state is PartitionState.INACTIVE:
-        return Verdict(Reason.PARTITION_INACTIVE)
+    if not starts_jobs(partition):
+        down = partition.state is PartitionState.DOWN
+        return Verdict(Reason.PARTITION_DOWN if down else Reason.PARTITION_INACTIVE)
     if request.barred is not None:
         reason, words = request.barred
         return Verdict(reason) if reason in WORDLESS else Verdict(reason, words)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.reserve import candidates, counted
-from spritz.core.decide.start import is_usable
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events.reservation import ReservationUpdated
+from spritz.model.rules.availability import takes_jobs
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -57,7 +57,7 @@ def _replaces(reservation: Reservation) -> bool:
 def _replenished(state: State, reservation: Reservation, now: float) -> Reservation:
     def fit(name: str) -> bool:
         node = state.nodes.get(name)
-        if node is None or not is_usable(node, resumes=state.settings.power.resumes):
+        if node is None or not takes_jobs(node, resumes=state.settings.power.resumes):
             return False
         return "REPLACE" not in reservation.flags or not reservation.active(now) or not state.uses[name].jobs
 
@@ -78,4 +78,4 @@ def _replenished(state: State, reservation: Reservation, now: float) -> Reservat
 
 def _is_up(state: State, name: str) -> bool:
     node = state.nodes.get(name)
-    return node is not None and is_usable(node, resumes=state.settings.power.resumes)
+    return node is not None and takes_jobs(node, resumes=state.settings.power.resumes)

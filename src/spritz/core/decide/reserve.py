@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.core.decide.start import is_usable
 from spritz.core.holdings import cpu_mask
 from spritz.core.turn import Refused
 from spritz.model.resources import mask_of, mask_text
+from spritz.model.rules.availability import takes_jobs
 from spritz.notation import features as notation
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
         found.append(node)
     # Sorting is stable: equals stay in the order of the configuration.
     resumes = state.settings.power.resumes
-    return sorted(found, key=lambda node: (not is_usable(node, resumes=resumes), node.config.weight))
+    return sorted(found, key=lambda node: (not takes_jobs(node, resumes=resumes), node.config.weight))
 
 
 def overlapping(

@@ -24,7 +24,7 @@ from spritz.model.node_features import Unclear, ways
 from spritz.model.partition import barrier, opens_to
 from spritz.model.reasons import Reason
 from spritz.model.rules import partition_limits
-from spritz.model.states import PartitionState
+from spritz.model.rules.availability import queues_jobs
 from spritz.notation import cpubind, distribution, extra, features
 from spritz.notation.errors import NotationError
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 NICE_LIMIT = 2_147_483_645
 COUNT_MAX = 0xFFFFFFFD
-#: These take no jobs.
-_CLOSED = frozenset({PartitionState.DRAIN, PartitionState.INACTIVE})
 
 
 def chosen_partitions(state: State, names: tuple[str, ...]) -> list[Partition]:
@@ -69,10 +67,10 @@ def _open_name(state: State, name: str) -> str:
     """Of the partition, or of the first in the row of its alternates that takes jobs; its own if none does."""
     seen: set[str] = set()
     found = state.partitions.get(name)
-    while found is not None and found.state in _CLOSED and found.name not in seen:
+    while found is not None and not queues_jobs(found) and found.name not in seen:
         seen.add(found.name)
         found = state.partitions.get(found.alternate)
-    return name if found is None or found.state in _CLOSED else found.name
+    return found.name if found is not None and queues_jobs(found) else name
 
 
 def check_submission(turn: Turn, spec: JobSpec, *, there: bool = False) -> tuple[list[Partition], Reason]:
@@ -361,7 +359,7 @@ def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], ther
     refusals: list[Refused] = []
     reasons: list[Reason] = []
     for partition in partitions:
-        if partition.state in _CLOSED and not there:
+        if not queues_jobs(partition) and not there:
             refusals.append(Refused("ESLURM_PARTITION_NOT_AVAIL"))
             continue
         refusal = _misfit_refusal(state, spec, partition)

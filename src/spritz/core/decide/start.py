@@ -31,10 +31,11 @@ from spritz.model.power import is_powered
 from spritz.model.reasons import Reason
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
+from spritz.model.rules.availability import starts_jobs, takes_jobs
 from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.time_limit import granted_minutes, held_seconds
 from spritz.model.sharing import has_segment, jobs_per_cpu
-from spritz.model.states import JobState, NodeFlag, NodeState, PartitionState
+from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,21 +48,6 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.plan import PlannedStart
     from spritz.model.resources import Allocation, NodeAllocation
-
-#: node flags with which no job may start
-UNUSABLE: int = (
-    NodeFlag.DRAIN
-    | NodeFlag.FAIL
-    | NodeFlag.NOT_RESPONDING
-    | NodeFlag.INVALID_REG
-    | NodeFlag.POWERED_DOWN
-    | NodeFlag.POWERING_DOWN
-    | NodeFlag.POWER_DOWN
-    | NodeFlag.MAINTENANCE
-    | NodeFlag.REBOOT_ISSUED
-    | NodeFlag.BLOCKED
-).value
-POWERED_DOWN: int = NodeFlag.POWERED_DOWN.value
 
 
 def start_refusal(state: State, start: PlannedStart, now: float, room: Room | None = None) -> str:
@@ -78,7 +64,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return refusal
     allocation = start.allocation
     partition = state.partitions.get(allocation.partition)
-    if partition is None or partition.state not in (PartitionState.UP, PartitionState.DRAIN):
+    if partition is None or not starts_jobs(partition):
         return "partition not available"
     if job.spec.partitions and allocation.partition not in job.spec.partitions:
         return "partition not asked for"
@@ -176,7 +162,7 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
         node = state.nodes.get(name)
         if node is None or partition.name not in state.node_partitions.get(name, ()):
             return f"node {name} not in partition"
-        if not is_usable(node, resumes=state.settings.power.resumes):
+        if not takes_jobs(node, resumes=state.settings.power.resumes):
             return f"node {name} not available"
         use = room.use(name)
         refusal = share_refusal(node, share, use, sharing=sharing > 1)
@@ -251,12 +237,6 @@ def _good_company(room: Room, job: Job, allocation: Allocation, partition: Parti
 def _is_user_exclusive(state: State, job: Job) -> bool:
     partition = state.partitions.get(job.partition)
     return job.spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
-
-
-def is_usable(node: Node, *, resumes: bool = False) -> bool:
-    """A job may start here. `resumes`: there is a ResumeProgram, so that it may be powered down."""
-    unusable = UNUSABLE & ~POWERED_DOWN if resumes else UNUSABLE
-    return node.state in (NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED) and not node.flags & unusable
 
 
 def share_refusal(node: Node, share: NodeAllocation, use: NodeUse, *, sharing: bool = False) -> str:

@@ -8,6 +8,7 @@ Map
 ---
 `time_limit`         how long a job may run, and how long it holds what it was given
 `job_size`           how many nodes and tasks it asks for
+`availability`       which nodes and partitions take jobs, by their states
 `partition_limits`   which limit of a partition keeps it out
 
 Rules of accounting are in `model.limits`, those of preemption in `model.preempting`, labels in `model.mcs`, features

@@ -19,8 +19,9 @@ from spritz.model.limits import flags
 from spritz.model.limits.reasons import rank_of
 from spritz.model.reasons import Reason
 from spritz.model.rules import partition_limits, time_limit
+from spritz.model.rules.availability import starts_jobs
 from spritz.model.rules.job_size import Size
-from spritz.model.states import JobState, PartitionState
+from spritz.model.states import JobState
 from spritz.notation.hostlist import compress
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
@@ -178,7 +179,7 @@ def _partition(view: View, job: Job, record: JobRecord, requests: tuple[Request,
     for request in requests:
         partition = view.snapshot.partitions[request.partition]
         name = partition.name
-        if partition.state in (PartitionState.DOWN, PartitionState.INACTIVE):
+        if not starts_jobs(partition):
             text = f"partition {name} is {partition.state.value}: it starts no jobs"
             yield Limit(kind="PartitionState", subject=name, text=text, holds=True)
         if request.barred is not None:

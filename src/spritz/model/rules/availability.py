@@ -1,0 +1,44 @@
+"""Which nodes and partitions take jobs, as far as their states go.
+
+Source: slurm.conf(5) State of nodes and partitions, ResumeProgram; scontrol(1) update NodeName, PartitionName.
+"""
+
+from __future__ import annotations
+
+from spritz.model.states import NodeFlag, NodeState, PartitionState
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from spritz.model.node import Node
+    from spritz.model.partition import Partition
+
+#: Flags that keep new jobs off a node that is otherwise up.
+_CLOSING: int = (
+    NodeFlag.DRAIN
+    | NodeFlag.FAIL
+    | NodeFlag.NOT_RESPONDING
+    | NodeFlag.INVALID_REG
+    | NodeFlag.POWERED_DOWN
+    | NodeFlag.POWERING_DOWN
+    | NodeFlag.POWER_DOWN
+    | NodeFlag.MAINTENANCE
+    | NodeFlag.REBOOT_ISSUED
+    | NodeFlag.BLOCKED
+).value
+_CLOSING_BUT_POWERED_DOWN: int = _CLOSING & ~NodeFlag.POWERED_DOWN.value
+_OPEN = frozenset({NodeState.IDLE, NodeState.ALLOCATED, NodeState.MIXED})
+
+
+def takes_jobs(node: Node, *, resumes: bool = False) -> bool:
+    """May a job start on the node? `resumes`: a node that is powered down can be powered up for it."""
+    return node.state in _OPEN and not node.flags & (_CLOSING_BUT_POWERED_DOWN if resumes else _CLOSING)
+
+
+def starts_jobs(partition: Partition) -> bool:
+    """May jobs that wait in the partition start?"""
+    return partition.state in (PartitionState.UP, PartitionState.DRAIN)
+
+
+def queues_jobs(partition: Partition) -> bool:
+    """May jobs be submitted to the partition?"""
+    return partition.state in (PartitionState.UP, PartitionState.DOWN)
