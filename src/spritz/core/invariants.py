@@ -22,7 +22,7 @@ from spritz.model.job import Hold
 from spritz.model.limits.check import accrual_room
 from spritz.model.power import AWAY
 from spritz.model.resources import mask_of
-from spritz.model.sharing import jobs_per_cpu
+from spritz.model.rules.sharing import jobs_per_cpu
 from spritz.model.states import JOB_TRANSITIONS, JobState, NodeFlag
 
 if TYPE_CHECKING:

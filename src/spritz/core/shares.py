@@ -15,8 +15,8 @@ from msgspec import Struct
 from spritz.core.decide.reclaim import guarantees_of, standing
 from spritz.core.holdings import cpu_mask, usable_memory_mib
 from spritz.model.job_tres import allocated_pairs, wanted_pairs
+from spritz.model.rules.sharing import consumables
 from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
-from spritz.model.sharing import consumables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

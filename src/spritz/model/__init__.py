@@ -19,7 +19,8 @@ Map
 `limits/`     associations, QOS and what is used of them: rules that core and cycle share
 `reservation`, `topology`, `networks`, `power`, `preemption`, `het`   one subject each
 `accounting`, `usage`, `shares`, `fairshare`, `priority`, `diagnostics`   what commands ask beside `queries`
-`preempting`, `sharing`, `membership`, `predict`, `step_usage`   pure rules that several rooms share
+`rules/`      rules that core and scheduling must agree on, one file each
+`preempting`, `membership`, `predict`, `step_usage`   pure rules that several rooms share
 
 Units are in names: `_minutes`, `_seconds`, `_mib`; times are float seconds since the epoch (`*_at`), 0.0 meaning "not
 yet".

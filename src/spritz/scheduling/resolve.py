@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spritz.model.default_memory import default_memory
 from spritz.model.job import Sharing
 from spritz.model.limits import flags as qos_flag
 from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
+from spritz.model.rules.default_memory import default_memory
 from spritz.model.rules.job_size import counted_once, size_of, tasks_asked
 from spritz.model.rules.partition_limits import exceeded
+from spritz.model.rules.sharing import consumables, has_segment, jobs_per_cpu, oversubscription
 from spritz.model.rules.time_limit import granted_minutes
-from spritz.model.sharing import consumables, has_segment, jobs_per_cpu, oversubscription
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.hardware import SHARED_GRES
@@ -29,10 +29,10 @@ from spritz.scheduling.request import Grain, Need, Request
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.default_memory import Memory
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
     from spritz.model.resources import GresRequest
+    from spritz.model.rules.default_memory import Memory
 
 
 def resolve(

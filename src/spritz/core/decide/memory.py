@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.spec import chosen_partitions
-from spritz.model.default_memory import default_memory
 from spritz.model.job_tres import requested_pairs
-from spritz.model.sharing import consumables
+from spritz.model.rules.default_memory import default_memory
+from spritz.model.rules.sharing import consumables
 
 if TYPE_CHECKING:
     from spritz.core.state import State
-    from spritz.model.default_memory import Memory
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
+    from spritz.model.rules.default_memory import Memory
 
 
 def with_default_memory(state: State, spec: JobSpec) -> JobSpec:

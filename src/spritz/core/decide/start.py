@@ -33,8 +33,8 @@ from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
 from spritz.model.rules.availability import starts_jobs, takes_jobs
 from spritz.model.rules.partition_limits import exceeded
+from spritz.model.rules.sharing import has_segment, jobs_per_cpu
 from spritz.model.rules.time_limit import granted_minutes, held_seconds
-from spritz.model.sharing import has_segment, jobs_per_cpu
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from spritz.model.mcs import BadLabel, label_of
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules import time_limit
-from spritz.model.sharing import oversubscription
+from spritz.model.rules.sharing import oversubscription
 from spritz.model.states import JobState
 from spritz.notation.ranges import RangeError, parse_array
 

@@ -21,7 +21,7 @@ from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobSuspended
 from spritz.model.preempting import time_sliced
-from spritz.model.sharing import jobs_per_cpu
+from spritz.model.rules.sharing import jobs_per_cpu
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

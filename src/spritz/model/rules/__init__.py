@@ -8,6 +8,8 @@ Map
 ---
 `time_limit`         how long a job may run, and how long it holds what it was given
 `job_size`           how many nodes and tasks it asks for
+`sharing`            who may use a CPU together, and in which pieces nodes are given out
+`default_memory`     what memory a job gets that asks for none
 `availability`       which nodes and partitions take jobs, by their states
 `partition_limits`   which limit of a partition keeps it out
 
