@@ -126,7 +126,7 @@ def _node_breaches(state: State, name: str) -> Iterator[str]:
                     yield f"node {name}: {gres.name} {gres.indexes} is given twice"
                 devices[gres.name] = devices.get(gres.name, 0) | mask
         partition = state.partitions.get(job.partition)
-        if job_id in use.suspended or (partition and jobs_per_cpu(partition, job.spec.sharing) > 1):
+        if job_id in use.suspended or (partition and jobs_per_cpu(partition, job.spec) > 1):
             continue
         if seen & mask_of(share.cpus):
             yield f"node {name}: CPUs {share.cpus} of job {job_id} are given twice"

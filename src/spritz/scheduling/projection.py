@@ -103,6 +103,9 @@ class Projection:
         self.profile = Profile(self.table)
         self.reserved = Reserved()
         self.occupants = Occupants(self.table, ())
+        #: users with nodes for their own jobs alone -> how many of these hold some; users that came or went
+        self.owners: dict[int, int] = {}
+        self.owners_changed: set[int] = set()
         self._node_partitions: list[list[str]] = []
         self._hardware: dict[NodeCapacity, Hardware] = {}
         #: jobs that are to join the queue when their begin times or other jobs let them
@@ -189,6 +192,7 @@ class Projection:
             occupants=self.occupants,
             run_times=self.run_times,
             to_come=self.to_come,
+            owners=self.owners,
         )
 
     def settle(self, now: float, reorder_max: int | None = None) -> None:
@@ -240,11 +244,13 @@ class Projection:
         self._price()
         self.stock()
         self.queue = Queue()
+        self.owners.clear()
         for record in self.records.values():
             record.entries.clear()
             if record.allocation is not None:
                 record.request = waiting.request_of(self, record, record.allocation.partition)
                 running.hold_nodes(self, record)
+                running.count_owner(self, record, 1)
             self.place(record)
         self.memo = Memo()
         self.ledger = Ledger()

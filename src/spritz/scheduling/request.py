@@ -112,7 +112,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
     mcs: str
     #: its leaf switches or blocks are the job's alone
     segment_alone: bool
-    #: the owner, where it matters for placement (-1 otherwise)
+    #: its user, where that decides which nodes will do (-1 otherwise)
     uid: int
     grain: Grain
     block_cores: bool

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spritz.model.job import Sharing
 from spritz.model.limits import flags as qos_flag
 from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
@@ -19,7 +18,7 @@ from spritz.model.reservation import leaving_seconds
 from spritz.model.rules.default_memory import default_memory
 from spritz.model.rules.job_size import counted_once, size_of, tasks_asked
 from spritz.model.rules.partition_limits import exceeded
-from spritz.model.rules.sharing import consumables, has_segment, jobs_per_cpu, oversubscription
+from spritz.model.rules.sharing import consumables, has_segment, is_user_exclusive, jobs_per_cpu, wants_whole_nodes
 from spritz.model.rules.time_limit import granted_minutes
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
@@ -48,7 +47,7 @@ def resolve(
     has_gpus = any(need.name == "gpu" for need in needs)
     cpus_per_task, cpus_per_gpu = _cpus(spec, partition, settings, gres_task, has_gpus)
     memory = memory_of(spec, partition, settings, has_gpus)
-    whole, share_rows, user_exclusive = _sharing(spec, partition, settings)
+    share_rows, user_exclusive = jobs_per_cpu(partition, spec), is_user_exclusive(spec, partition)
     flags = {flag.lower().replace("_", "-") for flag in spec.gres_flags}
     licenses, refusal = _licenses(spec.licenses)
     limit = granted_minutes(spec, partition, qos_flags)
@@ -107,8 +106,8 @@ def resolve(
         switches=spec.switches or 0,
         segment=spec.segment or 1,
         segments_spread=spec.spread_segments,
-        whole=whole,
-        share_rows=share_rows,
+        whole=wants_whole_nodes(spec, partition, settings),
+        share_rows=share_rows if share_rows > 1 else 0,
         user_exclusive=user_exclusive,
         mcs=kept_by(settings.mcs, spec),
         segment_alone=has_segment(partition, spec.sharing),
@@ -123,7 +122,7 @@ def resolve(
         time_min_minutes=0 if soft else spec.time_min_minutes or 0,
         soft_minutes=min(soft, limit),
         leaving_seconds=leaving_seconds(spec),
-        refusal=refusal or _refusal(spec, flags),
+        refusal=refusal or _refusal(spec, settings, flags),
         qos_flags=qos_flags,
     )
 
@@ -183,10 +182,12 @@ def _licenses(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _refusal(spec: JobSpec, flags: set[str]) -> str:
+def _refusal(spec: JobSpec, settings: ClusterSettings, flags: set[str]) -> str:
     """What this spec asks for that placement cannot do; "" if it can do all of it."""
     if spec.core_spec:
         return "--core-spec is not supported"
+    if spec.reboot and not settings.power.reboots:
+        return "--reboot: RebootProgram is not configured"
     unknown = flags - _GRES_FLAGS
     return f"--gres-flags={min(unknown)} is not supported" if unknown else ""
 
@@ -262,17 +263,6 @@ def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings, ha
             return 0, None, None
         return given
     return default_memory(partition, settings, gpus=has_gpus) or (0, None, None)
-
-
-def _sharing(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> tuple[bool, int, bool]:
-    """Whole nodes, jobs per CPU (0: one's own CPUs), exclusive to the user."""
-    user = partition.exclusive_user or spec.sharing is Sharing.USER
-    rows = jobs_per_cpu(partition, spec.sharing)
-    if rows > 1 and not spec.reboot:
-        return False, rows, user
-    kind, _count = oversubscription(partition)
-    whole = kind == "EXCLUSIVE" or spec.sharing is Sharing.EXCLUSIVE or settings.select_linear or spec.reboot
-    return whole, 0, user
 
 
 def _is_flat(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:

@@ -49,6 +49,7 @@ def start(
     record.started_at, record.suspended_seconds = at, 0.0
     insort(projection.ends, (record.ends_at, record.id))
     hold_nodes(projection, record)
+    count_owner(projection, record, 1)
     if record.request.licenses:
         # Old journals do not say which.
         record.licenses = dict(licenses) or license_choices(record.request.licenses)[0]
@@ -103,6 +104,7 @@ def let_go(projection: Projection, record: JobRecord, names: Iterable[str]) -> N
         index = projection.table.index_of.get(name)
         if index is not None and projection.table.release(index, record.id):
             projection.free(index)
+    count_owner(projection, record, -1)
     record.allocation = None
     record.request = None
     record.suspended = False
@@ -158,6 +160,7 @@ def load(projection: Projection, job: Job) -> None:
     record.ends_at = job.ends_at or job.submitted_at  # requeued the moment it ended
     insort(projection.ends, (record.ends_at, record.id))
     hold_nodes(projection, record)
+    count_owner(projection, record, 1)
 
 
 def bill(projection: Projection, record: JobRecord, allocation: Allocation) -> Charge | None:
@@ -180,6 +183,19 @@ def hold_nodes(projection: Projection, record: JobRecord) -> None:
         if record.suspended:
             holder.cpus = 0
         projection.table.charge(index, holder)
+
+
+def count_owner(projection: Projection, record: JobRecord, change: int) -> None:
+    """A job that shares its nodes only with jobs of the same user holds some (1), or none any longer (-1)."""
+    if record.request is None or not record.request.user_exclusive:
+        return
+    uid = record.spec.uid
+    count = projection.owners.get(uid, 0)
+    if not count or not count + change:
+        projection.owners_changed.add(uid)
+    projection.owners[uid] = count + change
+    if not projection.owners[uid]:
+        del projection.owners[uid]
 
 
 def _forget_end(projection: Projection, record: JobRecord) -> None:

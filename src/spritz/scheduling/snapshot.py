@@ -123,6 +123,7 @@ class Snapshot:
         "minutes",
         "now",
         "occupants",
+        "owners",
         "partition_freed",
         "partitions",
         "powered",
@@ -165,6 +166,7 @@ class Snapshot:
         occupants: Occupants,
         run_times: Predictor,
         to_come: dict[int, JobRecord],
+        owners: dict[int, int],
     ) -> None:
         self.now = now
         self.settings = settings
@@ -190,6 +192,7 @@ class Snapshot:
         self.occupants = occupants
         self.run_times = run_times
         self.to_come = to_come
+        self.owners = owners
 
     def empty_table(self) -> NodeTable:
         """The nodes without any job, up or down as they are."""

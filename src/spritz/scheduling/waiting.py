@@ -45,6 +45,8 @@ class Cluster(Protocol):
     rules: Rules
     reserved: Reserved
     pricing: Pricing
+    #: users with nodes for their own jobs alone
+    owners: dict[int, int]
 
 
 def settle(projection: Projection, now: float, reorder_max: int | None = None) -> None:
@@ -61,6 +63,7 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
             for record in projection.records.values()
             if is_ranked(projection, record) and (record.ranked_until <= now or since < 0)
         )
+    _follow_owners(projection)
     _widen(projection, now)
     _may_boot(projection, now)
     moved = _take_some(projection, reorder_max)
@@ -101,6 +104,19 @@ def _rank(projection: Projection, record: JobRecord, now: float) -> None:
     """It comes to a priority, in no queue: `Pricing` remembers it."""
     ends = (projection.pricing.rank(record, name, now)[1] for name in partitions_of(projection, record))
     record.ranked_until = min(ends, default=NEVER)
+
+
+def _follow_owners(projection: Projection) -> None:
+    """Jobs of users who have nodes for their own jobs alone, since then or no longer, make other requests."""
+    changed = projection.owners_changed
+    if not changed:
+        return
+    for shape in projection.queue.shapes.values():
+        if not shape.request.user_exclusive:
+            for record in shape.jobs.values():
+                if record.spec.uid in changed:
+                    projection.place(record)
+    changed.clear()
 
 
 def _widen(projection: Projection, now: float) -> None:
@@ -197,6 +213,8 @@ def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
         spec = record.spec
         if cluster.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
             found = replace(found, guaranteed=spec.account)
+    if record.spec.uid in cluster.owners:
+        found = replace(found, uid=record.spec.uid)
     if record.het_job_id:
         found = replace(found, component=record.id)
     if found.features and cluster.settings.features.names:

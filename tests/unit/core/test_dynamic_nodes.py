@@ -238,7 +238,8 @@ def test_a_job_with_reboot_waits_until_its_nodes_have_booted() -> None:
     here = world()
     assert here.submit_refused(reboot=True) == "ESLURM_ACCESS_DENIED"
     job_id = here.submit(caller=ROOT, reboot=True, node_list=("n1",))
-    start = PlannedStart(job_id=job_id, allocation=Allocation(partition="debug", nodes=(node_share("n1"),)))
+    allocation = Allocation(partition="debug", nodes=(node_share("n1"),), whole_nodes=True)
+    start = PlannedStart(job_id=job_id, allocation=allocation)
     assert [effect.node for effect in only(here.plan(start).effects, RebootOn)] == ["n1"]
     assert here.job(job_id).flags & JobFlag.CONFIGURING
     here.check()

@@ -22,10 +22,8 @@ from spritz.core.power import resume_timeout, wakes
 from spritz.core.reservations import in_the_way, licenses_kept, use_refusal
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
-from spritz.model.job import Sharing
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.membership import missing
-from spritz.model.mcs import kept_by
 from spritz.model.partition import barrier, shuts_out
 from spritz.model.power import is_powered
 from spritz.model.reasons import Reason
@@ -33,7 +31,7 @@ from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
 from spritz.model.rules.availability import starts_jobs, takes_jobs
 from spritz.model.rules.partition_limits import exceeded
-from spritz.model.rules.sharing import has_segment, jobs_per_cpu
+from spritz.model.rules.sharing import has_segment, jobs_per_cpu, may_meet, occupant_of, wants_whole_nodes
 from spritz.model.rules.time_limit import granted_minutes, held_seconds
 from spritz.model.states import JobState
 
@@ -153,7 +151,9 @@ def _array_refusal(state: State, job: Job, task_id: int | None) -> str:
 
 def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition: Partition, now: float) -> str:
     state, seen = room.state, set()
-    sharing = jobs_per_cpu(partition, job.spec.sharing)
+    sharing = jobs_per_cpu(partition, job.spec)
+    if wants_whole_nodes(job.spec, partition, state.settings) and not allocation.whole_nodes:
+        return "no whole nodes"
     for share in allocation.nodes:
         name = share.node
         if name in seen:
@@ -206,7 +206,7 @@ def cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Parti
         waits = job.suspended_by == "gang" and job.partition == partition.name
         if not mask or (other_id in use.suspended and not waits):
             continue
-        if job.partition != partition.name or jobs_per_cpu(partition, job.spec.sharing) < most:
+        if job.partition != partition.name or jobs_per_cpu(partition, job.spec) < most:
             return False
         for depth in range(len(crowds) - 1, -1, -1):
             more = crowds[depth] & mask
@@ -219,24 +219,13 @@ def cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Parti
 
 def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:
     """May the job be on a node together with those that are there: --exclusive, =user, =mcs, ExclusiveUser."""
-    company = room.company(name, partition.name)
-    if allocation.whole_nodes or allocation.kept is not None:
-        return not company
-    label = kept_by(room.state.settings.mcs, job.spec)
-    strict = partition.exclusive_user or job.spec.sharing is Sharing.USER
-    for other in company:
-        if other.allocation is not None and (other.allocation.whole_nodes or other.allocation.kept is not None):
-            return False  # it may be suspended, so that its CPUs look free
-        if label != kept_by(room.state.settings.mcs, other.spec):
-            return False
-        if other.spec.uid != job.spec.uid and (strict or _is_user_exclusive(room.state, other)):
-            return False
-    return True
-
-
-def _is_user_exclusive(state: State, job: Job) -> bool:
-    partition = state.partitions.get(job.partition)
-    return job.spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
+    settings, homes = room.state.settings, room.state.partitions
+    own = occupant_of(job.spec, allocation, partition, settings)
+    # Others may be suspended, so that their CPUs look free.
+    return all(
+        may_meet(own, occupant_of(other.spec, other.allocation, homes.get(other.partition), settings))
+        for other in room.company(name, partition.name)
+    )
 
 
 def share_refusal(node: Node, share: NodeAllocation, use: NodeUse, *, sharing: bool = False) -> str:

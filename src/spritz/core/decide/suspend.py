@@ -72,7 +72,7 @@ def _may_take_turns(state: State, job: Job) -> bool:
     home = state.partitions.get(job.partition)
     if home is None or not time_sliced(state.settings.preemption, home):
         return False
-    most, room = jobs_per_cpu(home, job.spec.sharing), Room(state, gone=frozenset({job.id}))
+    most, room = jobs_per_cpu(home, job.spec), Room(state, gone=frozenset({job.id}))
     return all(cpus_agree(room, share, room.use(share.node), home, most) for share in state.held_shares(job))
 
 

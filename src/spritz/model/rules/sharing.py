@@ -1,16 +1,24 @@
-"""Who may use a CPU together: OverSubscribe and what a job asks for; and in which pieces nodes are shared.
+"""Which jobs may be on a node together, how many may use one CPU, and in which pieces nodes are given out.
 
-Source: slurm.conf(5) OverSubscribe, SelectTypeParameters; sbatch(1) --oversubscribe, --exclusive.
+Source: slurm.conf(5) OverSubscribe, ExclusiveUser, ExclusiveTopo, SelectTypeParameters; sbatch(1) --oversubscribe,
+--exclusive, --reboot.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from msgspec import Struct
+
 from spritz.model.job import Sharing
+from spritz.model.mcs import kept_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
+    from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
+    from spritz.model.resources import Allocation
 
 #: Jobs on one CPU where OverSubscribe=YES or FORCE gives no number.
 JOBS_PER_CPU = 4
@@ -29,12 +37,81 @@ def has_segment(partition: Partition, sharing: Sharing) -> bool:
     return partition.exclusive_topo or sharing is Sharing.TOPO
 
 
-def jobs_per_cpu(partition: Partition, sharing: Sharing) -> int:
-    """How many jobs of the partition may be on the CPUs of one that asks for `sharing`; 1: they are its own."""
+def jobs_per_cpu(partition: Partition, spec: JobSpec) -> int:
+    """How many jobs of the partition may be on a CPU of this one; 1: its CPUs are its own.
+
+    A job for which its nodes are rebooted has them for itself.
+    """
     kind, count = oversubscription(partition)
-    if kind == "FORCE":
-        return max(1, count)
-    return max(1, count) if kind == "YES" and sharing is Sharing.OVERSUBSCRIBE else 1
+    shares = kind == "FORCE" or (kind == "YES" and spec.sharing is Sharing.OVERSUBSCRIBE)
+    return max(1, count) if shares and not spec.reboot else 1
+
+
+def wants_whole_nodes(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:
+    """Must the job have all of each of its nodes?"""
+    if jobs_per_cpu(partition, spec) > 1:
+        return False
+    alone = spec.sharing is Sharing.EXCLUSIVE or oversubscription(partition)[0] == "EXCLUSIVE"
+    return alone or settings.select_linear or spec.reboot
+
+
+def is_user_exclusive(spec: JobSpec, partition: Partition | None) -> bool:
+    """Does the job share its nodes only with jobs of the same user?"""
+    return spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
+
+
+class Tenant(Protocol):
+    """What others on a node must know of a job there, or of one that is to start."""
+
+    @property
+    def uid(self) -> int:
+        """Its user (-1: any other than those of the other jobs)."""
+
+    @property
+    def whole(self) -> bool:
+        """It has the node for itself."""
+
+    @property
+    def user_exclusive(self) -> bool:
+        """See `is_user_exclusive`."""
+
+    @property
+    def mcs(self) -> str:
+        """The label of those with whom it shares (`model.mcs.kept_by`)."""
+
+
+class Occupant(Struct, frozen=True, gc=False):
+    """A `Tenant` as its job's record describes it."""
+
+    uid: int
+    whole: bool
+    user_exclusive: bool
+    mcs: str
+
+
+def occupant_of(
+    spec: JobSpec, allocation: Allocation | None, partition: Partition | None, settings: ClusterSettings
+) -> Occupant:
+    """The job with what it holds or is to hold, in its partition.
+
+    What it was given decides whether it has its nodes for itself, not what the partition says by now.
+    """
+    return Occupant(spec.uid, is_alone(allocation), is_user_exclusive(spec, partition), kept_by(settings.mcs, spec))
+
+
+def is_alone(allocation: Allocation | None) -> bool:
+    """Are the nodes of an allocation its job's alone?"""
+    return allocation is not None and (allocation.whole_nodes or allocation.kept is not None)
+
+
+def may_meet(one: Tenant, other: Tenant) -> bool:
+    """May these two be on one node together?
+
+    Source: sbatch(1) --exclusive, --exclusive=user, --exclusive=mcs; slurm.conf(5) ExclusiveUser.
+    """
+    if one.whole or other.whole or one.mcs != other.mcs:
+        return False
+    return one.uid == other.uid or not (one.user_exclusive or other.user_exclusive)
 
 
 def consumables(partition: Partition, settings: ClusterSettings) -> tuple[str, bool]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.model.resources import lowest_bits
+from spritz.model.rules.sharing import may_meet
 from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.request import Grain
 
@@ -70,11 +71,7 @@ def open_to(row: NodeRow, request: Request) -> bool:
     if not row.holders:
         return True
     for holder in row.holders.values():
-        if holder.stopped:
-            continue
-        if request.whole or holder.whole or request.segment_alone or request.mcs != holder.mcs:
-            return False
-        if (request.user_exclusive or holder.user_exclusive) and holder.uid != request.uid:
+        if not holder.stopped and (request.segment_alone or not may_meet(holder, request)):
             return False
     return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import mask_of
+from spritz.model.rules.sharing import is_alone
 from spritz.scheduling.nodes import Holder
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def holders_of(
             job_id,
             uid=uid,
             partition=allocation.partition,
-            # Nobody else gets what a job with a leaf for itself leaves of its nodes.
-            cpus=table.rows[index].hardware.cpus if request.segment_alone else mask_of(node.cpus),
+            # A job with a leaf for itself keeps what it leaves of its nodes from others.
+            cpus=mask_of(node.cpus) if allocation.kept is None else table.rows[index].hardware.cpus,
             memory_mib=node.memory_mib,
             gres=node.gres,
-            whole=request.whole or request.segment_alone,
+            whole=is_alone(allocation),
             sharing=allocation.partition if request.share_rows else "",
             user_exclusive=request.user_exclusive,
             mcs=request.mcs,

@@ -1,0 +1,91 @@
+"""The core and the scheduler give the same answer about who may be on a node together."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from spritz.model.cluster import McsPolicy
+from spritz.model.commands.cluster import ApplyPlan, UpdatePartition
+from spritz.model.commands.job import Done
+from spritz.model.job import Sharing
+from spritz.model.power import PowerPolicy
+from spritz.scheduling.projection import Projection
+from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
+
+NODE = [node("n1", 4)]
+
+
+def update(site: Site, name: str, **changes: object) -> None:
+    site.send(UpdatePartition(name=name, changes=changes))
+
+
+def test_a_users_other_jobs_go_to_nodes_that_are_for_this_user_alone() -> None:
+    """Source: Slurm 22.05; --exclusive=user, and ExclusiveUser=YES beside another partition."""
+    for first in ({"sharing": Sharing.USER}, {"partitions": ("own",)}):
+        site = Site(NODE, [partition("p", NODE, default=True), partition("own", NODE, exclusive_user=True)])
+        waits = site.ask(spec(1, uid=6, begin_at=0.0))
+        assert site.cycle().keys() == {waits}
+        site.end(waits)
+        owner = site.ask(spec(1, uid=5, **first))
+        site.cycle()
+        other, same = site.ask(spec(1, uid=6)), site.ask(spec(1, uid=5))
+        assert site.cycle().keys() == {same}
+        again = Projection()
+        again.reset(site.jobs.values(), site.machine.state.nodes.values(), site.partitions, site.machine.state.settings)
+        assert again.owners == site.projection.owners == {5: 1}
+        site.end(owner)
+        assert site.cycle().keys() == {other}, "the node is open to everybody again"
+        assert site.projection.owners == {}
+
+
+def test_what_a_job_was_given_says_whether_it_has_its_nodes_for_itself() -> None:
+    """Not what its partition says by now: as the core, and Slurm, have it."""
+    homes = [partition("p", NODE, default=True, oversubscribe="EXCLUSIVE"), partition("q", NODE)]
+    site = Site(NODE, homes)
+    alone = site.ask(spec(1))
+    assert site.cycle()[alone].whole_nodes
+    update(site, "p", oversubscribe="NO")
+    site.projection.settle(site.now)
+    assert all(holder.whole for holder in site.projection.table.rows[0].holders.values())
+    site.end(alone)
+    shared = site.ask(spec(1))
+    assert not site.cycle()[shared].whole_nodes
+    update(site, "p", oversubscribe="EXCLUSIVE")
+    site.projection.settle(site.now)
+    assert not any(holder.whole for holder in site.projection.table.rows[0].holders.values())
+    beside, alone = site.ask(spec(1, partitions=("q",))), site.ask(spec(1))
+    assert site.cycle().keys() == {beside}
+    site.end(shared)
+    site.end(beside)
+    assert site.cycle()[alone].whole_nodes
+
+
+def test_a_plan_from_before_a_partition_became_exclusive_is_stale() -> None:
+    site = Site(NODE)
+    job = site.ask(spec(1))
+    plan = site.plan()
+    update(site, "debug", oversubscribe="EXCLUSIVE")
+    reply = site.send(ApplyPlan(plan=plan)).reply
+    assert isinstance(reply, Done)
+    assert reply.messages == (f"job {job}: no whole nodes",)
+
+
+def test_jobs_with_one_label_share_nodes() -> None:
+    policy = McsPolicy(plugin="label", select="select")
+    site = Site(NODE, settings=replace(SETTINGS, mcs=policy))
+    first, same = (site.ask(spec(1, mcs_label="a")) for _ in range(2))
+    other, none = site.ask(spec(1, mcs_label="b")), site.ask(spec(1))
+    assert site.cycle().keys() == {first, same}
+    site.end(first)
+    site.end(same)
+    assert site.cycle().keys() == {other}
+    site.end(other)
+    assert site.cycle().keys() == {none}
+
+
+def test_a_job_that_wants_its_nodes_rebooted_waits_where_nothing_can_reboot_them() -> None:
+    """RebootProgram was taken out of the configuration while it waited."""
+    site = Site(NODE, settings=replace(SETTINGS, power=PowerPolicy(reboots=False)))
+    job = site.submit(spec(1, reboot=True))
+    assert site.cycle() == {}
+    assert site.jobs[job].reason.value == "BadConstraints"
