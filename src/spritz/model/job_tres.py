@@ -58,6 +58,13 @@ def requested_gres(spec: JobSpec) -> dict[str, int]:
         add(spec.gpus_per_task, task_count(spec))
     elif spec.gpus_per_socket:
         add(spec.gpus_per_socket, spec.nodes_min * (spec.sockets_per_node or 1))
+    elif spec.tasks_per_gpu:
+        # Few jobs ask so: commands that read this need not load it.
+        from spritz.model.rules.job_size import gpus_by_tasks
+
+        implied = gpus_by_tasks(spec)
+        if implied:
+            counts["gpu"] = counts.get("gpu", 0) + implied
     return counts
 
 

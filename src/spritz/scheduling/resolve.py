@@ -15,8 +15,8 @@ from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
 from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
-from spritz.model.rules.default_memory import default_memory
-from spritz.model.rules.job_size import counted_once, size_of, tasks_asked
+from spritz.model.rules.default_memory import asks_gpus, memory_of
+from spritz.model.rules.job_size import counted_once, gpus_by_tasks, size_of
 from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.sharing import consumables, has_segment, is_user_exclusive, jobs_per_cpu, wants_whole_nodes
 from spritz.model.rules.time_limit import granted_minutes
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
     from spritz.model.resources import GresRequest
-    from spritz.model.rules.default_memory import Memory
 
 
 def resolve(
@@ -44,9 +43,9 @@ def resolve(
     nodes_min, nodes_max, tasks = size.nodes_min, size.nodes_max, size.tasks
     gres_node = _node_gres(spec)
     needs = (*gres_node, *gres_task, *((gres_total,) if gres_total else ()))
-    has_gpus = any(need.name == "gpu" for need in needs)
+    has_gpus = asks_gpus(spec)
     cpus_per_task, cpus_per_gpu = _cpus(spec, partition, settings, gres_task, has_gpus)
-    memory = memory_of(spec, partition, settings, has_gpus)
+    memory = memory_of(spec, partition, settings)
     share_rows, user_exclusive = jobs_per_cpu(partition, spec), is_user_exclusive(spec, partition)
     flags = {flag.lower().replace("_", "-") for flag in spec.gres_flags}
     licenses, refusal = _licenses(spec.licenses)
@@ -230,9 +229,9 @@ def _task_and_total_gres(spec: JobSpec) -> tuple[tuple[Need, ...], Need | None]:
     if by_task:
         # --gpus with --gpus-per-task says how many tasks there are; both together need no second count.
         total = None
-    if total is None and spec.tasks_per_gpu and not spec.gpus_per_node:
-        tasks = tasks_asked(spec)
-        total = Need("gpu", "", -(-tasks // spec.tasks_per_gpu)) if tasks else None
+    implied = gpus_by_tasks(spec)
+    if total is None and implied:
+        total = Need("gpu", "", implied)
     return (*by_task, *_needs(spec.gres_per_task)), total
 
 
@@ -252,17 +251,6 @@ def _cpus(
     if per_gpu and gpus_each:
         per_task = max(per_task, per_gpu * gpus_each)
     return per_task, per_gpu if has_gpus else 0
-
-
-def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings, has_gpus: bool) -> Memory:
-    """Memory per node, CPU and GPU, MiB; the partition's defaults before the cluster's. 0 per node is all of it."""
-    given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
-    if any(value is not None for value in given):
-        per_node, per_cpu, per_gpu = given
-        if per_node is None and per_gpu is None and per_cpu == 0:
-            return 0, None, None
-        return given
-    return default_memory(partition, settings, gpus=has_gpus) or (0, None, None)
 
 
 def _is_flat(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:

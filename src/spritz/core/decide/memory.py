@@ -17,8 +17,6 @@ from spritz.model.rules.sharing import consumables
 if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.job import JobSpec
-    from spritz.model.partition import Partition
-    from spritz.model.rules.default_memory import Memory
 
 
 def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
@@ -30,7 +28,8 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
     if any(value is not None for value in given):
         return spec
     homes = chosen_partitions(state, spec.partitions)
-    found = {_default(state, spec, home) if consumables(home, state.settings)[1] else None for home in homes}
+    settings = state.settings
+    found = {default_memory(spec, home, settings) if consumables(home, settings)[1] else None for home in homes}
     if len(found) != 1:
         return spec
     per_node, per_cpu, per_gpu = found.pop() or (None, None, None)
@@ -55,26 +54,13 @@ def _counted(state: State, spec: JobSpec) -> int:
     if partition is None:
         return 0
     zero = spec.memory_mib_per_node == 0 or spec.memory_mib_per_cpu == 0  # all of the node's, whatever the default is
-    per_node, per_cpu, per_gpu = (None, None, None) if zero else _default(state, spec, partition)
+    default = None if zero else default_memory(spec, partition, state.settings)
+    per_node, per_cpu, per_gpu = default or (None, None, None)
     if per_node or per_cpu or per_gpu:
         asked = replace(spec, memory_mib_per_node=per_node, memory_mib_per_cpu=per_cpu, memory_mib_per_gpu=per_gpu)
         return dict(requested_pairs(asked)).get("mem", 0)
     first = next((state.nodes[name] for name in partition.nodes if name in state.nodes), None)
     return first.config.capacity.memory_mib * spec.nodes_min if first is not None else 0
-
-
-def _default(state: State, spec: JobSpec, partition: Partition) -> Memory:
-    """MiB per node, CPU and GPU: the partition's before the cluster's."""
-    requests = (
-        *spec.gres_per_node,
-        *spec.gpus,
-        *spec.gpus_per_node,
-        *spec.gpus_per_task,
-        *spec.gpus_per_socket,
-        *spec.gres_per_task,
-    )
-    has_gpus = any(item.name == "gpu" and item.count for item in requests)
-    return default_memory(partition, state.settings, gpus=has_gpus) or (None, None, None)
 
 
 def with_cpus_for_memory(state: State, spec: JobSpec) -> JobSpec:

@@ -1,18 +1,34 @@
-"""What memory a job gets that asks for none. Source: slurm.conf(5) DefMemPerGPU, DefMemPerCPU, DefMemPerNode."""
+"""What memory a job asks for, or gets for asking for none.
+
+Source: sbatch(1) --mem, --mem-per-cpu, --mem-per-gpu; slurm.conf(5) DefMemPerGPU, DefMemPerCPU, DefMemPerNode.
+"""
 
 from __future__ import annotations
+
+from spritz.model.rules.job_size import gpus_by_tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
+    from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
 
-#: MiB per node, CPU and GPU: one of them
+#: MiB per node, CPU and GPU, of which one is given; 0 per node is all that the node has
 Memory = tuple[int | None, int | None, int | None]
+ALL: Memory = (0, None, None)
 
 
-def default_memory(partition: Partition, settings: ClusterSettings, *, gpus: bool) -> Memory | None:
-    """The partition's defaults before the cluster's; `gpus`: it asks for some. None: there is no default."""
+def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Memory:
+    """What the job asks for, else the default of its partition or of the cluster, else all of each node."""
+    asked = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
+    if any(value is not None for value in asked):
+        return ALL if asked == (None, 0, None) else asked
+    return default_memory(spec, partition, settings) or ALL
+
+
+def default_memory(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Memory | None:
+    """What a job gets that asks for none: the partition's default before the cluster's. None: there is no default."""
+    gpus = asks_gpus(spec)
     for owner in (partition, settings):
         if gpus and owner.default_memory_mib_per_gpu:
             return None, None, owner.default_memory_mib_per_gpu
@@ -21,3 +37,12 @@ def default_memory(partition: Partition, settings: ClusterSettings, *, gpus: boo
         if owner.default_memory_mib_per_node:
             return owner.default_memory_mib_per_node, None, None
     return None
+
+
+def asks_gpus(spec: JobSpec) -> bool:
+    """Does any option of the job come to a GPU?"""
+    named = (*spec.gres_per_node, *spec.gres_per_task)
+    counted = (*spec.gpus, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gpus_per_socket)
+    if any(item.count for item in counted) or any(item.name == "gpu" and item.count for item in named):
+        return True
+    return bool(gpus_by_tasks(spec))

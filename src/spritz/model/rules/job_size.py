@@ -69,6 +69,13 @@ def tasks_asked(spec: JobSpec) -> int | None:
     return total * spec.tasks_per_gpu if total and spec.tasks_per_gpu else tasks
 
 
+def gpus_by_tasks(spec: JobSpec) -> int:
+    """GPUs that --ntasks-per-gpu and the number of tasks come to, where no other option says how many; else 0."""
+    if not spec.tasks_per_gpu or spec.gpus_per_node or (spec.gpus and not spec.gpus_per_task):
+        return 0
+    return -(-(tasks_asked(spec) or 0) // spec.tasks_per_gpu)
+
+
 def counted_once(spec: JobSpec) -> JobSpec:
     """The same request with each GPU in one option alone; itself where there is but one."""
     node = gpus_each_node(spec)
