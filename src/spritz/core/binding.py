@@ -13,6 +13,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import lowest_bits, mask_ids
+from spritz.model.rules.node_shape import core_list_mask, counted_layout
 from spritz.notation import distribution
 from spritz.notation.cpubind import Binding, parse_cpu_bind, parse_gpu_bind
 
@@ -28,11 +29,7 @@ class Hardware:
     __slots__ = ("cores", "sockets")
 
     def __init__(self, capacity: NodeCapacity) -> None:
-        sockets, cores, threads = capacity.sockets, capacity.cores_per_socket, capacity.threads_per_core
-        if capacity.cpus <= sockets * cores:
-            threads = 1
-        if capacity.cpus > sockets * cores * threads:
-            sockets, cores, threads = 1, capacity.cpus, 1
+        sockets, cores, threads = counted_layout(capacity)
         core = (1 << threads) - 1
         socket = (1 << cores * threads) - 1
         self.cores = [core << number * threads for number in range(sockets * cores)]
@@ -218,16 +215,11 @@ def _closest(tasks: int, devices: int, cpus_by_task: tuple[int, ...], near: dict
 
 def near_cpus(capacity: NodeCapacity) -> dict[int, int]:
     """GPU index -> CPUs close to it, of GPUs for which gres.conf says so."""
-    threads = capacity.threads_per_core if capacity.cpus > capacity.sockets * capacity.cores_per_socket else 1
     near: dict[int, int] = {}
     for line in capacity.gres:
         if line.name != "gpu" or not line.cores:
             continue
-        mask = 0
-        for part in line.cores.split(","):
-            first, _, last = part.partition("-")
-            for core in range(int(first), int(last or first) + 1):
-                mask |= ((1 << threads) - 1) << core * threads
+        mask = core_list_mask(line.cores, capacity)
         for device in range(line.first_index, line.first_index + line.count):
             near[device] = mask
     return near

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from spritz.core import het
 from spritz.core.decide.accrue import limits_accrual
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
-from spritz.core.holdings import is_shared, usable_memory_mib
 from spritz.core.image import decoded, encoded
 from spritz.core.power import node_deadline, wakes
 from spritz.core.state import State
@@ -22,6 +21,7 @@ from spritz.model.job import Hold
 from spritz.model.limits.check import accrual_room
 from spritz.model.power import AWAY
 from spritz.model.resources import mask_of
+from spritz.model.rules.node_shape import is_shared, usable_memory_mib
 from spritz.model.rules.sharing import jobs_per_cpu
 from spritz.model.states import JOB_TRANSITIONS, JobState, NodeFlag
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.core.decide.reclaim import guarantees_of, standing
-from spritz.core.holdings import cpu_mask, usable_memory_mib
 from spritz.model.job_tres import allocated_pairs, wanted_pairs
+from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib
 from spritz.model.rules.sharing import consumables
 from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
 

@@ -17,7 +17,6 @@ from msgspec import structs
 
 from spritz.core.charges import Charge, add_charge, charge_of, same_charge
 from spritz.core.flags import COMPLETING
-from spritz.core.holdings import NodeUse
 from spritz.core.index import count_down, discard
 from spritz.core.policy import account_anew, put_policy, refresh_minutes
 from spritz.core.power import POWER_DOWN, REBOOT_REQUESTED, node_deadline
@@ -35,6 +34,7 @@ from spritz.model.power import AWAY
 from spritz.model.predict import Predictor
 from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
+from spritz.model.rules.node_use import NodeUse
 from spritz.model.states import JobState
 from spritz.model.step import Step
 

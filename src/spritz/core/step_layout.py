@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.binding import Hardware, cpu_masks, gpu_masks, near_cpus
-from spritz.core.holdings import is_shared
 from spritz.core.step_room import Room, asks_gres, asks_memory, rooms_of
 from spritz.core.step_shares import shares_by_task, with_shared
 from spritz.core.turn import Refused
 from spritz.model import layout
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_of, mask_text
+from spritz.model.rules.node_shape import is_shared
 from spritz.model.step import StepNode
 from spritz.notation import distribution, features
 

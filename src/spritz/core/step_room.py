@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.holdings import is_shared
 from spritz.model.ids import STEP_MAX
 from spritz.model.resources import lowest_bits, mask_of
+from spritz.model.rules.node_shape import is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core.holdings import is_shared
 from spritz.core.step_room import Pool
 from spritz.core.turn import Refused
 from spritz.model.resources import GresAllocation, mask_of, mask_text
+from spritz.model.rules.node_shape import is_shared
 
 if TYPE_CHECKING:
     from spritz.core.step_room import Room

@@ -6,6 +6,7 @@ Source: slurm.conf(5) RestrictedCoresPerGPU: so many cores for each GPU, of thos
 from __future__ import annotations
 
 from spritz.model.resources import lowest_bits, mask_ids, mask_of
+from spritz.model.rules.node_shape import counted_layout
 from spritz.notation.ranges import parse_ids
 
 TYPE_CHECKING = False
@@ -20,9 +21,7 @@ def gpu_cores(capacity: NodeCapacity) -> dict[int, int]:
     found: dict[int, int] = {}
     if not capacity.cores_per_gpu:
         return found
-    threads = capacity.threads_per_core
-    if capacity.cpus <= capacity.sockets * capacity.cores_per_socket:
-        threads = 1
+    threads = counted_layout(capacity)[2]
     one = (1 << threads) - 1
     system = mask_of(capacity.cpus_reserved)
     #: cores by number

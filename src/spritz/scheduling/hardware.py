@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spritz.model.gpu_cores import gpu_cores
-from spritz.model.resources import GresCapacity, NodeCapacity, mask_ids, mask_of
-from spritz.notation.ranges import parse_ids
-
-#: GRES that are shares of another's devices, and that other.
-SHARED_GRES = {"shard": "gpu", "mps": "gpu"}
-
-
-#: Far above what a machine has; gres.conf is checked against less.
-CORES_MAX = 1 << 16
-
+from spritz.model.resources import GresCapacity, NodeCapacity
+from spritz.model.rules.node_shape import (
+    SHARED_GRES,
+    core_list_mask,
+    counted_layout,
+    cpu_mask,
+    shares_by_device,
+    socket_masks,
+    usable_memory_mib,
+)
 
 #: devices are near to all CPUs
 _EVERYWHERE = frozenset({0})
@@ -36,9 +36,9 @@ class GresPool:
 
     __slots__ = ("counts", "exactly", "indexed", "links", "local", "localities", "masks", "name", "shares")
 
-    def __init__(self, name: str, lines: Sequence[GresCapacity], cpus_per_core: int) -> None:
+    def __init__(self, name: str, lines: Sequence[GresCapacity], capacity: NodeCapacity) -> None:
         self.name = name
-        self.shares: dict[int, int] = {}
+        self.shares = shares_by_device(lines) if name in SHARED_GRES else {}
         self.indexed = name not in SHARED_GRES and all(
             (line.files or name == "gpu") and "countonly" not in {flag.lower() for flag in line.flags} for line in lines
         )
@@ -47,7 +47,7 @@ class GresPool:
         self.local: dict[int, int] = {}
         self.links: dict[int, tuple[int, ...]] = {}
         for line in lines:
-            self._add(line, cpus_per_core)
+            self._add(line, capacity)
         self.localities = frozenset(self.local.values())
         self.exactly = tuple((kind, self.typed_mask(kind)) for kind in sorted(self.masks, reverse=True))
 
@@ -88,33 +88,20 @@ class GresPool:
         links = self.links.get(one, ())
         return max(0, links[other]) if other < len(links) else 0
 
-    def _add(self, line: GresCapacity, cpus_per_core: int) -> None:
+    def _add(self, line: GresCapacity, capacity: NodeCapacity) -> None:
         kinds = {"", line.type}
         for kind in kinds:
             self.counts[kind] = self.counts.get(kind, 0) + line.count
-        if self.name in SHARED_GRES:
-            per_device = line.per_device or line.count
-            for device in range(line.count // per_device if per_device else 0):
-                self.shares[line.first_index + device] = per_device
         if not self.indexed:
             return
         mask = ((1 << line.count) - 1) << line.first_index
         for kind in kinds:
             self.masks[kind] = self.masks.get(kind, 0) | mask
-        near = core_list_mask(line.cores, cpus_per_core)
+        near = core_list_mask(line.cores, capacity)
         for device in range(line.first_index, line.first_index + line.count):
             self.local[device] = near
             if line.links:
                 self.links[device] = tuple(int(word) for word in line.links.split(","))
-
-
-def core_list_mask(cores: str, cpus_per_core: int) -> int:
-    """`0-3,8` (core numbers, as checked with the configuration) -> mask of all their CPUs; empty text is 0."""
-    mask = 0
-    one = (1 << cpus_per_core) - 1
-    for core in mask_ids(parse_ids(cores, CORES_MAX)) if cores else ():
-        mask |= one << (core * cpus_per_core)
-    return mask
 
 
 class Hardware:
@@ -141,26 +128,16 @@ class Hardware:
 
     def __init__(self, capacity: NodeCapacity) -> None:
         self.capacity = capacity
-        sockets, cores, threads = capacity.sockets, capacity.cores_per_socket, capacity.threads_per_core
-        if capacity.cpus <= sockets * cores and threads > 1:
-            threads = 1
-        if capacity.cpus > sockets * cores * threads:
-            sockets, cores, threads = 1, capacity.cpus, 1
-        self.sockets, self.cores_per_socket, self.threads = sockets, cores, threads
-        per_socket = cores * threads
-        all_cpus = (1 << capacity.cpus) - 1
-        self.cpus = all_cpus & ~mask_of(capacity.cpus_reserved)
-        self.socket_masks = tuple(
-            self.cpus & (((1 << per_socket) - 1) << (socket * per_socket)) for socket in range(sockets)
-        )
+        self.sockets, self.cores_per_socket, self.threads = sockets, cores, threads = counted_layout(capacity)
+        self.cpus, self.socket_masks = cpu_mask(capacity), socket_masks(capacity)
         #: bit of the first thread of every core
         self.first_threads = sum(1 << (core * threads) for core in range(sockets * cores))
-        self.memory_mib = max(0, capacity.memory_mib - capacity.memory_reserved_mib)
+        self.memory_mib = usable_memory_mib(capacity)
         self.tmp_mib = capacity.tmp_mib
         lines: dict[str, list[GresCapacity]] = {}
         for line in capacity.gres:
             lines.setdefault(line.name, []).append(line)
-        self.pools = {name: GresPool(name, group, threads) for name, group in lines.items()}
+        self.pools = {name: GresPool(name, group, capacity) for name, group in lines.items()}
         #: CPUs that only jobs with GPUs get, of all GPUs and by device
         self.gpu_cores_of = gpu_cores(capacity)
         self.gpu_cores = sum(self.gpu_cores_of.values())

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from spritz.model.resources import GresAllocation, mask_of
 from spritz.model.rules.availability import takes_jobs
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.model.states import NodeFlag
-from spritz.scheduling.hardware import SHARED_GRES, Hardware
+from spritz.scheduling.hardware import Hardware
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

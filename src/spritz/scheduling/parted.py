@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.scheduling.fragmentation import WHOLE_GPU
-from spritz.scheduling.hardware import SHARED_GRES
 
 if TYPE_CHECKING:
     from spritz.scheduling.nodes import NodeRow

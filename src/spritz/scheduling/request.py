@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from spritz.model.limits import flags as qos_flag
 from spritz.model.reasons import Reason
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.model.rules.time_limit import held_seconds
-from spritz.scheduling.hardware import SHARED_GRES
 
 #: account, user, QOS, and what limits do not hold for (`JobSpec.exempt`)
 Billed = tuple[str, str, str, tuple[str, ...]]

@@ -17,12 +17,12 @@ from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
 from spritz.model.rules.default_memory import asks_gpus, memory_of
 from spritz.model.rules.job_size import counted_once, gpus_by_tasks, size_of
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.sharing import consumables, has_segment, is_user_exclusive, jobs_per_cpu, wants_whole_nodes
 from spritz.model.rules.time_limit import granted_minutes
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.request import Grain, Need, Request
 

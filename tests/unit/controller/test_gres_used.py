@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spritz.controller.api.nodes import gres_used
-from spritz.core.holdings import NodeUse
 from spritz.model.resources import GresCapacity, NodeCapacity
+from spritz.model.rules.node_use import NodeUse
 
 
 def test_lines_of_one_type_are_added_up() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spritz.model.resources import GresCapacity, mask_ids
+from spritz.model.resources import GresCapacity, NodeCapacity, mask_ids
 from spritz.scheduling.hardware import GresPool
 from spritz.scheduling.placement import linked
 from tests.unit.scheduling.site import Site, cpu_ids, devices, node, spec
@@ -73,7 +73,7 @@ def test_cpus_come_from_beside_the_linked_gpus() -> None:
 def test_no_other_set_is_linked_better(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 7))
     rows = [data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)) for _ in range(count)]
-    pool = GresPool("gpu", pool_of(rows), 1)
+    pool = GresPool("gpu", pool_of(rows), NodeCapacity())
     free = data.draw(st.integers(1, (1 << count) - 1))
     wanted = data.draw(st.integers(1, free.bit_count()))
     found = linked.linked_devices(pool, free, wanted, 0)
@@ -89,5 +89,5 @@ def test_no_other_set_is_linked_better(data: st.DataObject) -> None:
 
 def test_many_devices_are_not_all_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linked, "SETS_MAX", 0)
-    pool = GresPool("gpu", pool_of(groups("0246", "1357")), 1)
+    pool = GresPool("gpu", pool_of(groups("0246", "1357")), NodeCapacity())
     assert linked.linked_devices(pool, 0b11111011, 4, 0) == 0b10101010

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from spritz.client.handling import Call
     from spritz.controller.context import Context
-    from spritz.core.holdings import NodeUse
     from spritz.core.state import State
     from spritz.model.node import Node
     from spritz.model.resources import NodeCapacity
+    from spritz.model.rules.node_use import NodeUse
 
 #: Flags in the order in which Slurm prints them after the base state.
 _FLAG_NAMES = (

@@ -15,12 +15,12 @@ from spritz.model.node_features import Unclear, boots_from, may_change, to_activ
 from spritz.model.power import WAKING
 
 if TYPE_CHECKING:
-    from spritz.core.holdings import NodeUse
     from spritz.core.state import State
     from spritz.core.turn import Turn
     from spritz.model.job import Job
     from spritz.model.node import Node
     from spritz.model.resources import Allocation
+    from spritz.model.rules.node_use import NodeUse
 
 
 def missing(state: State, job: Job, node: Node) -> tuple[str, ...] | None:

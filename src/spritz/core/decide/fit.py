@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.holdings import cpu_mask, usable_memory_mib
+from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib
 from spritz.notation import features
 
 if TYPE_CHECKING:

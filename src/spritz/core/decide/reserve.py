@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.core.holdings import cpu_mask
 from spritz.core.turn import Refused
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules.availability import takes_jobs
+from spritz.model.rules.node_shape import core_masks, cpu_mask
 from spritz.notation import features as notation
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def counted(state: State, reservation: Reservation) -> Reservation:
         if mask is None:
             mask = cpu_mask(node.config.capacity)
         cpus += mask.bit_count()
-        cores += sum(1 for core in cores_of(node) if mask & core)
+        cores += sum(1 for core in core_masks(node.config.capacity) if mask & core)
     return replace(reservation, core_count=cores, cpu_count=cpus)
 
 
@@ -185,16 +185,6 @@ def busy(
     return False
 
 
-def cores_of(node: Node) -> list[int]:
-    """Mask of each core's CPUs that jobs may get."""
-    capacity = node.config.capacity
-    usable, threads = cpu_mask(capacity), max(1, capacity.threads_per_core)
-    if capacity.cpus <= capacity.sockets * capacity.cores_per_socket:
-        threads = 1
-    cores = [((1 << threads) - 1) << first & usable for first in range(0, capacity.cpus, threads)]
-    return [core for core in cores if core]
-
-
 def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted: Wanted, now: float) -> Reservation:
     """Cores of these nodes: a number for each of them, or one for all together; or so many CPUs."""
     free = [(name, free_cores(state, draft, name, now)) for name in names]
@@ -230,7 +220,7 @@ def _with_cores(state: State, draft: Reservation, names: tuple[str, ...], wanted
 def free_cores(state: State, draft: Reservation, name: str, now: float) -> list[int]:
     return [
         core
-        for core in cores_of(state.nodes[name])
+        for core in core_masks(state.nodes[name].config.capacity)
         if overlapping(state, draft, name, core) is None and not busy(state, draft, name, now, core)
     ]
 

@@ -8,6 +8,8 @@ Source: scontrol(1) create reservation: TRES=gres/…, TRESPerNode.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,7 +18,6 @@ from spritz.core.decide.reserve import (
     busy,
     candidates,
     check_named,
-    cores_of,
     counted,
     free_cores,
     join,
@@ -25,7 +26,7 @@ from spritz.core.decide.reserve import (
 )
 from spritz.core.turn import Refused
 from spritz.model.resources import GresAllocation, mask_text
-from spritz.notation.ranges import ids_of, parse_ids
+from spritz.model.rules.node_shape import core_list_mask, core_masks
 
 if TYPE_CHECKING:
     from spritz.core.decide.reserve import Wanted
@@ -153,7 +154,7 @@ def _part(
     if not given:
         return None
     cores = sorted(free_cores(state, draft, name, now), key=lambda core: not core & local)
-    part = cores[: max(1, int(len(cores_of(node)) * taken))]
+    part = cores[: max(1, int(len(core_masks(node.config.capacity)) * taken))]
     return (tuple(given), join(part)) if part else None
 
 
@@ -176,8 +177,4 @@ def _is_free(state: State, draft: Reservation, node: str, name: str, index: int,
 
 def _local_cpus(node: Node, lines: list[GresCapacity]) -> int:
     """CPUs of the cores that gres.conf calls local to the devices."""
-    threads, mask = max(1, node.config.capacity.threads_per_core), 0
-    for line in lines:
-        for core in ids_of(parse_ids(line.cores)) if line.cores else ():
-            mask |= ((1 << threads) - 1) << core * threads
-    return mask
+    return reduce(or_, (core_list_mask(line.cores, node.config.capacity) for line in lines), 0)

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from spritz.core.charges import charge_of
 from spritz.core.flags import COMPLETING
-from spritz.core.holdings import NodeUse
 from spritz.core.licenses import choose
+from spritz.model.rules.node_use import NodeUse
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

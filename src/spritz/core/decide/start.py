@@ -16,7 +16,6 @@ from spritz.core.decide.gang import wait_for_slice
 from spritz.core.decide.room import Room
 from spritz.core.eligibility import eligible
 from spritz.core.flags import COMPLETING
-from spritz.core.holdings import cpu_mask, gres_misfit, usable_memory_mib
 from spritz.core.licenses import choose
 from spritz.core.power import resume_timeout, wakes
 from spritz.core.reservations import in_the_way, licenses_kept, use_refusal
@@ -30,6 +29,7 @@ from spritz.model.reasons import Reason
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
 from spritz.model.rules.availability import starts_jobs, takes_jobs
+from spritz.model.rules.node_use import share_misfit
 from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.sharing import has_segment, jobs_per_cpu, may_meet, occupant_of, wants_whole_nodes
 from spritz.model.rules.time_limit import granted_minutes, held_seconds
@@ -38,14 +38,13 @@ from spritz.model.states import JobState
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.core.holdings import NodeUse
     from spritz.core.state import State
     from spritz.core.turn import Turn
     from spritz.model.job import Job
-    from spritz.model.node import Node
     from spritz.model.partition import Partition
     from spritz.model.plan import PlannedStart
     from spritz.model.resources import Allocation, NodeAllocation
+    from spritz.model.rules.node_use import NodeUse
 
 
 def start_refusal(state: State, start: PlannedStart, now: float, room: Room | None = None) -> str:
@@ -165,9 +164,9 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
         if not takes_jobs(node, resumes=state.settings.power.resumes):
             return f"node {name} not available"
         use = room.use(name)
-        refusal = share_refusal(node, share, use, sharing=sharing > 1)
-        if refusal:
-            return refusal
+        misfit = share_misfit(use, node.config.capacity, share, sharing=sharing > 1)
+        if misfit:
+            return f"node {name}: {misfit}"
         if sharing > 1 and not cpus_agree(room, share, use, partition, sharing):
             return f"node {name}: CPUs in use"
         if job.spec.reboot and (use.jobs or not state.settings.power.reboots):
@@ -226,23 +225,6 @@ def _good_company(room: Room, job: Job, allocation: Allocation, partition: Parti
         may_meet(own, occupant_of(other.spec, other.allocation, homes.get(other.partition), settings))
         for other in room.company(name, partition.name)
     )
-
-
-def share_refusal(node: Node, share: NodeAllocation, use: NodeUse, *, sharing: bool = False) -> str:
-    """Why `share` does not fit on the node beside what is there (`use`); "" if it does."""
-    name, capacity = share.node, node.config.capacity
-    cpus = mask_of(share.cpus)
-    if not cpus or cpus & ~cpu_mask(capacity):
-        return f"node {name} has no such CPUs"
-    if cpus & use.cpus and not sharing:
-        return f"node {name}: CPUs in use"
-    if share.memory_mib and use.memory_mib + share.memory_mib > usable_memory_mib(capacity):
-        return f"node {name}: memory in use"
-    if share.gres:
-        misfit = gres_misfit(use, capacity, share)
-        if misfit:
-            return f"node {name}: {misfit} in use"
-    return ""
 
 
 def start_job(turn: Turn, start: PlannedStart) -> None:

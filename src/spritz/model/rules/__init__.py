@@ -10,6 +10,8 @@ Map
 `job_size`           how many nodes and tasks it asks for
 `sharing`            who may use a CPU together, and in which pieces nodes are given out
 `default_memory`     what memory a job gets that asks for none
+`node_shape`         what a node could give if it were empty
+`node_use`           what its jobs hold of it, and whether one more share fits
 `availability`       which nodes and partitions take jobs, by their states
 `partition_limits`   which limit of a partition keeps it out
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.model.resources import lowest_bits
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.model.rules.sharing import may_meet
-from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:

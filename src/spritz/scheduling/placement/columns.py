@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.model.ids import INFINITE
-from spritz.scheduling.hardware import SHARED_GRES
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.scheduling.placement.capacity import FAR, PLENTY
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.request import Grain

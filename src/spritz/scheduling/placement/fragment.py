@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.scheduling.fragmentation import WHOLE_GPU, TypicalTasks, fragments
-from spritz.scheduling.hardware import SHARED_GRES
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.placement.share import needs_of
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.model.resources import GresAllocation, NodeAllocation, lowest_bits, mask_ids, mask_of, mask_text
-from spritz.scheduling.hardware import SHARED_GRES
+from spritz.model.rules.node_shape import SHARED_GRES
 from spritz.scheduling.placement.capacity import (
     cores_for_tasks,
     grain_cpus,
@@ -155,7 +155,7 @@ def _choose_gres(
         if pool is None:
             return None, 0
         if not pool.indexed:
-            gres = _countable(row, request, pool, kind, count)
+            gres = _shared(row, request, pool, kind, count) if pool.shares else _counted(row, chosen, pool, kind, count)
             if gres is None:
                 return None, 0
             chosen += gres
@@ -181,12 +181,30 @@ def _by_type(pool: GresPool, kind: str, mask: int) -> list[GresAllocation]:
     return found
 
 
-def _countable(row: NodeRow, request: Request, pool: GresPool, kind: str, count: int) -> list[GresAllocation] | None:
-    """Shares, or resources that are only counted, which have no indexes. None if there are not so many."""
-    if not pool.shares:
-        if row.counts_free.get((pool.name, kind), 0) < count:
-            return None
-        return [GresAllocation(name=pool.name, type=kind, count=count)]
+def _counted(
+    row: NodeRow, chosen: list[GresAllocation], pool: GresPool, kind: str, count: int
+) -> list[GresAllocation] | None:
+    """Resources that are only counted and have no indexes, beside those `chosen` for the same job; an entry for each
+    type, since of each type and of all together no more may be given than there are. None if not enough are left.
+    """
+    name, given = pool.name, {gres.type: gres.count for gres in chosen if gres.name == pool.name}
+    left = row.counts_free.get((name, ""), 0) - sum(given.values())
+    if left < count:
+        return None
+    free = {each: row.counts_free[name, each] - given.get(each, 0) for each in sorted(pool.counts) if each}
+    # Those without a type first: others may ask for the types.
+    free = {kind: free.get(kind, 0)} if kind else {"": left - sum(free.values()), **free}
+    found: list[GresAllocation] = []
+    for each, some in free.items():
+        some = min(some, count)
+        if some > 0:
+            found.append(GresAllocation(name=name, type=each, count=some))
+            count -= some
+    return None if count else found
+
+
+def _shared(row: NodeRow, request: Request, pool: GresPool, kind: str, count: int) -> list[GresAllocation] | None:
+    """Shares of devices. None if there are not so many."""
     taken = _shares(row, request, pool, count)
     if taken is None:
         return None

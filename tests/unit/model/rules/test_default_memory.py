@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.job import JobSpec
@@ -13,7 +14,6 @@ from spritz.model.partition import Partition
 from spritz.model.resources import GresRequest
 from spritz.model.rules.default_memory import ALL, Memory, memory_of
 from spritz.scheduling.resolve import resolve
-from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
 GPU = (GresRequest("gpu", "", 1),)
 CLUSTER = ClusterSettings(default_memory_mib_per_gpu=8, default_memory_mib_per_cpu=2)

@@ -1,17 +1,24 @@
-"""What is in use on one node: the sum of the shares of the jobs that hold it.
+"""What is in use on one node, the sum of the shares of its jobs, and whether one more share fits.
 
-Owns the arithmetic of taking and giving back, and the test whether a share still fits. Knows nothing of jobs but
-their numbers. CPUs may be shared (OverSubscribe), devices never; a suspended job gives back its CPUs only.
+Knows of jobs only their numbers. CPUs may be shared (OverSubscribe), devices never; a suspended job gives back its CPUs
+only. `scheduling.nodes.NodeRow` says the same with masks of what is free.
 
-Source: slurm.conf(5) OverSubscribe, SelectTypeParameters; gres.conf(5) for shards, which live on GPUs that nobody has
-whole.
+Source: slurm.conf(5) OverSubscribe, SelectTypeParameters; gres.conf(5), also for shards, which lie on GPUs that no job
+holds whole.
 """
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from spritz.model.resources import NodeAllocation, NodeCapacity, mask_of
+from spritz.model.resources import mask_of
+from spritz.model.rules.node_shape import cpu_mask, is_shared, shares_by_device, usable_memory_mib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spritz.model.resources import GresCapacity, NodeAllocation, NodeCapacity
 
 K = TypeVar("K")
 
@@ -115,11 +122,6 @@ class NodeUse:
                     self.cpus |= mask_of(other.cpus)
 
 
-def is_shared(gres_name: str) -> bool:
-    """Shares of GPUs, several to a device."""
-    return gres_name in ("shard", "mps")
-
-
 def _subtract(counts: dict[K, int], key: K, count: int) -> None:
     left = counts.get(key, 0) - count
     if left > 0:
@@ -128,25 +130,44 @@ def _subtract(counts: dict[K, int], key: K, count: int) -> None:
         counts.pop(key, None)
 
 
+def share_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation, *, sharing: bool = False) -> str:
+    """Why the share does not fit on the node beside what is there, in words; "" if it fits.
+
+    `sharing`: its CPUs may be in use by others (`sharing.crowded_cpus` says by how many).
+    """
+    cpus = mask_of(share.cpus)
+    if not cpus or cpus & ~cpu_mask(capacity):
+        return "no such CPUs"
+    if cpus & use.cpus and not sharing:
+        return "CPUs in use"
+    if share.memory_mib and use.memory_mib + share.memory_mib > usable_memory_mib(capacity):
+        return "memory in use"
+    name = gres_misfit(use, capacity, share)
+    return f"{name} in use" if name else ""
+
+
 def gres_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation) -> str:
     """Why the GRES of `share` cannot be added here ("" if they can): the name of the first that is not there or not
     free.
     """
     taken: dict[str, int] = {}
+    counted: dict[tuple[str, str], int] = {}
     for gres in share.gres:
         mask = mask_of(gres.indexes)
-        lines = [line for line in capacity.gres if line.name == gres.name and (not gres.type or line.type == gres.type)]
+        lines = [line for line in capacity.gres if line.name == gres.name]
+        typed = [line for line in lines if not gres.type or line.type == gres.type]
         if not mask:
-            have = sum(line.count for line in lines)
-            if use.uncounted.get((gres.name, gres.type), 0) + gres.count > have:
+            counted[gres.name, gres.type] = counted.get((gres.name, gres.type), 0) + gres.count
+            mine = [item for item in counted.items() if item[0][0] == gres.name]
+            if _exceeds([*use.uncounted.items(), *mine], gres.name, gres.type, lines, typed):
                 return gres.name
         elif is_shared(gres.name):
             index = mask.bit_length() - 1
-            per_device = max((line.per_device for line in lines), default=0)
-            if use.devices.get("gpu", 0) & mask or use.shards.get((gres.name, index), 0) + gres.count > per_device:
+            room = shares_by_device(typed).get(index, 0)
+            if use.devices.get("gpu", 0) & mask or use.shards.get((gres.name, index), 0) + gres.count > room:
                 return gres.name
         else:
-            devices = sum(((1 << line.count) - 1) << line.first_index for line in lines)
+            devices = sum(((1 << line.count) - 1) << line.first_index for line in typed)
             busy = use.devices.get(gres.name, 0) | taken.get(gres.name, 0)
             if gres.name == "gpu":
                 busy |= _sharded(use)
@@ -156,23 +177,24 @@ def gres_misfit(use: NodeUse, capacity: NodeCapacity, share: NodeAllocation) -> 
     return ""
 
 
+def _exceeds(
+    held: Iterable[tuple[tuple[str, str], int]],
+    name: str,
+    kind: str,
+    lines: Iterable[GresCapacity],
+    typed: Iterable[GresCapacity],
+) -> bool:
+    """Are more held of the name than there are, or more of its type? What was asked for without a type is of any."""
+    total = of_kind = 0
+    for (other, type_of_it), count in held:
+        if other == name:
+            total += count
+            of_kind += count if type_of_it == kind else 0
+    return total > sum(line.count for line in lines) or of_kind > sum(line.count for line in typed)
+
+
 def _sharded(use: NodeUse) -> int:
     mask = 0
     for _name, index in use.shards:
         mask |= 1 << index
     return mask
-
-
-def reserved_cpus(capacity: NodeCapacity) -> int:
-    """Mask of CPUs that jobs never get (CpuSpecList, CoreSpecCount)."""
-    return mask_of(capacity.cpus_reserved)
-
-
-def cpu_mask(capacity: NodeCapacity) -> int:
-    """Mask of all CPUs that a job may get."""
-    return ((1 << capacity.cpus) - 1) & ~reserved_cpus(capacity)
-
-
-def usable_memory_mib(capacity: NodeCapacity) -> int:
-    """Memory that jobs may get."""
-    return capacity.memory_mib - capacity.memory_reserved_mib
