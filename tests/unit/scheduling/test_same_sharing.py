@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from spritz.model.cluster import McsPolicy
@@ -89,3 +90,19 @@ def test_a_job_that_wants_its_nodes_rebooted_waits_where_nothing_can_reboot_them
     job = site.submit(spec(1, reboot=True))
     assert site.cycle() == {}
     assert site.jobs[job].reason.value == "BadConstraints"
+
+
+@pytest.mark.parametrize("limit", ["max_cpus_per_node", "max_cpus_per_socket"])
+def test_two_plans_together_do_not_give_a_partition_more_of_a_node_than_it_may_have(limit: str) -> None:
+    """The second was made before the first was followed."""
+    site = Site(NODE, [partition("p", NODE, default=True, **{limit: 2})])
+    first, second = site.ask(spec(2)), site.ask(spec(2))
+    plan = site.plan()
+    assert [start.job_id for start in plan.starts] == [first]
+    (share,) = plan.starts[0].allocation.nodes
+    elsewhere = replace(plan.starts[0].allocation, nodes=(replace(share, cpus="c"),))
+    late = replace(plan, starts=(replace(plan.starts[0], job_id=second, allocation=elsewhere),), promises=())
+    site.follow(replace(plan, promises=()))
+    reply = site.send(ApplyPlan(plan=late)).reply
+    assert isinstance(reply, Done)
+    assert reply.messages == (f"job {second}: node n1: too many CPUs for partition p",)

@@ -31,7 +31,15 @@ from spritz.model.resources import mask_of
 from spritz.model.rules.availability import starts_jobs, takes_jobs
 from spritz.model.rules.node_use import share_misfit
 from spritz.model.rules.partition_limits import exceeded
-from spritz.model.rules.sharing import has_segment, jobs_per_cpu, may_meet, occupant_of, wants_whole_nodes
+from spritz.model.rules.sharing import (
+    crowded_cpus,
+    exceeds_partition_cpus,
+    has_segment,
+    jobs_per_cpu,
+    may_meet,
+    occupant_of,
+    wants_whole_nodes,
+)
 from spritz.model.rules.time_limit import granted_minutes, held_seconds
 from spritz.model.states import JobState
 
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.core.turn import Turn
     from spritz.model.job import Job
+    from spritz.model.node import Node
     from spritz.model.partition import Partition
     from spritz.model.plan import PlannedStart
     from spritz.model.resources import Allocation, NodeAllocation
@@ -169,6 +178,8 @@ def _allocation_refusal(room: Room, job: Job, allocation: Allocation, partition:
             return f"node {name}: {misfit}"
         if sharing > 1 and not cpus_agree(room, share, use, partition, sharing):
             return f"node {name}: CPUs in use"
+        if not allocation.whole_nodes and _exceeds_partition_cpus(room, node, share, use, partition):
+            return f"node {name}: too many CPUs for partition {partition.name}"
         if job.spec.reboot and (use.jobs or not state.settings.power.reboots):
             return f"node {name} cannot be rebooted"
         if use.kept:
@@ -198,22 +209,27 @@ def _segment_refusal(room: Room, job: Job, allocation: Allocation, partition: Pa
 
 def cpus_agree(room: Room, share: NodeAllocation, use: NodeUse, partition: Partition, most: int) -> bool:
     """Do those who use these CPUs share them: jobs of the same partition, and no more than `most` on one CPU?"""
-    wanted = mask_of(share.cpus)
-    crowds = [wanted]  # crowds[n]: CPUs with more than n jobs
+    foreign, shares = 0, []
     for other_id, other in use.jobs.items():
-        job, mask = room.job(other_id), mask_of(other.cpus) & wanted
-        waits = job.suspended_by == "gang" and job.partition == partition.name
-        if not mask or (other_id in use.suspended and not waits):
+        job, mask = room.job(other_id), mask_of(other.cpus)
+        if other_id in use.suspended and (job.suspended_by != "gang" or job.partition != partition.name):
             continue
-        if job.partition != partition.name or jobs_per_cpu(partition, job.spec) < most:
-            return False
-        for depth in range(len(crowds) - 1, -1, -1):
-            more = crowds[depth] & mask
-            if more and depth + 1 == len(crowds):
-                crowds.append(0)
-            if more:
-                crowds[depth + 1] |= more
-    return len(crowds) <= most
+        if job.partition == partition.name and jobs_per_cpu(partition, job.spec) >= most:
+            shares.append(mask)
+        else:
+            foreign |= mask
+    return not mask_of(share.cpus) & (foreign | crowded_cpus(shares, most))
+
+
+def _exceeds_partition_cpus(room: Room, node: Node, share: NodeAllocation, use: NodeUse, partition: Partition) -> bool:
+    if min(partition.max_cpus_per_node, partition.max_cpus_per_socket) >= INFINITE:
+        return False
+    shares = [
+        mask_of(other.cpus)
+        for other_id, other in use.jobs.items()
+        if other_id not in use.suspended and room.job(other_id).partition == partition.name
+    ]
+    return exceeds_partition_cpus(partition, node.config.capacity, shares, mask_of(share.cpus))
 
 
 def _good_company(room: Room, job: Job, allocation: Allocation, partition: Partition, name: str) -> bool:

@@ -1,24 +1,30 @@
 """Which jobs may be on a node together, how many may use one CPU, and in which pieces nodes are given out.
 
-Source: slurm.conf(5) OverSubscribe, ExclusiveUser, ExclusiveTopo, SelectTypeParameters; sbatch(1) --oversubscribe,
---exclusive, --reboot.
+Source: slurm.conf(5) OverSubscribe, ExclusiveUser, ExclusiveTopo, MaxCPUsPerNode, MaxCPUsPerSocket,
+SelectTypeParameters; sbatch(1) --oversubscribe, --exclusive, --reboot.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Protocol
 
 from msgspec import Struct
 
+from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.model.mcs import kept_by
+from spritz.model.rules.node_shape import socket_masks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from spritz.model.cluster import ClusterSettings
     from spritz.model.job import JobSpec
     from spritz.model.partition import Partition
-    from spritz.model.resources import Allocation
+    from spritz.model.resources import Allocation, NodeCapacity
 
 #: Jobs on one CPU where OverSubscribe=YES or FORCE gives no number.
 JOBS_PER_CPU = 4
@@ -45,6 +51,32 @@ def jobs_per_cpu(partition: Partition, spec: JobSpec) -> int:
     kind, count = oversubscription(partition)
     shares = kind == "FORCE" or (kind == "YES" and spec.sharing is Sharing.OVERSUBSCRIBE)
     return max(1, count) if shares and not spec.reboot else 1
+
+
+def crowded_cpus(shares: Iterable[int], most: int) -> int:
+    """CPUs on which there are `most` of these jobs, or more: one more has no place there. All are masks."""
+    crowds = [0] * most  # crowds[n]: CPUs with more than n jobs
+    for share in shares:
+        for depth, crowd in enumerate(crowds):
+            crowds[depth] |= share
+            share &= crowd
+            if not share:
+                break
+    return crowds[-1]
+
+
+def exceeds_partition_cpus(partition: Partition, capacity: NodeCapacity, shares: Sequence[int], added: int) -> bool:
+    """Would the jobs of the partition have more CPUs of the node, or of one of its sockets, than MaxCPUsPerNode or
+    MaxCPUsPerSocket allow? `shares`: masks of the CPUs that they have; `added`: those of one more.
+
+    A CPU that several jobs share counts for each of them on the node, and once on its socket.
+    """
+    if sum(share.bit_count() for share in (*shares, added)) > partition.max_cpus_per_node:
+        return True
+    if partition.max_cpus_per_socket >= INFINITE:
+        return False
+    used = reduce(or_, shares, added)
+    return any((used & mask).bit_count() > partition.max_cpus_per_socket for mask in socket_masks(capacity))
 
 
 def wants_whole_nodes(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:

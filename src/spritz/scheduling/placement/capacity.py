@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.model.ids import INFINITE
 from spritz.model.resources import lowest_bits
 from spritz.model.rules.node_shape import SHARED_GRES
-from spritz.model.rules.sharing import may_meet
+from spritz.model.rules.sharing import crowded_cpus, may_meet
 from spritz.scheduling.request import Grain
 
 if TYPE_CHECKING:
@@ -138,16 +138,13 @@ def shared_out(row: NodeRow, request: Request) -> int:
 
     On a row that joins several moments (`changes.Least`) there may be more jobs than lie in so many rows.
     """
-    foreign, crowds = 0, [0] * request.share_rows  # crowds[n]: CPUs with more than n jobs
+    foreign, shares = 0, []
     for holder in row.holders.values():
-        if holder.sharing != request.partition:
+        if holder.sharing == request.partition:
+            shares.append(holder.cpus)
+        else:
             foreign |= holder.cpus
-            continue
-        more = holder.cpus
-        for depth, crowd in enumerate(crowds):
-            crowds[depth] |= more
-            more &= crowd
-    return foreign | crowds[-1]
+    return foreign | crowded_cpus(shares, request.share_rows)
 
 
 def _cap_sockets(row: NodeRow, request: Request, cpus: int) -> int:
