@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.model.resources import Allocation
+    from spritz.model.rules.licenses import LicensePool
     from spritz.notation.licenses import Needs
     from spritz.scheduling.decided import Cycle
     from spritz.scheduling.gangs import Choices, Gang, Placed
-    from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.limits import Limits
     from spritz.scheduling.profile import Profile
     from spritz.scheduling.records import Shape

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.rules.licenses import NOTHING
 from spritz.notation.licenses import parse as license_choices
-from spritz.scheduling.licenses import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

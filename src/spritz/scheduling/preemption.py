@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.guarantees import Guarantee
     from spritz.model.preempting import Party
     from spritz.model.resources import Allocation, NodeAllocation
-    from spritz.scheduling.licenses import LicensePool
+    from spritz.model.rules.licenses import LicensePool
     from spritz.scheduling.nodes import Holder, NodeRow
     from spritz.scheduling.occupants import Kind
     from spritz.scheduling.records import JobRecord

@@ -24,10 +24,10 @@ from spritz.model.partition import Partition
 from spritz.model.predict import Predictor
 from spritz.model.priority import PriorityInputs
 from spritz.model.rules.availability import takes_jobs
+from spritz.model.rules.licenses import LicensePool, stock
 from spritz.scheduling import follow, policies, running, upkeep, waiting
 from spritz.scheduling.backfill import Ledger
 from spritz.scheduling.hardware import Hardware
-from spritz.scheduling.licenses import LicensePool
 from spritz.scheduling.nodes import ASLEEP_WEIGHT, NodeRow, weight_of
 from spritz.scheduling.occupants import Occupants
 from spritz.scheduling.placement.eligible import Eligibility
@@ -353,7 +353,7 @@ class Projection:
 
     def stock(self) -> None:
         """Licenses of slurm.conf, and those that accounting gives the cluster."""
-        self.licenses.total = {**dict(self.settings.licenses), **dict(self.rules.licenses)}
+        self.licenses.total = stock(self.settings, self.rules)
 
     def put_node(self, node: Node) -> None:
         """State, flags or weight of a node changed; anything else is for `update_node`."""

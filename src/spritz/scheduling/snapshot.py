@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from spritz.model.partition import Partition
     from spritz.model.plan import NoRoom, Plan
     from spritz.model.predict import Predictor
+    from spritz.model.rules.licenses import LicensePool
     from spritz.scheduling.backfill import Ledger
-    from spritz.scheduling.licenses import LicensePool
     from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.occupants import Occupants
     from spritz.scheduling.placement.eligible import Eligibility

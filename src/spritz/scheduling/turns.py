@@ -23,11 +23,11 @@ from spritz.model.ids import INFINITE
 from spritz.model.limits.check import exceeded
 from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.minutes import Minutes, out_of_minutes
+from spritz.model.rules.licenses import NOTHING, LicensePool
 from spritz.scheduling.conditions import Conditions
 from spritz.scheduling.feasible import UNSEEN
 from spritz.scheduling.forecast import Found
 from spritz.scheduling.happenings import Arrival, Begun, Call, End, Look
-from spritz.scheduling.licenses import NOTHING, LicensePool
 from spritz.scheduling.limits import Charge, count_in, wanted_by
 from spritz.scheduling.lines import Entry, Line
 from spritz.scheduling.profile import NEVER

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from spritz.model.resources import Allocation
-    from spritz.scheduling.licenses import LicensePool
+    from spritz.model.rules.licenses import LicensePool
     from spritz.scheduling.nodes import Holder, NodeRow
     from spritz.scheduling.placement.eligible import Eligibility
     from spritz.scheduling.records import JobRecord

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core import licenses
 from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import Wanted, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
@@ -28,6 +27,7 @@ from spritz.model.events.reservation import (
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.reservation import FLAGS, PERIODS, Reservation
+from spritz.model.rules.licenses import stock
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -245,23 +245,23 @@ def _check_licenses(state: State, draft: Reservation, now: float) -> None:
     """There are so many of each, besides those that others have reserved for the same time and those that jobs will
     still use then.
     """
-    stock = licenses.stock(state)
+    left = stock(state.settings, state.rules)
     start_at = now + draft.float_seconds if draft.floating else draft.start_at
     for job_id in state.running if "IGNORE_JOBS" not in draft.flags and draft.licenses else ():
         job = state.jobs[job_id]
         inside = job.allocation is not None and job.allocation.reservation == draft.name
         if not inside and (not job.ends_at or job.ends_at > start_at):
             for name, count in job.licenses:
-                stock[name] = stock.get(name, 0) - count
+                left[name] = left.get(name, 0) - count
     for other in state.reservations.values():
         if other.name == draft.name or not other.licenses or "OVERLAP" in (*draft.flags, *other.flags):
             continue
         if meet(draft, other):
             for name, count in other.licenses:
-                stock[name] = stock.get(name, 0) - count
+                left[name] = left.get(name, 0) - count
     for name, count in draft.licenses:
-        if count < 1 or count > stock.get(name, 0):
-            raise Refused("ESLURM_INVALID_LICENSES", hint=f"{max(0, stock.get(name, 0))} of {name} are left then")
+        if count < 1 or count > left.get(name, 0):
+            raise Refused("ESLURM_INVALID_LICENSES", hint=f"{max(0, left.get(name, 0))} of {name} are left then")
 
 
 # -- update

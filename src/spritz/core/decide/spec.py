@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spritz.core import licenses
 from spritz.core.decide import fit
 from spritz.core.reservations import check_reservation
 from spritz.core.rights import administers
@@ -25,8 +24,11 @@ from spritz.model.partition import barrier, opens_to
 from spritz.model.reasons import Reason
 from spritz.model.rules import partition_limits
 from spritz.model.rules.availability import queues_jobs
+from spritz.model.rules.licenses import stock
 from spritz.notation import cpubind, distribution, extra, features
 from spritz.notation.errors import NotationError
+from spritz.notation.licenses import LicenseError
+from spritz.notation.licenses import parse as parse_licenses
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -295,14 +297,16 @@ def _check_types(requests: list[GresRequest]) -> None:
 def _check_licenses(state: State, spec: JobSpec) -> None:
     if not spec.licenses:
         return
-    settings, known = state.settings, licenses.stock(state)
+    settings, known = state.settings, stock(state.settings, state.rules)
     try:
-        wanted = licenses.choices(spec.licenses)
-    except ValueError as error:
+        wanted = parse_licenses(spec.licenses)
+    except LicenseError as error:
         raise Refused("ESLURM_INVALID_LICENSES") from error
     # With allow_zero_lic a job may wait for more than there are at present.
     more = any(name == "allow_zero_lic" for name, _value in settings.scheduler_parameters)
-    if not any(all(name in known and (more or count <= known[name]) for name, count in needs) for needs in wanted):
+    if not any(
+        all(name in known and (more or count <= known[name]) for name, count in needs.items()) for needs in wanted
+    ):
         raise Refused("ESLURM_INVALID_LICENSES")
 
 

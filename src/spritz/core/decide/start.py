@@ -29,6 +29,7 @@ from spritz.model.reasons import Reason
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import mask_of
 from spritz.model.rules.availability import starts_jobs, takes_jobs
+from spritz.model.rules.licenses import NOTHING
 from spritz.model.rules.node_use import share_misfit
 from spritz.model.rules.partition_limits import exceeded
 from spritz.model.rules.sharing import (
@@ -44,7 +45,7 @@ from spritz.model.rules.time_limit import granted_minutes, held_seconds
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from spritz.core.state import State
     from spritz.core.turn import Turn
@@ -88,7 +89,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
     if refusal:
         return refusal
     if job.spec.licenses:
-        returned = room.licenses() if room else None
+        returned = room.licenses() if room else NOTHING
         kept = _licenses_kept(state, start, now, now + held_seconds(minutes))
         if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
@@ -125,9 +126,9 @@ def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float
     return ""
 
 
-def _licenses_kept(state: State, start: PlannedStart, now: float, until: float) -> dict[str, int] | None:
+def _licenses_kept(state: State, start: PlannedStart, now: float, until: float) -> Mapping[str, int]:
     if not any(other.licenses for other in state.reservations.values()):
-        return None
+        return NOTHING
     mine = state.reservations.get(start.allocation.reservation)
     return licenses_kept(state, now, until, mine)
 
@@ -256,7 +257,7 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     if changing:
         delay = max(delay, float(turn.state.settings.features.boot_seconds))
     kept = _licenses_kept(turn.state, start, turn.now, turn.now + held_seconds(minutes))
-    chosen = choose(turn.state, job.spec.licenses, None, kept, start.licenses) if job.spec.licenses else ()
+    chosen = choose(turn.state, job.spec.licenses, NOTHING, kept, start.licenses) if job.spec.licenses else ()
     licenses = chosen or ()
     held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))
     turn.record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,7 @@ def test_two_jobs_may_be_on_one_node_or_not(one: Occupant, other: Occupant, toge
     ],
 )
 def test_a_partition_has_no_more_of_a_node_or_socket_than_it_may(
-    limits: dict[str, int], shares: list[int], added: int, exceeds: bool
+    limits: dict[str, Any], shares: list[int], added: int, exceeds: bool
 ) -> None:
     capacity = NodeCapacity(cpus=8, sockets=2, cores_per_socket=4)
     assert exceeds_partition_cpus(Partition(name="p", **limits), capacity, shares, added) is exceeds

@@ -1,16 +1,28 @@
-"""Licenses: `name:count` pairs that jobs take from the cluster's own stock.
+"""Licenses: `name:count` pairs that jobs take from the cluster's own stock while they run.
 
-Source: sbatch(1) --licenses; slurm.conf(5) Licenses.
+A request is one or several choices, each a dict of counts by name; the first that is free is taken.
+
+Source: sbatch(1) --licenses; slurm.conf(5) Licenses; sacctmgr(1) resources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-from spritz.notation.licenses import Needs
 from spritz.notation.licenses import parse as license_choices
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spritz.model.cluster import ClusterSettings
+    from spritz.model.limits.rules import Rules
+    from spritz.notation.licenses import Needs
+
 NOTHING: Mapping[str, int] = {}
+
+
+def stock(settings: ClusterSettings, rules: Rules) -> dict[str, int]:
+    """All licenses that there are: those of slurm.conf, and those that accounting gives the cluster."""
+    return {**dict(settings.licenses), **dict(rules.licenses)}
 
 
 class LicensePool:
@@ -35,10 +47,12 @@ class LicensePool:
             for name, count in needs.items()
         )
 
-    def choose(self, text: str, kept: Mapping[str, int] = NOTHING) -> Needs | None:
-        """The first choice of a request that could be taken now; None if there is none."""
+    def choose(self, text: str, kept: Mapping[str, int] = NOTHING, wanted: Needs | None = None) -> Needs | None:
+        """The first choice of a request that could be taken now; None if there is none. `kept`: for others; `wanted`:
+        this choice and no other.
+        """
         for needs in license_choices(text):
-            if self.available(needs, kept):
+            if wanted in (None, needs) and self.available(needs, kept):
                 return needs
         return None
 
