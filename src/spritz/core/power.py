@@ -9,10 +9,10 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-from spritz.core.reservations import OCCURRENCES
 from spritz.core.timers import NEVER
 from spritz.model.ids import INFINITE
 from spritz.model.power import AWAY, WAKING
+from spritz.model.rules.reservation_use import OCCURRENCES
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:

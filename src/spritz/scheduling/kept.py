@@ -132,7 +132,12 @@ class Kept:
                 ):
                     return None
                 clashing.append(hold)
-        return clashing
+        return None if self._is_reserved(view, allocation.kept or (), ends_at) else clashing
+
+    def _is_reserved(self, view: Profile, names: Iterable[str], ends_at: float) -> bool:
+        """Is any of these nodes, which a job keeps empty, reserved before then as jobs of the view see it?"""
+        holds = (view.holds.get(self._table.index_of[name], ()) for name in names)
+        return any(not isinstance(hold, Promise) and hold.start_at < ends_at for some in holds for hold, _ in some)
 
     def own(self, *records: JobRecord) -> list[Promise]:
         """What these jobs have been promised, in any of their partitions."""

@@ -15,6 +15,7 @@ from heapq import merge
 from math import nextafter
 from typing import TYPE_CHECKING
 
+from spritz.model.rules.reservation_use import OCCURRENCES, outlasts
 from spritz.notation.licenses import parse as license_choices
 from spritz.scheduling.profile import NEVER
 
@@ -146,11 +147,10 @@ class LicensesAhead:
                 continue
             count = dict(item.licenses).get(name, 0)
             if item.floating:
-                parts.append([(-NEVER, count)] if request.limit_seconds > item.float_seconds else [])
+                parts.append([(-NEVER, count)] if outlasts(request.limit_seconds, item) else [])
             else:
-                parts.append(
-                    sorted(change for span in item.spans(2) for change in ((span[0], count), (span[1], -count)))
-                )
+                spans = item.spans(OCCURRENCES)
+                parts.append(sorted(change for start, end in spans for change in ((start, count), (end, -count))))
         return list(merge(*parts))
 
 

@@ -1,8 +1,8 @@
 """Reservations as a cycle sees them: holds in the profile of free resources, and views of it for jobs inside one.
 
 A job of no reservation finds reserved CPUs taken for the whole span; that is all that keeps it off. A job inside one
-reads a `View`: the profile without the reservations that give way to its own. Who may use which is decided in
-`model.reservation`.
+reads a `View`: the profile without the reservations that give way to its own. Which job may use which is decided in
+`model.rules.reservation_use`.
 
 Source: scontrol(1) RESERVATIONS.
 """
@@ -14,6 +14,16 @@ from typing import TYPE_CHECKING
 
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresAllocation, mask_text
+from spritz.model.rules.reservation_use import (
+    accepts,
+    gives_way,
+    is_confined,
+    licenses_kept,
+    names_of,
+    outlasts,
+    overlaps,
+    starts_jobs,
+)
 from spritz.scheduling.nodes import Holder
 from spritz.scheduling.profile import NEVER, Hold, Profile
 from spritz.scheduling.records import Verdict
@@ -102,19 +112,11 @@ class Reserved:
 
     def names_for(self, spec: JobSpec) -> list[str]:
         """Reservations in which the job may run, and "" if it may run outside of them; in order of preference."""
-        gids = (spec.gid, *spec.groups)
         if spec.reservation:
             # Users may have been taken off a reservation for which their jobs wait.
-            named = [name for name in dict.fromkeys(spec.reservation.split(",")) if name in self.by_name]
-            return [
-                name for name in named if self.by_name[name].admits(user=spec.user, gids=gids, account=spec.account)
-            ] or [NONE]
-        drawn = [
-            name
-            for name, item in self.by_name.items()
-            if item.magnetic and item.admits(user=spec.user, gids=gids, account=spec.account)
-        ]
-        return ["", *drawn]
+            named = [name for name in names_of(spec) if name in self.by_name]
+            return [name for name in named if accepts(self.by_name[name], spec)] or [NONE]
+        return ["", *(name for name, item in self.by_name.items() if accepts(item, spec))]
 
     def first_start(self) -> float:
         """When the first of all begins, or began."""
@@ -129,7 +131,7 @@ class Reserved:
         if not request.reservation:
             return None
         mine = self.by_name.get(request.reservation)
-        if mine is None or not (mine.flexible or mine.active(now)):
+        if mine is None or not starts_jobs(mine, now):
             return Verdict(Reason.RESERVATION)
         return None
 
@@ -142,15 +144,11 @@ class Reserved:
 
     def nodes(self) -> Mapping[str, tuple[str, ...] | None]:
         """For each the nodes to which its jobs are confined; None: they are not."""
-        return {
-            name: None if item.flexible or (item.any_nodes and not item.nodes) else item.nodes
-            for name, item in self.by_name.items()
-        }
+        return {name: item.nodes if is_confined(item) else None for name, item in self.by_name.items()}
 
     def gives_way(self, item: Reservation, request: Request) -> bool:
         """Do jobs of the request run on its nodes as if it were not?"""
-        mine = self.by_name.get(request.reservation)
-        return item.gives_way_to(mine) or item.lets_in(request.leaving_seconds)
+        return gives_way(item, self.by_name.get(request.reservation), request.leaving_seconds)
 
     def seen_by(self, request: Request) -> tuple[str, int]:
         """Requests of the same see the same reservations: `View` of them. ("", -1): all."""
@@ -160,24 +158,14 @@ class Reserved:
     def licenses_kept(self, request: Request, now: float, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
         """Licenses that are kept from a job of the request that starts now; `used`: by each reservation's own jobs."""
         mine = self.by_name.get(request.reservation)
-        kept: dict[str, int] = {}
-        for name, item in self.by_name.items():
-            if not item.licenses or item.gives_way_to(mine):
-                continue
-            if item.floating:
-                meets = request.limit_seconds > item.float_seconds
-            else:
-                meets = any(start < now + request.limit_seconds and end > now for start, end in item.spans(2))
-            for kind, count in item.licenses if meets else ():
-                kept[kind] = kept.get(kind, 0) + max(0, count - used.get(name, {}).get(kind, 0))
-        return kept
+        return licenses_kept(self.by_name.values(), mine, now, request.limit_seconds, lambda name: used.get(name, {}))
 
     def too_long(self, request: Request) -> tuple[str, ...]:
         """Floating reservations that the request could never end before."""
         return tuple(
             name
             for name, item in self.by_name.items()
-            if item.floating and request.limit_seconds > item.float_seconds and not self.gives_way(item, request)
+            if item.floating and outlasts(request.limit_seconds, item) and not self.gives_way(item, request)
         )
 
     def met(self, request: Request, now: float) -> list[Booking]:
@@ -186,8 +174,7 @@ class Reserved:
             hold
             for holds in self.holds.values()
             for hold in holds
-            if hold.start_at < now + request.limit_seconds
-            and hold.end_at > now
+            if overlaps((hold.start_at, hold.end_at), now, request.limit_seconds)
             and not self.gives_way(hold.reservation, request)
         ]
 

@@ -13,7 +13,7 @@ from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import Wanted, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
 from spritz.core.decide.spec import check_features
-from spritz.core.reservations import due_at, names_of, users_of
+from spritz.core.reservations import due_at, users_of
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import ReservationMade
@@ -28,6 +28,7 @@ from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.reservation import FLAGS, PERIODS, Reservation
 from spritz.model.rules.licenses import stock
+from spritz.model.rules.reservation_use import names_of
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

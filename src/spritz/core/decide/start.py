@@ -5,6 +5,7 @@ Source: DESIGN "snapshot, plan, check, apply"; slurm.conf(5) OverSubscribe for C
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.core.decide import powering, prolog
@@ -18,7 +19,7 @@ from spritz.core.eligibility import eligible
 from spritz.core.flags import COMPLETING
 from spritz.core.licenses import choose
 from spritz.core.power import resume_timeout, wakes
-from spritz.core.reservations import in_the_way, licenses_kept, use_refusal
+from spritz.core.reservations import in_the_way, licenses_used, use_refusal
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated_pairs
@@ -27,11 +28,13 @@ from spritz.model.partition import barrier, shuts_out
 from spritz.model.power import is_powered
 from spritz.model.reasons import Reason
 from spritz.model.reservation import leaving_seconds
-from spritz.model.resources import mask_of
+from spritz.model.resources import NodeAllocation, mask_of, mask_text
 from spritz.model.rules.availability import starts_jobs, takes_jobs
 from spritz.model.rules.licenses import NOTHING
+from spritz.model.rules.node_shape import cpu_mask
 from spritz.model.rules.node_use import share_misfit
 from spritz.model.rules.partition_limits import exceeded
+from spritz.model.rules.reservation_use import licenses_kept
 from spritz.model.rules.sharing import (
     crowded_cpus,
     exceeds_partition_cpus,
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.partition import Partition
     from spritz.model.plan import PlannedStart
-    from spritz.model.resources import Allocation, NodeAllocation
+    from spritz.model.resources import Allocation
     from spritz.model.rules.node_use import NodeUse
 
 
@@ -85,16 +88,17 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
     if not allocation.nodes:
         return "no nodes"
     minutes = _granted(state, job, start, now)
+    seconds = held_seconds(minutes)
     refusal = limit_refusal(state, job, start, minutes, room.ledger if room else state.ledger, now)
     if refusal:
         return refusal
     if job.spec.licenses:
         returned = room.licenses() if room else NOTHING
-        kept = _licenses_kept(state, start, now, now + held_seconds(minutes))
+        kept = _licenses_kept(state, start, now, seconds)
         if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
     return (
-        _reservation_refusal(state, job, start, now, now + held_seconds(minutes))
+        _reservation_refusal(state, job, start, now, seconds)
         or _allocation_refusal(room or Room(state), job, allocation, partition, now)
         or power_refusal(state, allocation.names)
     )
@@ -109,8 +113,8 @@ def power_refusal(state: State, names: Collection[str]) -> str:
     return "" if powered.issuperset(names) or len(powered.union(names)) <= most else "too many nodes powered up"
 
 
-def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float, until: float) -> str:
-    """Why reservations keep the job from running there until then; "" if they do not."""
+def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float, seconds: float) -> str:
+    """Why reservations keep the job from running there for so long; "" if they do not."""
     allocation = start.allocation
     if allocation.reservation or job.spec.reservation:
         refusal = use_refusal(state, job, allocation.reservation, allocation.nodes, now)
@@ -119,18 +123,23 @@ def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float
     if not state.reservations:
         return ""
     mine = state.reservations.get(allocation.reservation)
-    for share in allocation.nodes:
-        other = in_the_way(state, share, now, until, mine, leaving_seconds(job.spec))
+    empty = (
+        NodeAllocation(node=name, cpus=mask_text(cpu_mask(state.nodes[name].config.capacity)))
+        for name in allocation.kept or ()
+        if name in state.nodes
+    )
+    for share in (*allocation.nodes, *empty):
+        other = in_the_way(state, share, now, seconds, mine, leaving_seconds(job.spec))
         if other is not None:
             return f"node {share.node} is reserved ({other.name})"
     return ""
 
 
-def _licenses_kept(state: State, start: PlannedStart, now: float, until: float) -> Mapping[str, int]:
+def _licenses_kept(state: State, start: PlannedStart, now: float, seconds: float) -> Mapping[str, int]:
     if not any(other.licenses for other in state.reservations.values()):
         return NOTHING
     mine = state.reservations.get(start.allocation.reservation)
-    return licenses_kept(state, now, until, mine)
+    return licenses_kept(state.reservations.values(), mine, now, seconds, partial(licenses_used, state))
 
 
 def _granted(state: State, job: Job, start: PlannedStart, now: float) -> int:
@@ -256,7 +265,7 @@ def start_job(turn: Turn, start: PlannedStart) -> None:
     delay = max(resume_timeout(turn.state, name) for name in start.allocation.names) if waking else 0.0
     if changing:
         delay = max(delay, float(turn.state.settings.features.boot_seconds))
-    kept = _licenses_kept(turn.state, start, turn.now, turn.now + held_seconds(minutes))
+    kept = _licenses_kept(turn.state, start, turn.now, held_seconds(minutes))
     chosen = choose(turn.state, job.spec.licenses, NOTHING, kept, start.licenses) if job.spec.licenses else ()
     licenses = chosen or ()
     held = (*allocated_pairs(start.allocation), *((f"license/{name}", count) for name, count in licenses))

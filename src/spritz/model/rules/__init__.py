@@ -9,6 +9,7 @@ Map
 `time_limit`         how long a job may run, and how long it holds what it was given
 `job_size`           how many nodes and tasks it asks for
 `sharing`            who may use a CPU together, and in which pieces nodes are given out
+`reservation_use`    which reservations a job may run in, and which keep it off
 `licenses`           which licenses a job gets
 `default_memory`     what memory a job gets that asks for none
 `node_shape`         what a node could give if it were empty

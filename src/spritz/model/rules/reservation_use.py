@@ -1,0 +1,115 @@
+"""Which reservations a job may run in, and which keep it off nodes, devices or licenses.
+
+Source: scontrol(1) RESERVATIONS; https://slurm.schedmd.com/reservations.html; sbatch(1) --reservation, --signal.
+"""
+
+from __future__ import annotations
+
+from spritz.model.resources import mask_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from spritz.model.job import JobSpec
+    from spritz.model.reservation import Reservation
+    from spritz.model.resources import NodeAllocation
+
+#: Occurrences of a recurring reservation that are looked at: the present one and the next. A job that starts now
+#: cannot meet a later one without meeting the next.
+OCCURRENCES = 2
+
+
+def names_of(spec: JobSpec) -> tuple[str, ...]:
+    """Names in --reservation=a,b; each once, in order of preference."""
+    return tuple(dict.fromkeys(name for name in spec.reservation.split(",") if name))
+
+
+def admits(reservation: Reservation, spec: JobSpec) -> bool:
+    """May this job's user, groups or account use it?"""
+    return reservation.admits(user=spec.user, gids=(spec.gid, *spec.groups), account=spec.account)
+
+
+def asks_for(spec: JobSpec, reservation: Reservation) -> bool:
+    """Does the job name the reservation? A job that names none asks for those that are magnetic."""
+    wanted = names_of(spec)
+    return reservation.name in wanted if wanted else reservation.magnetic
+
+
+def accepts(reservation: Reservation, spec: JobSpec) -> bool:
+    """May the job run in it when its time has come?"""
+    return asks_for(spec, reservation) and admits(reservation, spec)
+
+
+def starts_jobs(reservation: Reservation, now: float) -> bool:
+    """Do its jobs start now? With FLEX they also start before and after its time."""
+    return reservation.flexible or reservation.active(now)
+
+
+def gives_way(other: Reservation, mine: Reservation | None, leaving: int) -> bool:
+    """Do jobs of `mine` (None: of no reservation) run on the nodes of `other` as if it were not?
+
+    `leaving`: how soon the job leaves when it is told to, in seconds (`reservation.leaving_seconds`).
+    """
+    return other.gives_way_to(mine) or other.lets_in(leaving)
+
+
+def outlasts(seconds: float, floating: Reservation) -> bool:
+    """Does a job of this length end after the start of a reservation that is always that far ahead (TIME_FLOAT)?"""
+    return seconds > floating.float_seconds
+
+
+def overlaps(span: tuple[float, float], since: float, seconds: float) -> bool:
+    """Does a job that starts then and lasts so long meet this (start, end)?"""
+    return span[0] < since + seconds and span[1] > since
+
+
+def meets(reservation: Reservation, since: float, seconds: float) -> bool:
+    """Does a job that starts then and lasts so long meet it?"""
+    if reservation.floating:
+        return outlasts(seconds, reservation)
+    return any(overlaps(span, since, seconds) for span in reservation.spans(OCCURRENCES))
+
+
+def takes_of(reservation: Reservation, share: NodeAllocation) -> bool:
+    """Does it reserve some of the CPUs or devices of this share? The node must be one of its own."""
+    mask = reservation.mask_on(share.node)
+    if mask is None or mask & mask_of(share.cpus):
+        return True
+    devices = reservation.devices_on(share.node)
+    return any(mask_of(gres.indexes) & devices.get(gres.name, 0) for gres in share.gres)
+
+
+def has_all_of(reservation: Reservation, share: NodeAllocation) -> bool:
+    """Does it reserve all CPUs of this share, and those of its devices of which it reserves any of the node's?"""
+    if share.node not in reservation.nodes:
+        return False
+    mask, devices = reservation.mask_on(share.node), reservation.devices_on(share.node)
+    if mask is not None and mask_of(share.cpus) & ~mask:
+        return False
+    return not any(mask_of(gres.indexes) & ~devices[gres.name] for gres in share.gres if gres.name in devices)
+
+
+def is_confined(reservation: Reservation) -> bool:
+    """Do its jobs run on its nodes alone?"""
+    return not reservation.flexible and not (reservation.any_nodes and not reservation.nodes)
+
+
+def licenses_kept(
+    reservations: Iterable[Reservation],
+    mine: Reservation | None,
+    since: float,
+    seconds: float,
+    used_by: Callable[[str], Mapping[str, int]],
+) -> dict[str, int]:
+    """Licenses that reservations keep from a job of `mine` (None: of none) that starts then and lasts so long: those
+    that their own jobs, which have `used_by` its name, do not use now.
+    """
+    kept: dict[str, int] = {}
+    for other in reservations:
+        if not other.licenses or other.gives_way_to(mine) or not meets(other, since, seconds):
+            continue
+        used = used_by(other.name)
+        for name, count in other.licenses:
+            kept[name] = kept.get(name, 0) + max(0, count - used.get(name, 0))
+    return kept
