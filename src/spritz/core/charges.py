@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spritz.core.eligibility import OWN_REASONS, awaits_accrual, grows_older
+from spritz.core.eligibility import awaits_accrual, grows_older
 from spritz.core.flags import POWER_UP_NODE
 from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated
 from spritz.model.limits.usage import Rates, Usage, rates_of
+from spritz.model.reasons import CORE_REASONS
 from spritz.model.resources import mask_of
 from spritz.model.states import JobState
 
@@ -81,7 +82,7 @@ def same_charge(old: Job, new: Job) -> bool:
         and old.ends_at == new.ends_at
         and old.eligible_at == new.eligible_at
         and old.accrued_at == new.accrued_at
-        and (old.reason is new.reason or (old.reason in OWN_REASONS) is (new.reason in OWN_REASONS))
+        and (old.reason is new.reason or (old.reason in CORE_REASONS) is (new.reason in CORE_REASONS))
     )
 
 

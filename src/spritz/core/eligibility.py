@@ -9,24 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.job import Hold
-from spritz.model.reasons import Reason
+from spritz.model.reasons import CORE_REASONS, Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.model.job import Dependency, Job, JobSpec
-
-#: reasons that only the core sets and lifts; a scheduler's note never replaces them
-OWN_REASONS = frozenset(
-    {
-        Reason.HELD_USER,
-        Reason.HELD_ADMIN,
-        Reason.HELD_MAX_REQUEUE,
-        Reason.LAUNCH_FAILURE,
-        Reason.DEPENDENCY,
-        Reason.DEPENDENCY_NEVER_SATISFIED,
-        Reason.BEGIN_TIME,
-    }
-)
 
 HELD_REASONS = {Hold.USER: Reason.HELD_USER, Hold.ADMIN: Reason.HELD_ADMIN}
 
@@ -47,7 +34,7 @@ def eligibility(spec: JobSpec, hold: Hold, dependencies: tuple[Dependency, ...],
 
 def may_wait(job: Job) -> bool:
     """The job waits, and nothing that the core knows of keeps it from being considered."""
-    return job.state is JobState.PENDING and job.reason not in OWN_REASONS and job.eligible_at > 0.0
+    return job.state is JobState.PENDING and job.reason not in CORE_REASONS and job.eligible_at > 0.0
 
 
 def grows_older(job: Job) -> bool:
@@ -68,4 +55,4 @@ def never_satisfied(dependencies: tuple[Dependency, ...], mode: str) -> bool:
 
 def eligible(reason: Reason, eligible_at: float, now: float) -> bool:
     """The scheduler may start the job now."""
-    return reason not in OWN_REASONS and 0.0 < eligible_at <= now
+    return reason not in CORE_REASONS and 0.0 < eligible_at <= now

@@ -167,3 +167,18 @@ class Reason(str, Enum):
     QOS_MIN_LICENSE = "QOSMinLicense"
     QOS_MIN_BILLING = "QOSMinBilling"
     QOS_MIN_UNKNOWN = "QOSMinUnknown"
+
+
+#: Reasons with which the core itself keeps a pending job back: it sets and lifts them, the scheduler considers no such
+#: job and never replaces them.
+CORE_REASONS = frozenset(
+    {
+        Reason.HELD_USER,
+        Reason.HELD_ADMIN,
+        Reason.HELD_MAX_REQUEUE,
+        Reason.LAUNCH_FAILURE,
+        Reason.DEPENDENCY,
+        Reason.DEPENDENCY_NEVER_SATISFIED,
+        Reason.BEGIN_TIME,
+    }
+)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spritz.model.reasons import Reason
+from spritz.model.reasons import CORE_REASONS, Reason
 
 if TYPE_CHECKING:
     from spritz.model.job import Dependency, JobSpec
@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from spritz.scheduling.limits import Charge
     from spritz.scheduling.nodes import NodeRow
     from spritz.scheduling.request import Request
-
-#: Reasons with which the core itself keeps a job back; such a job is in no queue, and the scheduler never replaces
-#: them.
-CORE_REASONS = frozenset(
-    {
-        Reason.HELD_USER,
-        Reason.HELD_ADMIN,
-        Reason.HELD_MAX_REQUEUE,
-        Reason.LAUNCH_FAILURE,
-        Reason.DEPENDENCY,
-        Reason.DEPENDENCY_NEVER_SATISFIED,
-        Reason.BEGIN_TIME,
-    }
-)
 
 #: (−PriorityTier, −rank, submitted, number): ascending is first to last.
 SortKey = tuple[int, float, float, int]

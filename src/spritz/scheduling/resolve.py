@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from spritz.model.limits import flags as qos_flag
 from spritz.model.mcs import kept_by
 from spritz.model.node_features import Unclear, may_change, ways
-from spritz.model.partition import barrier
 from spritz.model.reservation import leaving_seconds
 from spritz.model.rules.default_memory import asks_gpus, memory_of
 from spritz.model.rules.job_size import counted_once, gpus_by_tasks, size_of
@@ -55,7 +54,6 @@ def resolve(
     return Request(
         partition=partition.name,
         extra=spec.extra if policy_of(settings).extra_constraints else "",
-        barred=barrier(partition, spec.account, spec.qos),
         limited=exceeded(spec, partition, settings, qos_flags),
         nodes_min=nodes_min,
         nodes_max=nodes_max,

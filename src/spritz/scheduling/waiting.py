@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from spritz.model.limits.membership import missing
 from spritz.model.node_features import boots_from
-from spritz.model.partition import Partition, shuts_out
-from spritz.model.reasons import Reason
+from spritz.model.partition import Partition
+from spritz.model.rules.access import barred
 from spritz.scheduling.limits import billed
 from spritz.scheduling.policy import policy_of
 from spritz.scheduling.priority import NEVER
@@ -199,9 +198,7 @@ def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
     """What the job asks for in this partition."""
     home = cluster.partitions.get(partition) or Partition(name=partition)
     found = resolve(record.spec, home, cluster.settings, cluster.rules.placing(record.spec.qos))
-    outside = missing(cluster.rules, cluster.settings.enforce, record.spec, partition)
-    if outside is None and shuts_out(home, record.spec):
-        outside = Reason.PARTITION_CONFIG, f"partition {partition} is not open to the groups of {record.spec.user}"
+    outside = barred(record.spec, home, cluster.rules, cluster.settings.enforce)
     if outside is not None:
         found = replace(found, barred=outside)
     owner = billed(cluster.rules, record.spec, partition, cluster.settings.enforce)

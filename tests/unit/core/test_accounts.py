@@ -245,11 +245,12 @@ def test_licenses_that_accounting_gives_the_cluster_are_taken_and_given_back() -
 
 
 def test_the_core_drops_a_start_of_a_job_that_has_lost_its_association_or_its_qos() -> None:
-    for alice in (replace(ALICE_IN_CHEM, user="bob"), replace(ALICE_IN_CHEM, qos="fast")):
+    gone = (replace(ALICE_IN_CHEM, user="bob"), "InvalidAccount"), (replace(ALICE_IN_CHEM, qos="fast"), "InvalidQOS")
+    for alice, reason in gone:
         made = world()
         job = made.submit()
         made.ok(SetPolicy(policy=Policy(version=2, associations=(ROOT_ACCOUNT, CHEM, alice), qos=(NORMAL, FAST))))
-        assert start_messages(made, job) == (f"job {job}: no such association or QOS",)
+        assert start_messages(made, job) == (f"job {job}: not allowed ({reason})",)
 
 
 def test_accounts_and_qos_are_named_in_any_case() -> None:

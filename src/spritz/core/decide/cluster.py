@@ -13,7 +13,6 @@ from spritz.core.decide.access import need_admin
 from spritz.core.decide.node_failure import fail_jobs_on_node
 from spritz.core.decide.reservation import follow_partitions
 from spritz.core.effects import ReloadNode
-from spritz.core.eligibility import OWN_REASONS
 from spritz.core.turn import Refused, Turn
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import ClusterConfigured, PartitionCreated, PartitionDeleted, PartitionUpdated
@@ -21,7 +20,7 @@ from spritz.model.events.job import JobsNoted
 from spritz.model.membership import with_nodes
 from spritz.model.partition import Partition
 from spritz.model.plan import PendingNote
-from spritz.model.reasons import Reason
+from spritz.model.reasons import CORE_REASONS, Reason
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -71,7 +70,7 @@ def _note_homeless_jobs(turn: Turn) -> None:
     notes = []
     for job_id in state.pending:
         job = state.jobs[job_id]
-        if job.reason in OWN_REASONS or job.reason is Reason.PARTITION_CONFIG:
+        if job.reason in CORE_REASONS or job.reason is Reason.PARTITION_CONFIG:
             continue
         if not any(name in state.partitions for name in job.spec.partitions):
             notes.append(PendingNote(job_id=job_id, reason=Reason.PARTITION_CONFIG))

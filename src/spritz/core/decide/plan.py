@@ -12,9 +12,9 @@ from spritz.core.decide.het_start import by_job, start_whole, whole_refusal
 from spritz.core.decide.preempt import apply_preemption
 from spritz.core.decide.reclaim import Reclaim
 from spritz.core.decide.start import start_job, start_refusal
-from spritz.core.eligibility import OWN_REASONS
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobsNoted, JobStarted, PrioritiesReached
+from spritz.model.reasons import CORE_REASONS
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def keep_priorities(turn: Turn, command: KeepPriorities) -> Done:
 
 def _is_news(state: State, note: PendingNote) -> bool:
     job = state.jobs.get(note.job_id)
-    if job is None or job.state is not JobState.PENDING or job.reason in OWN_REASONS:
+    if job is None or job.state is not JobState.PENDING or job.reason in CORE_REASONS:
         return False
     return (
         job.reason is not note.reason

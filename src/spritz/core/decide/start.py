@@ -23,12 +23,11 @@ from spritz.core.reservations import in_the_way, licenses_used, use_refusal
 from spritz.model.events.job import JobStarted
 from spritz.model.ids import INFINITE
 from spritz.model.job_tres import allocated_pairs
-from spritz.model.limits.membership import missing
-from spritz.model.partition import barrier, shuts_out
 from spritz.model.power import is_powered
 from spritz.model.reasons import Reason
 from spritz.model.reservation import leaving_seconds
 from spritz.model.resources import NodeAllocation, mask_of, mask_text
+from spritz.model.rules.access import barred
 from spritz.model.rules.availability import starts_jobs, takes_jobs
 from spritz.model.rules.licenses import NOTHING
 from spritz.model.rules.node_shape import cpu_mask
@@ -78,10 +77,9 @@ def start_refusal(state: State, start: PlannedStart, now: float, room: Room | No
         return "partition not available"
     if job.spec.partitions and allocation.partition not in job.spec.partitions:
         return "partition not asked for"
-    if barrier(partition, job.spec.account, job.spec.qos) is not None or shuts_out(partition, job.spec):
-        return "partition not allowed"
-    if missing(state.rules, state.settings.enforce, job.spec, partition.name) is not None:
-        return "no such association or QOS"
+    outside = barred(job.spec, partition, state.rules, state.settings.enforce)
+    if outside is not None:
+        return f"not allowed ({outside[0].value})"
     limit = exceeded(job.spec, partition, state.settings, state.rules.placing(job.spec.qos))
     if limit is not Reason.NONE:
         return f"limit {limit.value}"

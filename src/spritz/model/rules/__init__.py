@@ -14,6 +14,7 @@ Map
 `default_memory`     what memory a job gets that asks for none
 `node_shape`         what a node could give if it were empty
 `node_use`           what its jobs hold of it, and whether one more share fits
+`access`             whether accounting and the lists of a partition let it in
 `availability`       which nodes and partitions take jobs, by their states
 `partition_limits`   which limit of a partition keeps it out
 

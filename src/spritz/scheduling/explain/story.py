@@ -21,7 +21,7 @@ from spritz.scheduling.explain.nodes import partition_view
 from spritz.scheduling.explain.words import asks, count, job_label, listed, record_label, resource
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.reservations import MAINTENANCE, OTHERS
-from spritz.scheduling.resolve import resolve
+from spritz.scheduling.waiting import request_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,9 +108,7 @@ def requests_of(view: View, record: JobRecord) -> tuple[Request, ...]:
     if record.entries:
         return tuple(shape.request for _key, shape in sorted(record.entries, key=lambda entry: entry[0]))
     snapshot = view.snapshot
-    homes = [snapshot.partitions[name] for name in record.spec.partitions if name in snapshot.partitions]
-    lifted = snapshot.rules.placing(record.spec.qos)
-    return tuple(resolve(record.spec, home, snapshot.settings, lifted) for home in homes)
+    return tuple(request_of(snapshot, record, name) for name in record.spec.partitions if name in snapshot.partitions)
 
 
 def _room(view: View, record: JobRecord, requests: Sequence[Request], own: Kept | None) -> Room | None:

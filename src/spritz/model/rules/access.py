@@ -1,0 +1,31 @@
+"""May a job that waits still run in a partition, as far as accounting and the partition's lists go?
+
+At a submission the core refuses with Slurm's own codes (`core.decide.spec`, `core.decide.accounts`).
+
+Source: slurm.conf(5) AccountingStorageEnforce, AllowAccounts, AllowGroups, AllowQos and what denies the same; squeue(1)
+JOB REASON CODES.
+"""
+
+from __future__ import annotations
+
+from spritz.model.limits.membership import missing
+from spritz.model.partition import barrier, shuts_out
+from spritz.model.reasons import Reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from spritz.model.job import JobSpec
+    from spritz.model.limits.rules import Rules
+    from spritz.model.partition import Partition
+
+
+def barred(spec: JobSpec, partition: Partition, rules: Rules, enforce: Collection[str]) -> tuple[Reason, str] | None:
+    """Why the job may not run there, as the reason for which it waits and in words; None if it may."""
+    outside = missing(rules, enforce, spec, partition.name)
+    if outside is not None:
+        return outside
+    if shuts_out(partition, spec):
+        return Reason.PARTITION_CONFIG, f"partition {partition.name} is not open to the groups of {spec.user}"
+    return barrier(partition, spec.account, spec.qos)
