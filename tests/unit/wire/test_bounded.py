@@ -8,12 +8,13 @@ import pytest
 from msgspec import Raw, Struct, inspect, msgpack
 from msgspec.structs import replace
 
-from spritz.controller.events import decode_group, encode_events
+from spritz.controller.events import decode_group
 from spritz.controller.journal import Group
 from spritz.model import bounds
 from spritz.model.commands.cluster import UpdateNode, UpdatePartition
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, SubmitJob, UpdateJob
 from spritz.model.commands.step import CreateStep
+from spritz.model.events.codec import encode_events
 from spritz.model.events.job import JobQueued
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.job import Dependency, EndSignal, Job, JobSpec, ResourceLimit
