@@ -60,7 +60,7 @@ class Api:
         self._log = self.log = log
         self.engine = store.engine
         self._admins = frozenset({0, slurm_uid, os.geteuid()})
-        self.directory = Directory(clock)
+        self.directory = Directory(clock, log)
         self.private = private
         #: unless DisableCoordDBD
         self.coordinators_change = True

@@ -153,13 +153,19 @@ class _Daemon:
         context.clock = SystemClock()
         context.log = self._log
         context.configuration = self._configuration
-        context.identity = Identity(self._slurm_uid, Directory(context.clock))
+        directory = Directory(context.clock, self._log)
+        context.identity = Identity(self._slurm_uid, directory)
         context.started_at = context.clock.now()
         context.counting = Counting(context.started_at)
         context.counters = []
         context.events_needed = []
         log_files = context.log_files = Worker("log files", waiting_max=LOG_LINES_MAX)
-        context.counters.append(lambda: {"log_files.dropped_lines": float(log_files.dropped)})
+        context.counters.append(
+            lambda: {
+                "directory.unanswered_count": float(directory.unanswered),
+                "log_files.dropped_lines": float(log_files.dropped),
+            }
+        )
         context.at_end = [lambda: log_files.run(lambda: None)]  # after all that was written before
         context.request_stop = self._request_stop
         return context

@@ -29,6 +29,7 @@ from spritz.runtime.worker import Worker, WorkerBusy
 
 if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -42,6 +43,9 @@ ABSENT_SECONDS = 10.0
 #: Seconds that a lookup may take before the requests that wait for it give up: less than the 10 s (MessageTimeout) that
 #: commands wait for their answers.
 DEADLINE_SECONDS = 5.0
+
+#: Seconds between lines in the log that say that requests got no answer.
+LOG_SECONDS = 60.0
 
 #: Lookups that wait for a thread; more are refused.
 _WAITING_MAX = 1_000
@@ -148,9 +152,11 @@ class Directory:
     wait at all.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, log: Logger) -> None:
         self.deadline_seconds = DEADLINE_SECONDS
         self._clock = clock
+        self._log = log
+        self._logged_at = float("-inf")
         self._worker = Worker("directory", threads=_THREADS, waiting_max=_WAITING_MAX)
         self._answers: dict[Question, Answer] = {}
         #: lookups under way, and when they were begun (monotonic seconds)
@@ -197,7 +203,7 @@ class Directory:
             if answer is not None and (answer.value is not None or self._clock.monotonic() < answer.fresh_until):
                 answer.expired = False
             else:
-                self.unanswered += 1
+                self._note_silence(question)
                 raise DirectoryUnavailable(_words(question))
 
     async def answer(self, look_up: Callable[[K], T | None], key: K) -> T | None:
@@ -213,6 +219,14 @@ class Directory:
     def close(self) -> None:
         """End the threads that do not hang."""
         self._worker.close()
+
+    def _note_silence(self, question: Question) -> None:
+        """Count it, and say so in the log once a minute."""
+        self.unanswered += 1
+        now = self._clock.monotonic()
+        if now >= self._logged_at + LOG_SECONDS:
+            self._logged_at = now
+            self._log.error("directory.silent", asked=_words(question), unanswered_requests=self.unanswered)
 
     def _start(self, question: Question) -> tuple[asyncio.Future[object], float] | None:
         """The lookup under way, begun if need be; None if too many wait already."""

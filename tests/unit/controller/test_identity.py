@@ -21,6 +21,7 @@ from spritz.runtime import tasks
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.credentials import PeerCredentials
 from spritz.runtime.directory import Directory, gid_of, group_name_of, person_of
+from spritz.runtime.log import get_logger
 
 #: No passwd file has it.
 STRANGER = 4_000_000
@@ -55,7 +56,7 @@ def call_from(uid: int | None) -> Call:
 
 def play(scene: Callable[[Identity], Coroutine[None, None, None]], slurm_uid: int = 0) -> None:
     async def main() -> None:
-        directory = Directory(SystemClock())
+        directory = Directory(SystemClock(), get_logger("test"))
         directory.deadline_seconds = 100.0
         await scene(Identity(slurm_uid, directory))
         directory.close()

@@ -14,6 +14,7 @@ from spritz.runtime import tasks
 from spritz.runtime.directory import (
     ABSENT_SECONDS,
     FRESH_SECONDS,
+    LOG_SECONDS,
     Directory,
     DirectoryUnavailable,
     gid_of,
@@ -22,6 +23,7 @@ from spritz.runtime.directory import (
     uid_of,
     user_name_of,
 )
+from spritz.runtime.log import get_logger
 
 #: No passwd file has it.
 STRANGER = 4_000_000
@@ -68,7 +70,7 @@ Scene = Callable[[Directory, Source, Clock], Coroutine[None, None, None]]
 def play(scene: Scene) -> None:
     async def main() -> None:
         clock, source = Clock(), Source()
-        directory = Directory(clock)
+        directory = Directory(clock, get_logger("test"))
         directory.deadline_seconds = 100.0
         try:
             await scene(directory, source, clock)
@@ -136,6 +138,19 @@ def test_an_unknown_key_waits_for_its_deadline_once_and_is_answered_when_the_sou
         assert directory.get(source, 7) == "ann"
 
     play(scene)
+
+
+def test_that_the_source_does_not_answer_is_logged_once_a_minute(capfd: pytest.CaptureFixture[str]) -> None:
+    async def scene(directory: Directory, source: Source, clock: Clock) -> None:
+        source.answers.clear()
+        directory.deadline_seconds = SHORT_SECONDS
+        for at in (0.0, 1.0, LOG_SECONDS - 1, LOG_SECONDS + 1):
+            clock.at = at
+            with pytest.raises(DirectoryUnavailable):
+                await directory.answer(source, 7)
+
+    play(scene)
+    assert [line.partition("unanswered_requests=")[2] for line in capfd.readouterr().err.splitlines()] == ["1", "4"]
 
 
 def test_users_that_are_known_are_served_while_the_source_hangs() -> None:
