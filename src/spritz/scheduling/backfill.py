@@ -188,7 +188,7 @@ def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
 def all_free(table: NodeTable, placed: Iterable[tuple[Request, Allocation]]) -> bool:
     """Is exactly this free on the table, of each beside those before it? The table is the caller's to change."""
     for number, (request, allocation) in enumerate(placed):
-        holders = holders_of(allocation, request, PROMISED - number, -1, table, NEVER)
+        holders = holders_of(allocation, request, PROMISED - number, request.uid, table, NEVER)
         for (index, holder), part in zip(holders, allocation.nodes, strict=False):
             if not is_free(table.rows[index], part, request):
                 return False

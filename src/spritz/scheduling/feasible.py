@@ -73,7 +73,10 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
         refusal = check_request(spec, snapshot)
         if refusal is not None:
             return refusal
-    choices = [[one for one in _requests(spec, snapshot) if _refusal(one, snapshot) is None] for spec in specs]
+    choices = [
+        [replace(one, uid=spec.uid) for one in _requests(spec, snapshot) if _refusal(one, snapshot) is None]
+        for spec in specs
+    ]
     if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility):
         return None
     return ("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "its components do not fit beside each other")

@@ -130,7 +130,7 @@ def start_now(
             allocation = place(seen, request, eligibility, within=within)
             if allocation is None or not accept(index, (request, allocation)):
                 continue
-            for node, holder in holders_of(allocation, request, _ALIAS - index, -1, trial, until):
+            for node, holder in holders_of(allocation, request, _ALIAS - index, request.uid, trial, until):
                 trial.charge(node, holder)
             return request, allocation
         return None
@@ -438,7 +438,7 @@ def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligib
             within = _left(eligibility, request, barred) if barred else None
             allocation = place(trial, request, eligibility, within=within)
             if allocation is not None:
-                for node, holder in holders_of(allocation, request, _ALIAS - index, -1, trial, NEVER):
+                for node, holder in holders_of(allocation, request, _ALIAS - index, request.uid, trial, NEVER):
                     trial.charge(node, holder)
                 return request, allocation
         return None

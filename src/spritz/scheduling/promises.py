@@ -363,7 +363,7 @@ class Promises:
 
     def _trial(self, profile: Profile, request: Request, at: float, allocation: Allocation) -> Promise:
         """One that is made to be tried, and told to nobody."""
-        return self._kept.ledger.make(profile, request, at, allocation, uid=-1)
+        return self._kept.ledger.make(profile, request, at, allocation, uid=request.uid)
 
     # -- results
 

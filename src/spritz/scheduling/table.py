@@ -43,8 +43,10 @@ _COLUMNS = (
 
 
 def is_choosy(holder: Holder) -> bool:
-    """May others be kept off, though something of the node is free?"""
-    return holder.user_exclusive or bool(holder.mcs)
+    """May others be kept off, though something of the node is free? A suspended job has given back its CPUs, and still
+    has the node for itself.
+    """
+    return holder.user_exclusive or bool(holder.mcs) or (holder.whole and not holder.cpus)
 
 
 class NodeTable:

@@ -210,7 +210,8 @@ def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
         spec = record.spec
         if cluster.rules.party(spec.account, spec.user, partition, spec.qos).guarantees:
             found = replace(found, guaranteed=spec.account)
-    if record.spec.uid in cluster.owners:
+    if record.spec.uid in cluster.owners or record.het_job_id:
+        # Components of one user go together to nodes that are for this user alone.
         found = replace(found, uid=record.spec.uid)
     if record.het_job_id:
         found = replace(found, component=record.id)

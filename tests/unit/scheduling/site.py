@@ -188,7 +188,7 @@ class Site:
         """Apply a plan, of which the core must accept every start."""
         outcome = self.machine.handle(ApplyPlan(plan=plan), self.now)
         assert isinstance(outcome.reply, Done), outcome.reply
-        assert outcome.reply.messages == (), "the core dropped starts"
+        assert outcome.reply.messages == (), f"the core dropped starts: {outcome.reply.messages}"
         started = {}
         for event in outcome.events:
             self.projection.apply(event)

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from spritz.model.cluster import McsPolicy
 from spritz.model.commands.cluster import ApplyPlan, UpdatePartition
-from spritz.model.commands.job import Done
+from spritz.model.commands.job import CancelJobs, Done, JobFilter, JobTarget, SuspendJob
 from spritz.model.job import Sharing
 from spritz.model.power import PowerPolicy
+from spritz.scheduling.feasible import check_whole
 from spritz.scheduling.projection import Projection
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 
@@ -106,3 +107,37 @@ def test_two_plans_together_do_not_give_a_partition_more_of_a_node_than_it_may_h
     reply = site.send(ApplyPlan(plan=late)).reply
     assert isinstance(reply, Done)
     assert reply.messages == (f"job {second}: node n1: too many CPUs for partition p",)
+
+
+def test_components_of_one_user_share_a_node_that_is_for_this_user_alone() -> None:
+    """In whichever order: one of them with --exclusive=user."""
+    for sharings in ((Sharing.USER, Sharing.DEFAULT), (Sharing.DEFAULT, Sharing.USER)):
+        site = Site(NODE)
+        first = site.submit_het(*(spec(1, uid=5, user="alice", sharing=sharing) for sharing in sharings))
+        specs = [site.jobs[first + offset].spec for offset in range(2)]
+        assert check_whole(specs, site.projection.snapshot(site.now)) is None
+        assert site.cycle().keys() == {first, first + 1}
+
+
+def test_a_suspended_job_keeps_the_node_that_it_has_for_itself() -> None:
+    """Its CPUs are free, but no other job may be there."""
+    site = Site(NODE)
+    alone = site.ask(spec(1, sharing=Sharing.EXCLUSIVE))
+    site.cycle()
+    site.send(SuspendJob(target=JobTarget(job_id=alone)))
+    other = site.ask(spec(1))
+    assert site.cycle() == {}
+    site.send(CancelJobs(filter=JobFilter(targets=(JobTarget(job_id=alone),))))
+    site.gone(alone, "n1")
+    assert other in site.cycle()
+
+
+@pytest.mark.parametrize(("most", "cpus"), [(2, None), (3, 3)])
+def test_a_socket_that_a_partition_may_not_fill_is_not_given_to_its_jobs(most: int, cpus: int | None) -> None:
+    """SelectTypeParameters=CR_Socket with MaxCPUsPerSocket."""
+    nodes = [node("n1", 6, sockets=2)]
+    home = partition("p", nodes, default=True, max_cpus_per_socket=most, max_cpus_per_node=3)
+    site = Site(nodes, [home], replace(SETTINGS, consumable="socket"))
+    job = site.ask(spec(1))
+    given = site.cycle().get(job)
+    assert (given.cpu_count if given else None) == cpus

@@ -156,8 +156,11 @@ def _cap_sockets(row: NodeRow, request: Request, cpus: int) -> int:
     threads = unit_threads(row.hardware, request)
     kept = 0
     for mask in row.hardware.socket_masks:
-        room = request.max_cpus_per_socket - (used & mask).bit_count()
-        kept |= lowest_bits(cpus & mask, room - room % threads)
+        room, part = request.max_cpus_per_socket - (used & mask).bit_count(), cpus & mask
+        if request.grain is not Grain.SOCKET:
+            kept |= lowest_bits(part, room - room % threads)
+        elif room >= part.bit_count():
+            kept |= part  # a socket is given as a whole, or not
     return kept
 
 
