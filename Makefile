@@ -58,10 +58,13 @@ databases: $(VENV)/.stamp
 kills: $(VENV)/.stamp
 	$(BIN)/pytest -m 'slow or not slow' tests/simulation/test_accounting_kills.py $(PYTEST_ARGS)
 
-# What is tested by random examples and sequences of commands, with other ones than CI's (tests/conftest.py).
+# What is tested by random examples and sequences of commands, with other ones than CI's (tests/conftest.py), and odd
+# requests to live daemons, other ones each time too.
 fuzz: $(VENV)/.stamp
 	@for round in $$(seq $(ROUNDS)); do \
 		$(BIN)/pytest -q -n $(PYTEST_WORKERS) --hypothesis-profile any tests/property $(PYTEST_ARGS) || exit; \
+		SPRITZ_FUZZ_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') SPRITZ_FUZZ_ROUNDS=100 \
+			$(BIN)/pytest -q tests/fuzz $(PYTEST_ARGS) || exit; \
 	done
 
 # Programs that drive Slurm, unmodified (some hundred packages beside Spritz's own).

@@ -85,13 +85,14 @@ _LARGE_SIZES = (50, 300, 2000)
 
 class Odd:
     """Draws values. `wildness`: how often one is of no range or meaning at all; `density`: how many of the fields that
-    may be left out are there.
+    may be left out are there; `jobs`: the largest number of a job that may be there.
     """
 
-    def __init__(self, random: Random, *, wildness: float, density: float = 0.1) -> None:
+    def __init__(self, random: Random, *, wildness: float, density: float = 0.1, jobs: int = 8) -> None:
         self._random = random
         self._wildness = wildness
         self._density = density
+        self._jobs = jobs
 
     def body(self, kind: type[Struct]) -> dict[str, object]:
         """A request's body."""
@@ -175,6 +176,8 @@ class Odd:
     def _number(self, owner: str, field: str) -> int:
         if self._is_wild():
             return self._random.choice(_WILD_NUMBERS)
+        if field == "job_id" and self._random.random() < 0.8:
+            return self._random.randint(1, self._jobs)
         allowed = bounds.NUMBERS.get(f"{owner}.{field}") or bounds.NUMBERS.get(field) or bounds.LONG
         low, high = _ends(allowed)
         kind = self._random.random()

@@ -76,7 +76,9 @@ def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> P
             left = ((tuple(name for name in names if name not in gone), count) for names, count in policy.kept)
             return replace(policy, kept=tuple(item for item in left if item[0]))
         return replace(policy, kept=(*policy.kept, *given) if sign else given)
-    field = {"SuspendExcParts": "kept_partitions", "SuspendExcStates": "kept_states"}[key]
+    field = {"SuspendExcParts": "kept_partitions", "SuspendExcStates": "kept_states"}.get(key)
+    if field is None:
+        raise ValueError(f"{key} is no list of exceptions")
     words = words_of(text if field == "kept_partitions" else text.upper())
     if field == "kept_states" and not _STATES.issuperset(words):
         raise ValueError(text)

@@ -71,8 +71,11 @@ STATUS = Meta(ge=-(2**31), le=2**31 - 1)
 #: Permission bits of a file.
 PERMISSIONS = Meta(ge=0, le=0o7777)
 
-#: Numbers of events, versions and rows of tables, resource limits and what tasks have used: signed 64-bit integers, as
-#: SQL and the kernel have them. Numbers of new associations are negative.
+#: Numbers of events, lives of jobs and versions: half of what 64-bit integers hold, so that they can be counted up.
+SERIAL = Meta(ge=0, le=2**62)
+
+#: Numbers of rows in tables (those of new associations are negative), resource limits and what tasks have used: signed
+#: 64-bit integers, as SQL and the kernel have them.
 LONG = Meta(ge=-(2**63), le=2**63 - 1)
 
 #: Factors and weights that administrators set, and measured amounts: any finite number that can be added up.
@@ -114,8 +117,8 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (NICE, "nice"),
     (STATUS, "status exit_status derived_exit_status"),
     (PERMISSIONS, "umask"),
-    (LONG, "id associations numbers keys journal first last sequence last_sequence oldest_sequence since term"),
-    (LONG, "version unless_version soft limits"),
+    (SERIAL, "first last sequence last_sequence oldest_sequence since term version unless_version numbers journal"),
+    (LONG, "id associations keys soft limits"),
     (LONG, "total largest largest_task smallest smallest_task energy_joules pages"),
     (AMOUNT, "cpu_system_seconds cpu_user_seconds read_mib rss_peak_mib vm_peak_mib written_mib"),
     (AMOUNT, "billing_weights limit_factor usage_factor usage_threshold weights"),

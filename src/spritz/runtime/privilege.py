@@ -38,7 +38,7 @@ def lookup_user(name: str | int) -> User:
     text = str(name)
     try:
         entry = pwd.getpwuid(int(text)) if text.isdigit() else pwd.getpwnam(text)
-    except (KeyError, OverflowError) as error:
+    except (KeyError, OverflowError, ValueError) as error:  # the last for a null byte, or for digits that int() refuses
         if text == str(os.geteuid()):
             return User(name=text, uid=os.geteuid(), gid=os.getegid(), home="/", shell="/bin/sh")
         raise UnknownUser(f"no user {text!r} on this machine") from error

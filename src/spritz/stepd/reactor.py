@@ -18,6 +18,10 @@ READABLE = select.POLLIN
 WRITABLE = select.POLLOUT
 
 
+#: Longest wait of one poll(2), milliseconds.
+_PATIENCE_MS_MAX = 2**30
+
+
 class Timer:
     """A call that is due at some time; `cancel` unmakes it."""
 
@@ -95,7 +99,8 @@ class Reactor:
             heapq.heappop(self._timers)
         if not self._timers:
             return None
-        return max(0.0, (self._timers[0].due - time.monotonic()) * 1000) + 1
+        # poll(2) takes 31 bits; a timer that is further away is looked at again after that.
+        return min(max(0.0, (self._timers[0].due - time.monotonic()) * 1000) + 1, _PATIENCE_MS_MAX)
 
     def _call_due(self) -> None:
         while self._timers and self._timers[0].due <= time.monotonic():

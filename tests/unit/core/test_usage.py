@@ -174,6 +174,8 @@ def test_reset_forgets_all_but_what_lasts_and_what_runs_goes_on(site: Callable[.
     made.ok(ResetUsage(keys=(("q", "kept"),)))
     assert used(made, ("q", "kept")) == 0.0
     assert made.refused(ResetUsage(), ALICE) == "ESLURM_ACCESS_DENIED"
+    for key in ((), ("a",), ("a", "2"), ("q", 2), ("x", 2), ("a", 2, 3)):
+        assert made.refused(ResetUsage(keys=(key,))) == "ESLURM_NOT_SUPPORTED"
 
 
 def test_adopted_usage_stands_in_place_of_the_old_and_grows_on(site: Callable[..., World]) -> None:

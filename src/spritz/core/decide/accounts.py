@@ -72,6 +72,10 @@ def _follow_limits(turn: Turn) -> None:
 def reset_usage(turn: Turn, command: ResetUsage) -> Done:
     """PriorityUsageResetPeriod is over, or `sacctmgr modify … set RawUsage=0`."""
     need_operator(turn, "ESLURM_ACCESS_DENIED")
+    kinds = {"a": int, "q": str}
+    for key in command.keys or ():
+        if len(key) != 2 or not isinstance(key[1], kinds.get(str(key[0]), ())):
+            raise Refused("ESLURM_NOT_SUPPORTED", hint="usage is of associations, by number, and of QOS, by name")
     turn.record(UsageReset(at=turn.now, keys=command.keys))
     return Done()
 
