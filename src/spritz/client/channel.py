@@ -125,6 +125,8 @@ class Channel:
         self._untaken_bytes = 0
         #: Bytes of the long requests that are being answered.
         self._served_bytes = 0
+        #: Bytes of all answers so far.
+        self._answered_bytes = 0
         self._taking_due = False
         self._next_id = 1
         self._waiting: dict[int, _Waiting[object]] = {}
@@ -290,7 +292,7 @@ class Channel:
     def _take_untaken(self) -> None:
         """Take frames in their order, until requests must wait."""
         untaken = self._untaken
-        while untaken and not self._paused and not self._closed:
+        while untaken and not self._paused and self.is_open:
             if self.pipe.unsent_bytes >= _ANSWERS_BYTES:
                 self._take_later()
                 break
@@ -306,7 +308,7 @@ class Channel:
 
     def _take_again(self) -> None:
         self._taking_due = False
-        if self._closed:
+        if not self.is_open:
             return
         try:
             self._regulate()
@@ -331,11 +333,12 @@ class Channel:
             self._regulate()
 
     def _count_unread(self, quota: Quota) -> None:
-        backlog = self.pipe.backlog_bytes
+        backlog = self.pipe.backlog_bytes if self.pipe.is_open else 0
         quota.send(backlog if backlog >= _TURN_BYTES else 0)
 
     def _failed(self, error: Exception) -> None:
         """What the peer sent ends the connection."""
+        self._untaken.clear()
         if isinstance(error, IncompatiblePeer):
             self.complain("connection.incompatible", error=error.message)
             self._refuse(failure_of(error))
@@ -377,8 +380,9 @@ class Channel:
         if quota is None or not self.pipe.is_open:
             return
         self._count_unread(quota)
-        if quota.unread and quota.must_wait_for_readers():
-            if watch.unread_for(quota.unread, now) > limits.unread_seconds:
+        stalled = watch.stalled_for(self._answered_bytes - self.pipe.backlog_bytes, now)
+        if quota.unread and quota.is_waited_for():
+            if stalled > limits.unread_seconds:
                 self._cut(f"nothing read for {limits.unread_seconds:g} s, and the user has much unread")
         elif watch.incomplete_for(self._frames, now, paused=self._paused and not self._short) > limits.frame_seconds:
             self.refuse("message.incomplete", f"a message was not complete after {limits.frame_seconds:g} s")
@@ -539,6 +543,7 @@ class Channel:
     def send_answer(self, frame: bytes) -> None:
         """Send what answers the peer. Used by `Call`."""
         self.pipe.send(frame)
+        self._answered_bytes += len(frame)
         if self._quota is not None and (self.pipe.unsent_bytes >= _TURN_BYTES or not self.pipe.writable):
             self._count_unread(self._quota)
             self._take_later()  # what leaves at the end of this turn is not unread
@@ -564,7 +569,7 @@ class Channel:
 class _Watch:
     """Since when nothing has happened on a connection, as far as the looks at it tell. Times in seconds."""
 
-    __slots__ = ("_frame", "_frame_since", "_quiet_since", "_unread", "_unread_since", "heard")
+    __slots__ = ("_frame", "_frame_since", "_quiet_since", "_read", "_read_since", "heard")
 
     def __init__(self) -> None:
         #: Whether something has come since the last look.
@@ -572,8 +577,8 @@ class _Watch:
         self._quiet_since = 0.0
         self._frame = -1
         self._frame_since = 0.0
-        self._unread = 0
-        self._unread_since = 0.0
+        self._read = -1
+        self._read_since = 0.0
 
     def idle_for(self, now: float, *, busy: bool) -> float:
         """How long nothing has come, and nothing was to come."""
@@ -589,12 +594,11 @@ class _Watch:
             self._frame, self._frame_since = frame, now
         return now - self._frame_since
 
-    def unread_for(self, unread: int, now: float) -> float:
-        """How long the peer has read nothing of what is queued."""
-        if unread < self._unread or not self._unread:
-            self._unread_since = now
-        self._unread = unread
-        return now - self._unread_since
+    def stalled_for(self, read: int, now: float) -> float:
+        """How long the peer has read nothing more; `read` is how much it has, in all."""
+        if read != self._read:
+            self._read, self._read_since = read, now
+        return now - self._read_since
 
 
 def peer_of(pipe: Pipe) -> Peer:

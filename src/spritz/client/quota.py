@@ -10,8 +10,11 @@ No I/O: connections are told what to do by callbacks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from spritz.client.admission import Admission, Limits, Peer, Pool, Rank, name_of
+
+_T = TypeVar("_T")
 
 
 class OverQuota(Exception):
@@ -19,7 +22,10 @@ class OverQuota(Exception):
 
 
 class Quotas:
-    """All connections of one server. Everything that is given back may let connections go on that wait."""
+    """All connections of one server. What one gives back lets others go on that wait for it.
+
+    However many wait, giving back costs a look at one connection of each user that has some waiting.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -27,9 +33,12 @@ class Quotas:
         self.receiving = Pool(limits.receiving_bytes, limits.receiving_bytes // 5)
         self.waiting = Pool(limits.waiting_bytes, limits.waiting_bytes // 5)
         self.unread = Pool(limits.unread_bytes, limits.unread_bytes // 5)
-        self._readers: dict[Quota, None] = {}
+        #: connections that wait for room, and how many bytes more each wants
+        self._short: dict[Peer, dict[Quota, int]] = {}
+        #: connections that wait until their user has less unread
+        self._congested: dict[Peer, dict[Quota, None]] = {}
+        #: connections with unread answers
         self._senders: dict[Quota, None] = {}
-        self._congested: dict[Quota, None] = {}
 
     def open(self, peer: Peer, rank: Rank) -> Quota:
         """A further connection's quota. Raises OverQuota."""
@@ -39,25 +48,36 @@ class Quotas:
         self.admission.enter(peer, rank)
         return Quota(self, peer, rank)
 
-    def wait_for_room(self, quota: Quota) -> None:
-        """Have `quota.resume` called when memory for messages has been given back."""
-        self._readers[quota] = None
+    def wait_for_room(self, quota: Quota, more: int) -> None:
+        """Have `quota.resume` called when there may be room for `more` bytes."""
+        self._short.setdefault(quota.peer, {})[quota] = more
 
     def wait_for_readers(self, quota: Quota) -> None:
-        """Have `quota.resume` called when answers have been read."""
-        self._congested[quota] = None
+        """Have `quota.resume` called when its user has much less unread."""
+        self._congested.setdefault(quota.peer, {})[quota] = None
 
-    def changed(self) -> None:
-        """Something was given back: let those go on that waited for it, in their order."""
-        waiting, self._readers = self._readers, {}
-        for quota in waiting:
-            quota.resume()
+    def is_waited_for(self, peer: Peer) -> bool:
+        """Whether connections wait until the user has less unread."""
+        return peer in self._congested
 
-    def read(self) -> None:
-        """Peers have read: let connections of their users take requests again."""
-        waiting, self._congested = self._congested, {}
-        for quota in waiting:
-            quota.resume()
+    def stop_waiting(self, quota: Quota) -> bool:
+        """The connection waits for room no more. Whether it did."""
+        return _remove(self._short, quota)
+
+    def give_room(self) -> None:
+        """Messages were taken from memory: the first connection of each user that waits goes on, if there is room."""
+        for queue in list(self._short.values()):
+            quota, more = next(iter(queue.items()))
+            if self.receiving.fits(quota.peer, quota.rank, more):
+                quota.resume()
+
+    def give_way(self) -> None:
+        """Answers were read: connections go on whose users have a good part less unread than made them wait."""
+        for peer, queue in list(self._congested.items()):
+            if self.unread.fits(peer, next(iter(queue)).rank, 2 * self.unread.held(peer)):
+                del self._congested[peer]
+                for quota in queue:
+                    quota.resume()
 
     def count_unread(self, quota: Quota, amount: int) -> None:
         """The connection has so much unread now. Cuts off the user's worst reader if that is too much for its share."""
@@ -72,7 +92,7 @@ class Quotas:
         else:
             self._senders.pop(quota, None)
         if more < 0:
-            self.read()
+            self.give_way()
         elif not fits:
             unread = self.unread.held(quota.peer)
             reason = f"{name_of(quota.peer)} has {unread} bytes of answers unread; its share is full"
@@ -83,9 +103,9 @@ class Quotas:
 
     def forget(self, quota: Quota) -> None:
         """The connection has ended."""
-        for waiting in (self._readers, self._senders, self._congested):
-            if waiting:
-                waiting.pop(quota, None)
+        _remove(self._short, quota)
+        _remove(self._congested, quota)
+        self._senders.pop(quota, None)
 
 
 class Quota:
@@ -133,14 +153,14 @@ class Quota:
         more = wanted - self._received
         if more > 0 and not quotas.receiving.fits(self.peer, self.rank, more):
             self._count_waiting(max(0, held - self._received))
-            quotas.wait_for_room(self)
+            quotas.wait_for_room(self, more)
             return False
         waited, self._waits = self._waits, 0
         quotas.waiting.take(self.peer, -waited)
         quotas.receiving.take(self.peer, more)
         self._received = wanted
-        if more < 0 or waited:
-            quotas.changed()
+        if quotas.stop_waiting(self) or more < 0:
+            quotas.give_room()
         return True
 
     @property
@@ -163,6 +183,10 @@ class Quota:
         self._quotas.wait_for_readers(self)
         return True
 
+    def is_waited_for(self) -> bool:
+        """Whether connections of its user wait until less is unread."""
+        return self._quotas.is_waited_for(self.peer)
+
     def close(self) -> None:
         """The connection has ended: give everything back."""
         quotas = self._quotas
@@ -173,11 +197,11 @@ class Quota:
             quotas.receiving.take(self.peer, -self._received)
             quotas.waiting.take(self.peer, -self._waits)
             self._received = self._waits = 0
-            quotas.changed()
+            quotas.give_room()
         if self.unread:
             quotas.unread.take(self.peer, -self.unread)
             self.unread = 0
-            quotas.read()
+            quotas.give_way()
 
     def _count_waiting(self, amount: int) -> None:
         pool = self._quotas.waiting
@@ -189,6 +213,17 @@ class Quota:
             )
         pool.take(self.peer, more)
         self._waits = amount
+
+
+def _remove(queues: dict[Peer, dict[Quota, _T]], quota: Quota) -> bool:
+    """Whether it was there."""
+    queue = queues.get(quota.peer)
+    if queue is None or quota not in queue:
+        return False
+    del queue[quota]
+    if not queue:
+        del queues[quota.peer]
+    return True
 
 
 def _nothing() -> None:

@@ -64,12 +64,13 @@ class Child:
             self._close_gate()
 
     def kill(self) -> None:
-        """End it without a result; `done(None)` follows."""
-        self._close_gate()
+        """End it; `done(None)` follows, unless it had finished."""
         try:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+        # Not before: a child that waits at its gate would go on, and might finish before the signal.
+        self._close_gate()
 
     def _close_gate(self) -> None:
         if self._gate >= 0:

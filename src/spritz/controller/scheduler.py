@@ -199,11 +199,10 @@ class SchedulerDriver:
     # -- events
 
     def _listen(self, events: Sequence[Event]) -> None:
-        apply = self._projection.apply
         for event in events:
-            apply(event)
-            kind = type(event)
-            if kind in _PASS_WANTED:
+            if self._trusted:
+                self._projection.apply(event)
+            if type(event) in _PASS_WANTED:
                 self._note(PassWanted())
                 if isinstance(event, _GUARANTEES_IN):
                     self._rules_changed()

@@ -151,6 +151,25 @@ def test_the_worst_reader_of_the_user_is_cut_off_and_others_wait_for_readers_bef
     assert not other.must_wait_for_readers()
 
 
+def test_giving_back_wakes_one_connection_of_each_user_however_many_wait() -> None:
+    books = quotas()
+    holder, _ = user(books)
+    assert holder.receive(0, 400)
+    waiting = [user(books) for _ in range(100)]
+    other, told_other = user(books, 1002)
+    for quota, _ in waiting:
+        assert not quota.receive(0, 300)
+    assert not other.receive(0, 300)
+    assert holder.receive(0, 0)
+    assert [len(told) for _, told in waiting] == [1] + [0] * 99
+    assert told_other == ["resume"]
+    assert waiting[0][0].receive(0, 300)
+    waiting[1][0].close()
+    assert not any(told for _, told in waiting[1:])
+    waiting[0][0].close()
+    assert [len(told) for _, told in waiting[1:4]] == [0, 1, 0]
+
+
 def test_daemons_are_not_held_back() -> None:
     books = quotas()
     node = books.open(0, Rank.DAEMON)

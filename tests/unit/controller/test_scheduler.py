@@ -103,7 +103,7 @@ class Bench:
             on_effects=lambda effects: None,
             on_broken=lambda error: pytest.fail(repr(error)),
         )
-        self.writer.listeners.add("counting", self.context.counting.listen, Loss.IGNORE)
+        self.writer.listeners.add("counting", self.context.counting.listen, Loss.STOP)
         self.writer.listeners.add("test", self._listen, Loss.STOP)
         self.driver = SchedulerDriver(self.context)
         self.started: list[list[int]] = []
