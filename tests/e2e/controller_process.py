@@ -41,6 +41,7 @@ class ControllerProcess:
 
     def __init__(self, directory: Path, *, nodes: int = 4, cpus: int = 4, extra: str = "") -> None:
         self.directory = directory
+        self._known_owners: frozenset[int] | None = None
         self.port = free_port()
         self.name = f"t{self.port}"
         self.conf = directory / "slurm.conf"
@@ -87,6 +88,7 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
     def start(self, *arguments: str, limit: Callable[[], None] | None = None) -> ControllerProcess:
         """Start in the foreground and return when it answers."""
         assert self.process is None or self.process.poll() is not None, "it runs already"
+        self._owners()
         with open(self.directory / "stderr", "ab") as stderr:
             self.process = subprocess.Popen(
                 [*self.command, "-D", "-f", str(self.conf), *arguments],
@@ -118,7 +120,13 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
     def connect(self, *, tcp: bool = False, timeout: float = 100.0) -> Connection:
         address = ("127.0.0.1", self.port) if tcp else self.socket_name
-        return connect_address(address, timeout=timeout, owners=locate_controller(str(self.conf)).owners())
+        return connect_address(address, timeout=timeout, owners=self._owners())
+
+    def _owners(self) -> frozenset[int]:
+        """Who may be the controller, read once: a child that has become another user cannot read our slurm.conf."""
+        if self._known_owners is None:
+            self._known_owners = frozenset(locate_controller(str(self.conf)).owners())
+        return self._known_owners
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""

@@ -95,7 +95,8 @@ def test_a_job_is_launched_when_its_script_can_be_read_and_not_if_it_has_ended_b
             stuck.gate.unlink()
             await eventually(lambda: states(stuck) == ["COMPLETED", "CANCELLED"], "the jobs' ends")
             launched = [message for message in node.received if isinstance(message, LaunchBatch)]
-            assert [(message.job.spec.name, message.script) for message in launched] == [("one", b"#!/bin/sh\ntrue\n")]
+            # A launch may be sent again: what a node has missed is derived when it connects.
+            assert {(message.job.spec.name, message.script) for message in launched} == {("one", b"#!/bin/sh\ntrue\n")}
 
     asyncio.run(main())
 

@@ -117,7 +117,10 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (NICE, "nice"),
     (STATUS, "status exit_status derived_exit_status"),
     (PERMISSIONS, "umask"),
-    (SERIAL, "first last sequence last_sequence oldest_sequence since term version unless_version numbers journal"),
+    (
+        SERIAL,
+        "first last sequence last_sequence oldest_sequence since term version unless_version numbers journal format",
+    ),
     (LONG, "id associations keys soft limits"),
     (LONG, "total largest largest_task smallest smallest_task energy_joules pages"),
     (AMOUNT, "cpu_system_seconds cpu_user_seconds read_mib rss_peak_mib vm_peak_mib written_mib"),

@@ -70,6 +70,10 @@ class Site:
     def table(self) -> dict[type[Struct], Handler]:
         """Handlers over the world."""
         site = self
+
+        async def script_of(key: str, seconds: float = 0.0) -> bytes:
+            return site.scripts[key]
+
         context: Any = SimpleNamespace(
             machine=SimpleNamespace(),
             identity=SimpleNamespace(caller=lambda call: site.caller),
@@ -78,7 +82,7 @@ class Site:
             nodes=SimpleNamespace(
                 samples={"n1": NodeSample(name="n1", cpu_load=150, free_memory_mib=5000)},
             ),
-            blobs=SimpleNamespace(get=lambda key: site.scripts[key]),
+            blobs=SimpleNamespace(get=script_of),
             # Records show what they say themselves.
             forecasts=SimpleNamespace(
                 of=lambda job, now: job, multifactor=False, version=0, has_planned=lambda name: False

@@ -9,7 +9,6 @@ import os
 
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid
 from spritz.model.errors import SpritzError
-from spritz.model.ids import INFINITE
 from spritz.model.job import Sharing
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
@@ -80,7 +79,7 @@ def requests(parsed: tuple[ParsedGres, ...]) -> tuple[object, ...]:
     return tuple(GresRequest(item.name, item.type or "", item.count) for item in parsed)
 
 
-def _limit(name: str, option: str, zero: int | None = None) -> Callable[[Fields, str, Source], None]:
+def _limit(name: str, option: str, unlimited: bool = False) -> Callable[[Fields, str, Source], None]:
     def set_limit(fields: Fields, value: str, source: Source) -> None:
         from spritz.notation import duration
 
@@ -89,7 +88,7 @@ def _limit(name: str, option: str, zero: int | None = None) -> Callable[[Fields,
         except NotationError as error:
             raise invalid(option, str(error)) from error
         # As in Slurm: `-t 0` asks for no limit at all, so that the job waits where the partition has one.
-        fields[name] = minutes or zero
+        fields[name] = minutes or (duration.INFINITE if unlimited else None)
 
     return set_limit
 
@@ -426,7 +425,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "tres-per-task": _tres_per_task,
     "licenses": _text("licenses"),
     "acctg-freq": _acctg_freq,
-    "time": _limit("time_limit_minutes", "time", zero=INFINITE),
+    "time": _limit("time_limit_minutes", "time", unlimited=True),
     "time-min": _limit("time_min_minutes", "time-min"),
     "deadline": _moment("deadline_at", "deadline"),
     "begin": _moment("begin_at", "begin"),
