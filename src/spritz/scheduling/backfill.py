@@ -178,9 +178,10 @@ def is_free(row: NodeRow, part: NodeAllocation, request: Request) -> bool:
     if cpus & (shared_out(row, request) if request.share_rows else ~row.free_cpus):
         return False
     for gres in part.gres:
-        if row.hardware.pools[gres.name].shares or not gres.indexes:
+        mask = mask_of(gres.indexes)
+        if row.hardware.pools[gres.name].shares or not mask:
             return False  # which are free is for placement to say
-        if mask_of(gres.indexes) & ~row.devices_free(gres.name, gres.type):
+        if mask & ~row.devices_free(gres.name, gres.type):
             return False
     return True
 

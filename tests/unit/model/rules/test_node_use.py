@@ -11,6 +11,7 @@ from spritz.model.commands.reservation import CreateReservation, ReservationRequ
 from spritz.model.resources import GresAllocation, GresCapacity, GresRequest, NodeAllocation, NodeCapacity
 from spritz.model.rules.node_shape import core_list_mask, core_masks, counted_layout, shares_by_device, socket_masks
 from spritz.model.rules.node_use import NodeUse, share_misfit
+from spritz.scheduling.backfill import is_free
 from spritz.scheduling.hardware import Hardware
 
 TAPES = (GresCapacity(name="tape", type="a", count=2), GresCapacity(name="tape", type="b", count=2))
@@ -116,3 +117,14 @@ def test_a_reservation_of_gpus_has_the_cores_near_them_where_cpus_are_cores() ->
     )
     assert site.send(CreateReservation(request=request)).rejection is None
     assert site.machine.state.reservations["r"].mask_on("n1") == 0b1100
+
+
+def test_counted_resources_of_a_promise_are_not_taken_to_be_free() -> None:
+    """They have no indexes by which that could be seen: placement has to look."""
+    site = Site([node("n1", 8, gres=TAPES)], settings=replace(SETTINGS, gres_types=("tape",)))
+    wanted = spec(1, gres_per_node=(GresRequest("tape", "a", 2),))
+    first, second = site.submit(wanted), site.submit(wanted)
+    (part,) = site.cycle()[first].nodes
+    request = next(shape.request for _key, shape in site.projection.records[second].entries)
+    row = site.projection.table.rows[0]
+    assert not is_free(row, replace(part, cpus="80"), request)
