@@ -15,6 +15,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -93,6 +94,10 @@ class Run:
         shutil.rmtree(self.directory / "runtime", ignore_errors=True)  # a command server without its socket ends
         ours = (str(self.directory),)
         not_left = (os.getpid(), self._watchdog.pid)
+        for pid, text in watchdog.processes(*ours, without=not_left).items():
+            if "spritz-command --serve " in text:  # it would end by itself, when it next looks for its socket
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while (found := watchdog.processes(*ours, without=not_left)) and time.monotonic() < deadline:
             time.sleep(0.1)

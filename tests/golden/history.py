@@ -178,7 +178,7 @@ def _limits(world: World) -> None:
     world.start(one, "n3", cpus=2)
     world.advance(100)
     world.finished(one)
-    world.ok(limits.ResetUsage(keys=(("a", "chem"),)))
+    world.ok(limits.ResetUsage(keys=(("a", 2),)))
     rows = (limits.UsageRow(key=("a", "chem"), at=world.now, amounts={"cpu": 50.0}),)
     world.ok(limits.AdoptUsage(since=world.now - 10, rows=rows))
     world.ok(on_job.CancelJobs(filter=on_job.JobFilter(targets=(on_job.JobTarget(two),))), ALICE)
