@@ -150,3 +150,19 @@ def test_a_real_mpi_program_runs_over_two_nodes(cluster: Cluster) -> None:
     done = run(cluster, "srun", "--mpi=pmi2", "-N2", "-n4", "./sum")
     assert done.returncode == 0, done.stderr
     assert sorted(lines(done.stdout)) == [f"{rank} 4 6" for rank in range(4)]
+
+
+LOOK_AT_EACH_OTHER = """
+other=$((1 - SLURM_PROCID))
+echo $$ > new.$SLURM_PROCID; mv new.$SLURM_PROCID pid.$SLURM_PROCID
+until test -e pid.$other; do sleep 0.02; done
+ls /proc/$(cat pid.$other)/fd > listed.$SLURM_PROCID && echo may
+touch done.$SLURM_PROCID
+until test -e done.$other; do sleep 0.02; done
+"""
+
+
+def test_tasks_of_a_node_may_look_into_each_other(cluster: Cluster) -> None:
+    """As MPI does through shared memory (ptrace access mode); names of virtual nodes must not stand in the way."""
+    done = run(cluster, "srun", "-N1", "-n2", "sh", "-c", LOOK_AT_EACH_OTHER)
+    assert (done.returncode, lines(done.stdout)) == (0, ["may", "may"]), done.stderr

@@ -22,9 +22,10 @@ def as_user(uid: int, action: Callable[[], object]) -> str:
                 os.dup2(output.fileno(), 2)
                 sys.stdout = os.fdopen(1, "w")
                 sys.stderr = os.fdopen(2, "w")
-                os.setgroups([])
-                os.setgid(uid)
-                os.setuid(uid)
+                if uid != os.getuid():
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
                 try:
                     action()
                 except BaseException as error:

@@ -104,7 +104,7 @@ class Daemon:
 
     async def run(self, startup: Startup) -> int:
         """Serve until told to stop. Raises SpritzError if it cannot begin."""
-        zygote = Zygote(self._log_descriptor(), _raise_files_limit())
+        zygote = Zygote(self._log_descriptor(), _raise_files_limit(), private_hosts=self._settings.private_hosts)
         zygote.start()
         async with Supervisor(self._contained_failure) as tasks:
             self._tasks = tasks

@@ -13,10 +13,18 @@ from spritz import installed
 class Zygote:
     """Starts the process when it is first needed, and again when it has died. `log_descriptor` takes its complaints.
 
-    `files_limit` is the RLIMIT_NOFILE that it and all tasks get (None: the daemon's own).
+    `files_limit` is the RLIMIT_NOFILE that it and all tasks get (None: the daemon's own). `private_hosts`: tasks get
+    names of their own (`stepd.namespaces`).
     """
 
-    def __init__(self, log_descriptor: int | None = None, files_limit: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        log_descriptor: int | None = None,
+        files_limit: tuple[int, int] | None = None,
+        *,
+        private_hosts: bool = False,
+    ) -> None:
+        self._private_hosts = private_hosts
         self._log_descriptor = log_descriptor
         self._files_limit = files_limit
         self._process: subprocess.Popen[bytes] | None = None
@@ -34,7 +42,8 @@ class Zygote:
         self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # -P: no module of ours may come from the directory that we happen to be started in.
-        command = installed.python("spritz.stepd", str(theirs.fileno()))
+        options = ("user-namespace",) if self._private_hosts and os.geteuid() != 0 else ()
+        command = installed.python("spritz.stepd", str(theirs.fileno()), *options)
         self._process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),

@@ -1,4 +1,4 @@
-"""`python -m spritz.stepd FD` is the zygote (`stepd.zygote`), with msgspec's core alone: forks copy what it holds."""
+"""`python -m spritz.stepd FD [user-namespace]` is the zygote (`stepd.zygote`), with msgspec's core alone: forks copy what it holds."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ load_msgspec()
 from spritz.stepd.zygote import main  # noqa: E402  msgspec must be loaded first
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), user_namespace=len(sys.argv) > 2)

@@ -59,8 +59,6 @@ struct plan {
     const char *node;       /* and its host name there */
     Py_ssize_t node_length;
     int namespaces;         /* the child is in them */
-    char user_map[32];      /* of an ordinary user, who stays himself there; else "" */
-    char group_map[32];
     /* What went wrong, for the parent: an error number, whether execve gave it, and for which program. */
     volatile int error;
     volatile int in_execve;
@@ -112,22 +110,8 @@ static void set_oom_score(const struct plan *plan) {
     close(file);
 }
 
-static int write_file(const char *path, const char *text) {
-    int file = open(path, O_WRONLY | O_CLOEXEC);
-    if (file < 0)
-        return -1;
-    ssize_t written = write(file, text, strlen(text));
-    close(file);
-    return written < 0 ? -1 : 0;
-}
-
 /* Whatever is not allowed is left: the names are a convenience. */
 static void take_names(const struct plan *plan) {
-    if (plan->user_map[0] != '\0') {
-        if (write_file("/proc/self/setgroups", "deny") < 0 || write_file("/proc/self/uid_map", plan->user_map) < 0 ||
-            write_file("/proc/self/gid_map", plan->group_map) < 0)
-            return;
-    }
     int named = sethostname(plan->node, (size_t)plan->node_length);
     (void)named;
     if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
@@ -240,11 +224,8 @@ static int cloned_child(void *plan) {
 
 /* As vfork, in new namespaces; -1 where that is not allowed. A stack of its own, as clone(2) wants it. */
 static pid_t clone_child(struct plan *plan, char *stack) {
-    int flags = CLONE_VM | CLONE_VFORK | CLONE_NEWNS | CLONE_NEWUTS | SIGCHLD;
-    if (plan->user_map[0] != '\0')
-        flags |= CLONE_NEWUSER;
     plan->namespaces = 1;
-    pid_t pid = clone(cloned_child, stack + STACK_BYTES, flags, plan);
+    pid_t pid = clone(cloned_child, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | CLONE_NEWNS | CLONE_NEWUTS | SIGCHLD, plan);
     if (pid < 0)
         plan->namespaces = 0;
     return pid;
@@ -354,11 +335,6 @@ static PyObject *run_plan(struct plan *plan, PyObject *programs, PyObject *argv,
     plan->env[PyTuple_GET_SIZE(env)] = plan->pid_text;
     char *stack = NULL;
     if (plan->hosts_file[0] != '\0') {
-        uid_t uid = geteuid();
-        if (uid != 0) {
-            snprintf(plan->user_map, sizeof plan->user_map, "%u %u 1", uid, uid);
-            snprintf(plan->group_map, sizeof plan->group_map, "%u %u 1", getegid(), getegid());
-        }
         stack = PyMem_Malloc(STACK_BYTES);
         if (stack == NULL)
             return PyErr_NoMemory();

@@ -1,9 +1,10 @@
 """Names of its own for a task on a virtual node: an /etc/hosts with the cluster's nodes, and the node's hostname.
 
 Virtual nodes share a machine, and no name service knows them; but every training script resolves the first node's name
-to find its master. So the task gets a mount and a UTS namespace in which those names mean this machine. Root does it
-directly, an ordinary user through a user namespace in which he is still himself. Where that is not allowed the task
-runs with the machine's own names, without a word: it is a convenience, not a promise.
+to find its master. So the task gets a mount and a UTS namespace in which those names mean this machine. That takes
+CAP_SYS_ADMIN. Root has it. An ordinary user's zygote has it in a user namespace that it enters first, and that all its
+tasks are in: tasks in namespaces of their own could not open each other's memory, as MPI does (ptrace(2), access modes).
+Where namespaces are not allowed the task runs with the machine's names, without a word: it is a convenience.
 
 Source: unshare(2), mount_namespaces(7), user_namespaces(7), sethostname(2).
 """
@@ -25,16 +26,26 @@ _MS_PRIVATE = 0x4_0000
 _HOSTS = b"/etc/hosts"
 
 
+def enter_user_namespace() -> None:
+    """Get the right to make namespaces, as an ordinary user who keeps uid and gid. Without effect if not allowed.
+
+    For a process with one thread.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0 or _libc.unshare(_CLONE_NEWUSER) != 0:
+        return
+    # The kernel wants setgroups denied before an ordinary user may map a group.
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+
 def enter(hosts_file: str, node: str) -> bool:
     """Move this process there, before it drops its rights. False if it is not allowed: the machine's names stay."""
-    uid, gid = os.geteuid(), os.getegid()
-    flags = _CLONE_NEWNS | _CLONE_NEWUTS | (_CLONE_NEWUSER if uid else 0)
-    if _libc.unshare(flags) != 0:
-        return False
-    try:
-        if uid:
-            _stay_oneself(uid, gid)
-    except OSError:
+    if _libc.unshare(_CLONE_NEWNS | _CLONE_NEWUTS) != 0:
         return False
     name = node.encode()
     _libc.sethostname(name, len(name))
@@ -44,13 +55,3 @@ def enter(hosts_file: str, node: str) -> bool:
 def _mount(source: bytes, target: bytes, flags: int) -> bool:
     status: int = _libc.mount(source, target, None, ctypes.c_ulong(flags), None)
     return status == 0
-
-
-def _stay_oneself(uid: int, gid: int) -> None:
-    """Map the user and his group to themselves; the kernel wants setgroups denied before an ordinary user may."""
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)

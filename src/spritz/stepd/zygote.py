@@ -1,4 +1,4 @@
-"""The warm parent that supervisors are forked from: `python -m spritz.stepd FD`.
+"""The warm parent that supervisors are forked from: `python -m spritz.stepd FD [user-namespace]`.
 
 The node daemon keeps one. Each message on the socket FD names a step's spool directory and carries one descriptor, the
 supervisor's connection to the daemon. One thread, everything imported: a fork is all that a step costs.
@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 
-from spritz.stepd import control, processes, record, spec
+from spritz.stepd import control, namespaces, processes, record, spec
 from spritz.stepd.account import MemoryGroup
 from spritz.stepd.confine import Confinement
 from spritz.stepd.supervisor import Supervisor
@@ -26,8 +26,10 @@ IDLE_SECONDS = 10.0
 _MESSAGE_BYTES = 4096
 
 
-def main(descriptor: int) -> None:
-    """Fork a supervisor for every request until the daemon is gone."""
+def main(descriptor: int, *, user_namespace: bool) -> None:
+    """Fork a supervisor for every request until the daemon is gone. `user_namespace`: tasks get names of their own."""
+    if user_namespace:
+        namespaces.enter_user_namespace()
     # What is alive now stays for ever: the collector must not touch it, so that children share its pages.
     gc.disable()
     gc.freeze()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spritz.stepd import spawn, spec
+from spritz.stepd import namespaces, spawn, spec
 
 pytestmark = pytest.mark.skipif(spawn.quick is None, reason="installed without the compiled part")
 
@@ -174,6 +174,7 @@ def show_names(uid: int, hosts: Path, output: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)
     argv = ("sh", "-c", "hostname; cat /etc/hosts; id; grep CapEff /proc/self/status; exit 4")
     task = spec.TaskSpec(0, argv)
+    namespaces.enter_user_namespace()
     known = spec.SupervisorSpec(
         job_id=1, restart_count=0, step_id=0, label="1.0", node="n17", node_index=0, tasks=(task,), umask=0o022,
         identity=spec.Identity(uid, os.getgid(), tuple(os.getgroups())), hosts_file=str(hosts),
