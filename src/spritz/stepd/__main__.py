@@ -1,4 +1,7 @@
-"""`python -m spritz.stepd FD [user-namespace]` is the zygote (`stepd.zygote`), with msgspec's core alone: forks copy what it holds."""
+"""`python -m spritz.stepd FD [user-namespace]` is the zygote (`stepd.zygote`).
+
+It has msgspec's core alone, since forks copy what it holds.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Virtual nodes share a machine, and no name service knows them; but every training script resolves the first node's name
 to find its master. So the task gets a mount and a UTS namespace in which those names mean this machine. That takes
 CAP_SYS_ADMIN. Root has it. An ordinary user's zygote has it in a user namespace that it enters first, and that all its
-tasks are in: tasks in namespaces of their own could not open each other's memory, as MPI does (ptrace(2), access modes).
+tasks are in: tasks in different ones could not open each other's memory, as MPI does (ptrace(2), access modes).
 Where namespaces are not allowed the task runs with the machine's names, without a word: it is a convenience.
 
 Source: unshare(2), mount_namespaces(7), user_namespaces(7), sethostname(2).
