@@ -121,8 +121,8 @@ class Letters:
 
     def _terminate_job(self, effect: core_effects.TerminateJobOn) -> Struct | None:
         job = self._state().jobs.get(effect.job_id)
-        if job is None or effect.node not in job.completing:
-            return None
+        if job is None or (job.completing and effect.node not in job.completing):
+            return None  # it has left the node by now
         # A requeued job's record is of its next life already; the node must end the one that it knows.
         return launch.TerminateJob(
             term=self._term,

@@ -164,10 +164,13 @@ def test_a_node_set_down_loses_its_jobs_and_a_drained_one_keeps_them(world: Worl
     world.start(drained, "n1")
     world.start(downed, "n2")
     world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="x"))
-    world.ok(UpdateNode(names=("n2",), state="DOWN", reason="y"))
+    outcome = world.ok(UpdateNode(names=("n2",), state="DOWN", reason="y"))
     assert world.job(drained).state is JobState.RUNNING
     assert world.job(downed).state is JobState.NODE_FAIL
     assert world.state.nodes["n2"].reason == "y"
+    assert [(end.node, end.job_id, end.cause) for end in only(outcome.effects, TerminateJobOn)] == [
+        ("n2", downed, "NODE_FAIL")
+    ]
 
 
 def test_prolog_trouble_drains_but_does_not_hide_an_older_reason(world: World) -> None:

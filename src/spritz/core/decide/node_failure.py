@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.ending import end_whole, may_requeue, node_gone, requeue_job
 from spritz.core.decide.prolog import go_on
 from spritz.core.decide.wake import begin_if_up
+from spritz.core.effects import TerminateJobOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate_step
 from spritz.model.events.job import JobNodeFailed
@@ -26,9 +27,15 @@ if TYPE_CHECKING:
     from spritz.model.step import Step
 
 
-def fail_jobs_on_node(turn: Turn, name: str) -> None:
-    """Everything that holds the node loses it."""
+def fail_jobs_on_node(turn: Turn, name: str, *, kill: bool = False) -> None:
+    """Every job that holds the node loses it. `kill`: the node's daemon may answer, and ends what runs there.
+
+    Otherwise nothing is sent: a node that comes back registers, and then ends what the controller does not know.
+    """
     for job in holders(turn.state, name):
+        if kill:
+            life = job.completing_life if job.flags & COMPLETING else job.restart_count
+            turn.ask(TerminateJobOn(node=name, job_id=job.id, restart_count=life, cause=JobState.NODE_FAIL.value))
         if job.flags & COMPLETING:
             node_gone(turn, job, name, lost=True)
         else:

@@ -116,7 +116,7 @@ def _change_state(turn: Turn, name: str, wanted: tuple[NodeState, int] | None, c
     resume_at = None if seconds is None else turn.now + seconds if seconds else 0.0
     _set(turn, node, state, flags, reason, command.reason_uid, resume_at)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
-        fail_jobs_on_node(turn, name)
+        fail_jobs_on_node(turn, name, kill=not node.flags & NodeFlag.NOT_RESPONDING)
     elif node.flags & ~turn.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
         nodes_came_up(turn, name)  # its reboot is not waited for any more
 
