@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs formats changelog release clean
+.PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs site formats changelog release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs formats changelog release clean (see README.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs site formats changelog release clean (see README.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c)
@@ -104,6 +104,13 @@ traces: $(VENV)/.stamp
 
 docs: $(VENV)/.stamp
 	$(BIN)/python -m tools.docs
+
+# The site of docs/, in build/site; a link that leads nowhere is an error. An environment of its own: MkDocs' packages
+# are not the tests'.
+site: docs
+	@test -x $(VENV)-site/bin/python || $(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install --quiet --constraint constraints.txt --requirement docs/requirements.txt
+	$(VENV)-site/bin/mkdocs build --strict --quiet
 
 # After a change of a stored record (docs/checklists/stored-record.md).
 formats: $(VENV)/.stamp

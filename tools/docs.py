@@ -21,10 +21,24 @@ def _compatibility() -> str:
     return compatibility.markdown()
 
 
+def _commands() -> str:
+    from tools import commands
+
+    return commands.markdown()
+
+
+def _decisions() -> str:
+    from tools import decisions
+
+    return decisions.markdown()
+
+
 #: page -> what writes it
 PAGES: dict[str, Callable[[], str]] = {
     "reference/slurm.conf.md": _configuration,
     "compatibility.md": _compatibility,
+    "reference/commands.md": _commands,
+    "decisions/index.md": _decisions,
 }
 
 
