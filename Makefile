@@ -14,7 +14,7 @@ ROUNDS ?= 10
 .PHONY: help venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases fuzz kills traces docs site formats changelog release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs site formats changelog release clean (see README.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases fuzz kills traces docs site formats changelog release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c)
@@ -36,7 +36,7 @@ venv: compiled
 compiled: $(VENV)/.stamp
 	@$(BIN)/python -m compileall -q src
 
-test: lint types contracts unit
+test: lint types contracts site unit
 
 unit: compiled
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
@@ -107,10 +107,10 @@ docs: $(VENV)/.stamp
 
 # The site of docs/, in build/site; a link that leads nowhere is an error. An environment of its own: MkDocs' packages
 # are not the tests'.
-site: docs
+site:
 	@test -x $(VENV)-site/bin/python || $(PYTHON) -m venv $(VENV)-site
 	$(VENV)-site/bin/python -m pip install --quiet --constraint constraints.txt --requirement docs/requirements.txt
-	$(VENV)-site/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build --strict --quiet
 
 # After a change of a stored record (docs/checklists/stored-record.md).
 formats: $(VENV)/.stamp

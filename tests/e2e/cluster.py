@@ -24,7 +24,7 @@ from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSu
 from spritz.model.job import Job, JobSpec
 from spritz.model.queries import Jobs, ListJobs, ListNodes, ListSteps, Nodes, NodeView, Ping, Pong, Steps, StepView
 from spritz.model.states import JobFlag
-from tests.e2e.controller_process import free_port
+from tests.ports import free_port
 
 T = TypeVar("T")
 

@@ -16,14 +16,9 @@ from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job import JobSpec
 from spritz.model.queries import Ping, Pong
-from spritz.runtime.ports import unused_ports
+from tests.ports import free_port
 
 COMMAND = [sys.executable, "-c", "from spritz.controller.main import entry; entry()"]
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
-    return unused_ports(1)[0]
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 100.0) -> None:

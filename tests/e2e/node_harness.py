@@ -38,9 +38,9 @@ from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.model.step import Step, StepNode, StepSpec
 from spritz.runtime.log import get_logger
-from spritz.runtime.ports import unused_ports
 from spritz.stepd import record
 from spritz.stepd.spec import RECORD
+from tests.ports import free_port
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 100.0
@@ -148,7 +148,7 @@ class NodeCluster:
         self.work = self.root / "work"
         self.work.mkdir(mode=0o777)
         self.work.chmod(0o777)
-        self.port, self.node_port = unused_ports(2)
+        self.port, self.node_port = free_port(), free_port()
         self.names = [f"{prefix}{number}" for number in range(1, nodes + 1)]
         self.hostlist = f"{prefix}[1-{nodes}]"
         self.conf = self.root / "slurm.conf"

@@ -15,7 +15,7 @@ import pytest
 from tests.databases import put_tables
 from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
 from tests.e2e.commands import run
-from tests.e2e.controller_process import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("accounting")
 

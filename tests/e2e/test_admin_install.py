@@ -19,7 +19,7 @@ import pytest
 
 from spritz import SLURM_VERSION
 from tests.e2e.cluster import is_alive, until
-from tests.e2e.controller_process import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

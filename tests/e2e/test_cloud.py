@@ -16,7 +16,7 @@ from spritz.model.job import Job
 from spritz.model.queries import NodeView
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from tests.e2e.cluster import BIN, Cluster, is_alive, until
-from tests.e2e.controller_process import free_port
+from tests.ports import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cloud"
 NAMES = [f"cloud{number}" for number in range(1, 5)]

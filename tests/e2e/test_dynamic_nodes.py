@@ -13,7 +13,7 @@ import pytest
 
 from spritz.model.states import NodeFlag, NodeState
 from tests.e2e.cluster import BIN, Cluster, until
-from tests.e2e.controller_process import free_port
+from tests.ports import free_port
 
 EXTRA = "MaxNodeCount=8\nNodeSet=big Feature=big\nRebootProgram={root}/reboot"
 PARTITIONS = "PartitionName=main Nodes=ALL Default=YES\nPartitionName=big Nodes=big"

@@ -18,7 +18,8 @@ from spritz.client.sync import connect_address
 from spritz.model.queries import Ping, Pong
 from spritz.runtime import watchdog
 from tests.e2e.cluster import until
-from tests.e2e.controller_process import ControllerProcess, free_port
+from tests.e2e.controller_process import ControllerProcess
+from tests.ports import free_port
 
 #: A daemon that gets stuck at SIGUSR2, which its loop handles.
 PROGRAM = """

@@ -25,11 +25,11 @@ from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.job import JobSpec
 from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until, user_name
-from tests.e2e.controller_process import free_port
 from tests.e2e.users import NOBODY, as_user
 from tests.fuzz import taken
 from tests.fuzz.odd import Odd
 from tests.fuzz.peer import Message, exchange
+from tests.ports import free_port
 
 SEED = int(os.environ.get("SPRITZ_FUZZ_SEED", "1"))
 ROUNDS = int(os.environ.get("SPRITZ_FUZZ_ROUNDS", "24"))

@@ -35,10 +35,10 @@ from spritz.core.machine import Machine
 from spritz.model.events.codec import encode_events
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import Logger, get_logger
-from spritz.runtime.ports import unused_ports
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.history import History
 from tests.databases import put_tables
+from tests.ports import free_port
 from tests.unit.controller.heard import Heard
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class World:
         self.random = random.Random(seed)
         self.directory = directory
         self.path = directory / "acct.db"
-        self.port = unused_ports(1)[0]
+        self.port = free_port()
         self.clock = QuickClock()
         self.journal = MemoryJournal(MemoryStore())
         self.journal.identity = 4711

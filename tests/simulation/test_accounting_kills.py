@@ -28,9 +28,9 @@ from spritz.controller import outbox as outboxes
 from spritz.controller.events import decode_group
 from spritz.model.accounting import ClusterRegistered, EventGroup, EventsStored, RegisterCluster, StoreEvents
 from spritz.model.events import job as jobs
-from spritz.runtime.ports import unused_ports
 from spritz.testing.history import History, in_groups
 from tests.databases import open_store
+from tests.ports import free_port
 from tests.simulation.accounting_world import World
 
 #: What events lead to.
@@ -106,7 +106,7 @@ class Process:
     """A real slurmdbd on a database file."""
 
     def __init__(self, directory: Path) -> None:
-        self.port = unused_ports(1)[0]
+        self.port = free_port()
         self._directory = directory
         self._conf = directory / "slurmdbd.conf"
         self._conf.write_text(
