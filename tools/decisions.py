@@ -11,7 +11,7 @@ INTRODUCTION = """\
 # Decisions
 
 What was weighed, with figures, and what was decided. Generated from the pages' own first lines (`make docs`); do
-not edit. A new page takes the next free number and begins with `# NNNN Title` and `Status: accepted. YYYY-MM-DD.`
+not edit. A new page takes the next free number and begins with `# NNNN Title` and `Status: accepted, YYYY-MM-DD.`
 
 | | decision | status |
 |---|---|---|

@@ -4,7 +4,7 @@ Nearly all that the controller makes is freed when the last reference goes. The 
 that lives whenever a quarter has come to it: 0.3 s on 10,000 nodes, and 40 ms for what came last. So only the youngest
 are looked at as they come; the rest every ten minutes, and of that what is new since, but once a day everything.
 
-Source: docs/decisions/0127-stretches-of-the-loop.md.
+Source: docs/decisions/0127-garbage-collection-by-the-clock.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each pod is a job of one task that never ends: its CPUs in tenths, its share of a GPU as shards of a hundredth, its GPU
 models as a constraint. One cycle for each; a pod for which there is no place is cancelled, as in the study.
 
-Source: slurm.conf(5) GresTypes=shard; docs/decisions/0082-gpu-fragmentation.md.
+Source: slurm.conf(5) GresTypes=shard; docs/decisions/0082-fragmentation-aware-placement.md.
 """
 
 from __future__ import annotations
