@@ -118,7 +118,7 @@ def _prepare_directories(paths: tuple[str, ...], user: User) -> None:
 def _open_log(options: Options, settings: DbdSettings, path: str) -> None:
     from spritz.runtime import log
 
-    level = min(len(log.LEVELS) - 1, log.level_number(settings.text("DebugLevel")) + options.verbose)
+    level = log.level_raised(settings.text("DebugLevel"), options.verbose)
     try:
         log.configure(
             "slurmdbd",

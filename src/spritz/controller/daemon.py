@@ -35,7 +35,6 @@ from spritz.controller.launch import Letters
 from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
 from spritz.controller.mail import Mailer
-from spritz.controller.main import log_level
 from spritz.controller.nodes import NodeLinks
 from spritz.controller.outbox import begin_outbox
 from spritz.controller.plugins.submit import begin_plugins, renew_plugins
@@ -363,7 +362,7 @@ class _Daemon:
     def _reopen_log(self, context: Context) -> None:
         runtime_log.reopen()
         try:
-            level = log_level(self._options, context.configuration)
+            level = runtime_log.level_raised(context.configuration.log_level, self._options.verbose)
             to_syslog = context.configuration.loaded.settings.text("SlurmctldSyslogDebug")
             runtime_log.set_levels(file_level=level, syslog_level=to_syslog or "quiet")
         except ValueError as error:

@@ -167,7 +167,7 @@ def _set_nice(value: int) -> None:
 def _open_log(options: Options, configuration: Configuration, log_file: str) -> None:
     from spritz.runtime import log
 
-    level = log_level(options, configuration)
+    level = log.level_raised(configuration.log_level, options.verbose)
     try:
         log.configure(
             "slurmctld",
@@ -179,13 +179,6 @@ def _open_log(options: Options, configuration: Configuration, log_file: str) -> 
         log.set_time_format(configuration.loaded.settings.text("LogTimeFormat"))
     except OSError as error:
         raise SpritzError(f"cannot open SlurmctldLogFile {log_file}: {error.strerror}") from error
-
-
-def log_level(options: Options, configuration: Configuration) -> int:
-    """SlurmctldDebug, raised by each -v. Source: slurmctld(8) -v."""
-    from spritz.runtime.log import LEVELS, level_number
-
-    return min(len(LEVELS) - 1, level_number(configuration.log_level or "info") + options.verbose)
 
 
 def _change_directory(options: Options, configuration: Configuration, log_file: str) -> None:

@@ -160,7 +160,7 @@ def _serve(
 
     if not log_file and not options.foreground:
         log_file = os.path.join(next(iter(settings.nodes.values())).spool, "slurmd.log")
-    level = min(len(log.LEVELS) - 1, log.level_number(settings.log_level or "info") + options.verbose)
+    level = log.level_raised(settings.log_level, options.verbose)
     try:
         log.configure(
             "slurmd",

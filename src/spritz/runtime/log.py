@@ -60,6 +60,11 @@ _PRIORITY = {_FATAL: syslog.LOG_CRIT, _ERROR: syslog.LOG_ERR, _INFO: syslog.LOG_
 _QUOTED = frozenset(" \"'=\t\n\r\\")
 
 
+def level_raised(configured: str, verbose: int) -> int:
+    """The configured level ("" is info), one higher for each -v. Source: slurmctld(8), slurmd(8) -v."""
+    return min(len(LEVELS) - 1, level_number(configured or "info") + verbose)
+
+
 def level_number(name: str | int) -> int:
     """Place of a level in `LEVELS`, from its name in any case or its number. Raises ValueError for others."""
     text = str(name).lower()

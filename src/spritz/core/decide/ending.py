@@ -307,3 +307,25 @@ def _requeue_one(
     after = turn.state.jobs[job.id]
     for node in after.completing:
         turn.ask(terminate(after, node))
+
+
+def holds_on_prolog_fail(state: State) -> bool:
+    """SchedulerParameters=nohold_on_prolog_fail is not set."""
+    return "nohold_on_prolog_fail" not in dict(state.settings.scheduler_parameters)
+
+
+def requeue_unlaunched(turn: Turn, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False) -> None:
+    """Requeue a job whose launch failed: held if asked for, or after MaxBatchRequeue tries."""
+    too_often = job.restart_count >= turn.state.settings.max_batch_requeue
+    requeue_job(
+        turn,
+        job,
+        JobState.NODE_FAIL,
+        Reason.LAUNCH_FAILURE,
+        hold=Hold.ADMIN if held or too_often else Hold.NONE,
+        reason=Reason.HELD_MAX_REQUEUE if too_often else None,
+        detail="launch failed requeued held" if held or too_often else "",
+        flags=JobFlag.REQUEUED | JobFlag.LAUNCH_FAILED,
+        gone=gone,
+        failed_node=failed_node,
+    )

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.ending import end_whole, may_requeue
+from spritz.core.decide.ending import end_whole, holds_on_prolog_fail, may_requeue, requeue_unlaunched
 from spritz.core.decide.gang import wait_for_slice
-from spritz.core.decide.reports import DONE, holds_on_prolog_fail, try_again
 from spritz.core.decide.script import launch_script
 from spritz.core.flags import CONFIGURING
 from spritz.core.pending import launch, launch_prolog
+from spritz.model.commands.job import Done
 from spritz.model.events.job import JobConfigured, JobNodeReady, JobPrologsBegan
 from spritz.model.events.step import StepOpened
 from spritz.model.ids import STEP_EXTERN
@@ -27,9 +27,10 @@ from spritz.model.step import Step, StepNode, StepSpec
 if TYPE_CHECKING:
     from spritz.core.turn import Turn
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.commands.job import Done
     from spritz.model.job import Job
     from spritz.model.reports import NodePrologEnded, PrologEnded
+
+_DONE = Done()
 
 #: What keeps the container of a job alive, as long as Slurm's own does.
 _CONTAINER = StepSpec(
@@ -111,30 +112,30 @@ def site_ended(turn: Turn, report: PrologEnded) -> Done:
     """PrologSlurmctld has run. If it failed, a batch job queues again and others are ended."""
     job = turn.state.jobs.get(report.job_id)
     if job is None or job.restart_count != report.restart_count or not job.flags & CONFIGURING:
-        return DONE
+        return _DONE
     if job.prolog_nodes is not None:
-        return DONE  # said twice
+        return _DONE  # said twice
     if not report.error:
         prepare(turn, job)
     elif may_requeue(turn.state, job):
-        try_again(turn, job, (), "")
+        requeue_unlaunched(turn, job, (), "")
     else:
         end_whole(turn, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
-    return DONE
+    return _DONE
 
 
 def node_ended(turn: Turn, report: NodePrologEnded) -> Done:
     """The Prolog has run on a node. If it failed, a batch job queues again, held, and others are ended."""
     job = turn.state.jobs.get(report.job_id)
     if job is None or job.restart_count != report.restart_count or report.node not in (job.prolog_nodes or ()):
-        return DONE
+        return _DONE
     if not report.error:
         turn.record(JobNodeReady(at=turn.now, job_id=job.id, node=report.node))
         go_on(turn, turn.state.jobs[job.id])
-        return DONE
+        return _DONE
     forced = job.spec.batch and "ForceRequeueOnFail" in turn.state.settings.prolog_flags
     if forced or may_requeue(turn.state, job):
-        try_again(turn, job, (), report.node, held=holds_on_prolog_fail(turn.state))
+        requeue_unlaunched(turn, job, (), report.node, held=holds_on_prolog_fail(turn.state))
     else:
         end_whole(
             turn,
@@ -145,4 +146,4 @@ def node_ended(turn: Turn, report: NodePrologEnded) -> Done:
             exit_status=1 << 8,
             failed_node=report.node,
         )
-    return DONE
+    return _DONE

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.ending import end_job, may_requeue, node_gone, requeue_job
+from spritz.core.decide.ending import (
+    end_job,
+    holds_on_prolog_fail,
+    may_requeue,
+    node_gone,
+    requeue_job,
+    requeue_unlaunched,
+)
 from spritz.core.decide.preempt import finish
 from spritz.core.exit_status import exit_code_of, signal_of, worse
 from spritz.core.flags import COMPLETING
@@ -183,26 +190,6 @@ def _launch_failed(turn: Turn, job: Job, report: StepFinished, gone: tuple[str, 
             failed_node=report.node,
         )
         return
-    try_again(turn, job, gone, report.node, held=report.error_kind == "prolog" and holds_on_prolog_fail(turn.state))
-
-
-def holds_on_prolog_fail(state: State) -> bool:
-    """SchedulerParameters=nohold_on_prolog_fail is not set."""
-    return "nohold_on_prolog_fail" not in dict(state.settings.scheduler_parameters)
-
-
-def try_again(turn: Turn, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False) -> None:
-    """Queue a job again that could not be launched: held if it is to be, or has been tried too often."""
-    tired = job.restart_count >= turn.state.settings.max_batch_requeue
-    requeue_job(
-        turn,
-        job,
-        JobState.NODE_FAIL,
-        Reason.LAUNCH_FAILURE,
-        hold=Hold.ADMIN if held or tired else Hold.NONE,
-        reason=Reason.HELD_MAX_REQUEUE if tired else None,
-        detail="launch failed requeued held" if held or tired else "",
-        flags=JobFlag.REQUEUED | JobFlag.LAUNCH_FAILED,
-        gone=gone,
-        failed_node=failed_node,
+    requeue_unlaunched(
+        turn, job, gone, report.node, held=report.error_kind == "prolog" and holds_on_prolog_fail(turn.state)
     )
